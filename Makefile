@@ -1,0 +1,46 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+KERNEL := src/undertow/measure/kernels/_native.c
+
+.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-detection clean
+
+demo: $(INSTALLED)
+	$(BIN)/undertow demo
+
+test: check $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml setup.py constraints.txt $(KERNEL)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip setuptools
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,tables,dev]'
+	touch $@
+
+bench-overhead: $(INSTALLED)
+	$(BIN)/python benchmarks/overhead.py
+
+bench-store: $(INSTALLED)
+	$(BIN)/python benchmarks/store.py
+
+bench-kernel: $(INSTALLED)
+	$(BIN)/python benchmarks/kernel.py
+
+bench-detection: $(INSTALLED)
+	$(BIN)/python benchmarks/detection.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so

@@ -1,0 +1,2 @@
+"""Undertow."""
+__version__ = "0.1.0"

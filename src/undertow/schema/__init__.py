@@ -1,0 +1,1 @@
+"""The vocabulary of Undertow: plain data, no torch, no input or output."""

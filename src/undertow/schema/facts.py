@@ -1,0 +1,46 @@
+"""What is known of a run besides its numbers: who, when, with what, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+FORMAT_VERSION = 1
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"  # the script raised
+    INTERRUPTED = "interrupted"  # Ctrl-C or SIGTERM
+    DETACHED = "detached"  # Undertow met an internal error and stepped aside
+
+
+@dataclass(slots=True)
+class RunFacts:
+    """Stored as `run.json`. Additive only: readers ignore keys they do not know."""
+
+    format: int = FORMAT_VERSION
+    undertow: str = ""
+    name: str = ""
+    status: RunStatus = RunStatus.RUNNING
+    created: float = 0.0  # seconds since the epoch
+    ended: float | None = None
+    process: int = 0
+    host: str = ""
+    command: list[str] = field(default_factory=list[str])
+    python: str = ""
+    torch: str = ""
+    device: str = ""
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    optimizers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    seams: list[int] = field(default_factory=list[int])  # first step after each resume
+    steps_seen: int = 0  # optimizer steps counted, recorded or not
+    frames_dropped: int = 0  # frames that could not be written (disk full, queue full)
+    overhead_fraction: float | None = None  # Undertow's share of the step time, measured
+    overhead_seconds_per_step: float | None = None
+    bytes_per_step: float | None = None
+    layers_skipped: int = 0
+    reasons: list[str] = field(default_factory=list[str])  # what could not be measured, and why
+    message: str = ""  # the last word of a run that failed or detached

@@ -1,0 +1,88 @@
+"""What is wrong, why, and what to change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from undertow.schema.severity import Health, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One measured number beside the one that was expected, and how it was obtained."""
+
+    quantity: str
+    layer: str | None
+    value: float | None
+    expected: float | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Something the user can change. `measured` holds the result of a trial, if one was made."""
+
+    id: str
+    what: str
+    how: str
+    risk: str
+    measured: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    code: str
+    name: str
+    severity: Severity
+    layers: tuple[str, ...]
+    first_step: int
+    detected_step: int
+    last_step: int
+    ongoing: bool
+    confidence: float
+    summary: str
+    evidence: tuple[Evidence, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    layer: str | None
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepRange:
+    first: int | None
+    last: int | None
+    recorded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    fraction_of_step: float | None
+    bytes_per_step: float | None
+    milliseconds_per_step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    layers_watched: int
+    layers_skipped: int
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The ranked findings of a run: the first one is the cause to act on."""
+
+    undertow: str
+    run: str
+    steps: StepRange
+    health: Health | None
+    culprit: Culprit | None
+    story: str
+    findings: tuple[Finding, ...] = ()
+    overhead: Overhead = field(default_factory=lambda: Overhead(None, None))
+    coverage: Coverage = field(default_factory=lambda: Coverage(0, 0))

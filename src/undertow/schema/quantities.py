@@ -1,0 +1,190 @@
+"""Every number Undertow records per layer: its name, its unit, what it is of, how parts merge.
+
+Quantities that are taken at the same moment are stored together in one *stream*; a stream covers
+either the parameter layers or the module layers of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Merge(StrEnum):
+    """How the values of two parts (shards, ranks, time buckets) combine."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    DERIVED = "derived"  # computed anew from merged partial sums
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    name: str
+    stream: str
+    unit: str
+    of: str
+    merge: Merge
+    what: str
+    width: int = 1  # numbers per layer; more than one only for stored sketches
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    name: str
+    covers_modules: bool
+    quantities: tuple[Quantity, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(quantity.name for quantity in self.quantities)
+
+
+# Statistics of one tensor, in the order `measure.statistics` computes them.
+# (suffix, unit relative to the tensor's own unit "u", merge, meaning)
+STATISTICS: tuple[tuple[str, str, Merge, str], ...] = (
+    ("norm", "u", Merge.DERIVED, "L2 norm; non-finite when any element is"),
+    ("rms", "u", Merge.DERIVED, "norm divided by the square root of the number of elements"),
+    ("mean", "u", Merge.DERIVED, "mean of the finite elements"),
+    ("mean_abs", "u", Merge.DERIVED, "mean of the absolute finite elements"),
+    ("std", "u", Merge.DERIVED, "population standard deviation of the finite elements"),
+    ("min", "u", Merge.MIN, "smallest finite element"),
+    ("max", "u", Merge.MAX, "largest finite element"),
+    ("max_abs", "u", Merge.MAX, "largest absolute finite element"),
+    ("skewness", "1", Merge.DERIVED, "third standardised moment of the finite elements"),
+    ("kurtosis", "1", Merge.DERIVED, "fourth standardised moment of the finite elements, minus 3"),
+    ("zero_fraction", "share", Merge.DERIVED, "share of elements exactly zero"),
+    ("nonfinite_count", "count", Merge.SUM, "number of NaN and infinite elements"),
+    ("abs_p05", "u", Merge.DERIVED, "5th percentile of absolute values, to a power of two"),
+    ("abs_p50", "u", Merge.DERIVED, "median of absolute values, to a power of two"),
+    ("abs_p95", "u", Merge.DERIVED, "95th percentile of absolute values, to a power of two"),
+    ("fp16_underflow", "share", Merge.DERIVED, "share of non-zero elements that fp16 would flush to 0"),
+    ("fp16_overflow", "share", Merge.DERIVED, "share of elements beyond the fp16 range"),
+    ("bf16_underflow", "share", Merge.DERIVED, "share of non-zero elements that bf16 would flush to 0"),
+    ("bf16_overflow", "share", Merge.DERIVED, "share of elements beyond the bf16 range"),
+    ("fp8_underflow", "share", Merge.DERIVED, "share of non-zero elements that fp8 e4m3 would flush to 0"),
+    ("fp8_overflow", "share", Merge.DERIVED, "share of elements beyond the fp8 e4m3 range"),
+)
+
+STATISTIC_NAMES: tuple[str, ...] = tuple(row[0] for row in STATISTICS)
+
+STORED_SKETCH_WIDTH = 64
+
+
+def _statistics_of(stream: str, of: str, unit: str) -> tuple[Quantity, ...]:
+    return tuple(
+        Quantity(f"{stream}_{suffix}", stream, relative.replace("u", unit) if relative == "u" else relative,
+                 of, merge, what)
+        for suffix, relative, merge, what in STATISTICS
+    )  # fmt: skip
+
+
+def _extra(name: str, stream: str, unit: str, of: str, merge: Merge, what: str, width: int = 1) -> Quantity:
+    return Quantity(name, stream, unit, of, merge, what, width)
+
+
+_GRADIENT = "gradient before clipping (unscaled, accumulated, reduced)"
+_STEPPED = "gradient as the optimizer stepped with it"
+_WEIGHT = "weight after the step"
+_UPDATE = "change of the weight in this step"
+_ACTIVATION = "output of the module in this step's forward passes"
+_OUTPUT_GRADIENT = "gradient of the loss at the module's output"
+
+GRADIENT = Stream(
+    "gradient",
+    covers_modules=False,
+    quantities=(
+        *_statistics_of("gradient", _GRADIENT, "gradient"),
+        _extra("gradient_cosine", "gradient", "1", _GRADIENT, Merge.DERIVED,
+               "cosine with the gradient of the previous measured step, from sketches"),
+        _extra("gradient_noise_scale", "gradient", "1", _GRADIENT, Merge.DERIVED,
+               "trace of the micro-batch covariance over the squared mean gradient; needs accumulation"),
+        _extra("gradient_state", "gradient", "state", _GRADIENT, Merge.MAX,
+               "0 present, 1 None, 2 frozen (requires_grad is False)"),
+        _extra("gradient_carried", "gradient", "flag", _GRADIENT, Merge.MAX,
+               "1 when the gradient of the optimizer's previous step was never cleared before this one"),
+        _extra("gradient_optimizer", "gradient", "index", _GRADIENT, Merge.MAX,
+               "index of the optimizer that holds the parameter, -1 for none"),
+        _extra("stepped_gradient_norm", "gradient", "gradient", _STEPPED, Merge.DERIVED,
+               "L2 norm of the gradient the optimizer used"),
+        _extra("stepped_gradient_max_abs", "gradient", "gradient", _STEPPED, Merge.MAX,
+               "largest absolute finite element of the gradient the optimizer used"),
+        _extra("stepped_gradient_nonfinite_count", "gradient", "count", _STEPPED, Merge.SUM,
+               "non-finite elements of the gradient the optimizer used"),
+    ),
+)  # fmt: skip
+
+WEIGHT = Stream(
+    "weight",
+    covers_modules=False,
+    quantities=(
+        *_statistics_of("weight", _WEIGHT, "weight"),
+        _extra("weight_drift", "weight", "1", _WEIGHT, Merge.DERIVED,
+               "distance from the first measured weight over that weight's norm, from sketches"),
+        _extra("weight_cosine_to_start", "weight", "1", _WEIGHT, Merge.DERIVED,
+               "cosine with the first measured weight, from sketches"),
+    ),
+)  # fmt: skip
+
+UPDATE = Stream(
+    "update",
+    covers_modules=False,
+    quantities=(
+        _extra("update_norm", "update", "weight", _UPDATE, Merge.DERIVED,
+               "L2 norm of the update, from sketches; exactly 0 when nothing moved"),
+        _extra("update_ratio", "update", "1", _UPDATE, Merge.DERIVED,
+               "update norm over the norm of the weight before the step"),
+        _extra("update_cosine", "update", "1", _UPDATE, Merge.DERIVED,
+               "cosine with the previous measured update, from sketches"),
+        _extra("update_gradient_cosine", "update", "1", _UPDATE, Merge.DERIVED,
+               "cosine of the update with the negative gradient, from sketches"),
+    ),
+)  # fmt: skip
+
+ACTIVATION = Stream(
+    "activation",
+    covers_modules=True,
+    quantities=(
+        _extra("activation_calls", "activation", "count", _ACTIVATION, Merge.SUM,
+               "times the module ran since the previous step"),
+        _extra("activation_mean", "activation", "activation", _ACTIVATION, Merge.DERIVED, "mean of the finite outputs"),
+        _extra("activation_std", "activation", "activation", _ACTIVATION, Merge.DERIVED,
+               "population standard deviation of the finite outputs"),
+        _extra("activation_max_abs", "activation", "activation", _ACTIVATION, Merge.MAX, "largest absolute finite output"),
+        _extra("activation_zero_fraction", "activation", "share", _ACTIVATION, Merge.DERIVED, "share of outputs exactly zero"),
+        _extra("activation_nonfinite_count", "activation", "count", _ACTIVATION, Merge.SUM,
+               "number of NaN and infinite outputs"),
+        _extra("activation_dead_fraction", "activation", "share", _ACTIVATION, Merge.DERIVED,
+               "share of units (channels or features) that were never non-zero in the window of recent frames"),
+        _extra("activation_saturated_fraction", "activation", "share", _ACTIVATION, Merge.DERIVED,
+               "share of outputs at the flat ends of a bounded activation function; other modules have none"),
+        _extra("output_gradient_norm", "activation", "gradient", _OUTPUT_GRADIENT, Merge.DERIVED,
+               "L2 norm of the gradient at the module's output, unscaled"),
+        _extra("output_gradient_nonfinite_count", "activation", "count", _OUTPUT_GRADIENT, Merge.SUM,
+               "number of NaN and infinite elements in the gradient at the module's output"),
+    ),
+)  # fmt: skip
+
+SKETCH = Stream(
+    "sketch",
+    covers_modules=False,
+    quantities=(
+        _extra("gradient_sketch", "sketch", "gradient", _GRADIENT, Merge.SUM,
+               "folded sketch of the gradient", STORED_SKETCH_WIDTH),
+        _extra("weight_sketch", "sketch", "weight", _WEIGHT, Merge.SUM,
+               "folded sketch of the weight", STORED_SKETCH_WIDTH),
+    ),
+)  # fmt: skip
+
+STREAMS: dict[str, Stream] = {s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, SKETCH)}
+
+QUANTITIES: dict[str, Quantity] = {q.name: q for s in STREAMS.values() for q in s.quantities}
+
+
+class GradientState:
+    """Values of the quantity `gradient_state`."""
+
+    PRESENT = 0.0
+    NONE = 1.0
+    FROZEN = 2.0
