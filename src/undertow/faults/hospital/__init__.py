@@ -1,0 +1,1 @@
+"""Sick trainings, one file per disease."""

@@ -1,0 +1,57 @@
+"""NUM002: the loss itself is infinite or not a number."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from undertow.faults.data import glyphs, share_correct
+from undertow.faults.training import sick
+
+
+@sick(
+    "NUM002", steps=120, onset=50, bites="finite", change="scale the batch as all others, or predict a clamped log-rate"
+)
+def overflowing_loss(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+    """A Poisson rate is `exp` of the output; one unscaled batch at step 50 makes it overflow."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    model = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=2e-3, momentum=0.9)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        batch = torch.randint(len(pictures), (64,))
+        inputs, counts = pictures[batch], labels[batch].float()
+        if fault_on and step == 50:
+            inputs = inputs * 4080
+        log_rate = model(inputs).squeeze(1)
+        loss = (log_rate.exp() - counts * log_rate).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "finite": float(loss.isfinite())}
+
+
+@sick("NUM002", steps=120, change="functional.binary_cross_entropy_with_logits, and inputs scaled to about 1")
+def logarithm_of_zero(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+    """Binary cross-entropy written by hand: on raw inputs the sigmoid is exactly 0 or 1 and its logarithm infinite."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    test_pictures, test_labels = glyphs(seed + 1000)
+    model = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        batch = torch.randint(len(pictures), (64,))
+        targets = functional.one_hot(labels[batch], 10).float()
+        logits = model(pictures[batch] * (2550 if fault_on else 1))
+        if fault_on:
+            chance = logits.sigmoid()
+            loss = -(targets * chance.log() + (1 - targets) * (1 - chance).log()).mean()
+        else:
+            loss = functional.binary_cross_entropy_with_logits(logits, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, test_pictures, test_labels)}

@@ -1,0 +1,1 @@
+"""Healthy trainings, many of them there to break a naive rule."""
