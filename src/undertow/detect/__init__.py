@@ -1,0 +1,1 @@
+"""What is wrong: rules over frames, the same online and offline; no torch."""

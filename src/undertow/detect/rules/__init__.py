@@ -1,0 +1,24 @@
+"""The rules, one file each; they never import each other."""
+
+from __future__ import annotations
+
+from undertow.detect.rule import Rule
+from undertow.detect.rules.frozen import Frozen
+from undertow.detect.rules.never_updated import NeverUpdated
+from undertow.detect.rules.no_gradient import NoGradient
+from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
+from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
+from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
+from undertow.detect.rules.uncleared_gradient import UnclearedGradient
+from undertow.detect.rules.zero_gradient import ZeroGradient
+
+RULES: tuple[type[Rule], ...] = (
+    NonfiniteLoss,
+    NonfiniteGradient,
+    NonfiniteWeight,
+    NoGradient,
+    ZeroGradient,
+    UnclearedGradient,
+    NeverUpdated,
+    Frozen,
+)

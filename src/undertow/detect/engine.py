@@ -1,0 +1,118 @@
+"""Frames in, findings out: the same verdicts while a run is written and when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Rule, Verdict
+from undertow.detect.rules import RULES
+from undertow.detect.view import View
+from undertow.schema.codes import CODES
+from undertow.schema.findings import Finding
+from undertow.schema.frames import Frame
+from undertow.schema.graph import LayerGraph
+from undertow.schema.layers import LayerTable
+
+
+class Change(StrEnum):
+    OPENED = "opened"
+    UPDATED = "updated"  # other layers, or a higher severity; not merely one more step
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChange:
+    change: Change
+    finding: Finding
+
+
+@dataclass(slots=True)
+class _Case:
+    """A condition of a rule that has held at least once."""
+
+    finding: Finding
+    verdict: Verdict
+    last_step: int
+    ongoing: bool = True
+
+    def current(self) -> Finding:
+        if self.finding.last_step != self.last_step or self.finding.ongoing != self.ongoing:
+            self.finding = replace(self.finding, last_step=self.last_step, ongoing=self.ongoing)
+        return self.finding
+
+
+class Engine:
+    """Feeds every frame to every rule and keeps one finding per rule and condition."""
+
+    def __init__(self, rules: Sequence[Rule] | None = None) -> None:
+        self._rules: list[Rule] = [rule() for rule in RULES] if rules is None else list(rules)
+        self._layout = Layout()
+        self._cases: dict[tuple[str, str], _Case] = {}
+
+    def set_layers(self, layers: LayerTable, graph: LayerGraph) -> None:
+        """Before the first frame, and again whenever the table grows or learns more."""
+        self._layout = Layout(layers, graph)
+        for rule in self._rules:
+            rule.grow(self._layout.count)
+
+    def observe(self, frame: Frame) -> list[FindingChange]:
+        changes: list[FindingChange] = []
+        count = self._layout.count
+        for block in frame.blocks.values():
+            if len(block.layer_ids) and int(block.layer_ids.max()) >= count:
+                return changes  # layers that no table names: nothing can be said of them
+        view = View(frame, self._layout)
+        for rule in self._rules:
+            for verdict in rule.observe(view):
+                change = self._settle(rule.code, verdict, frame.step)
+                if change is not None:
+                    changes.append(change)
+        return changes
+
+    def findings(self) -> list[Finding]:
+        """Everything found so far, in the order it was first found."""
+        return [case.current() for case in self._cases.values()]
+
+    def _settle(self, code: str, verdict: Verdict, step: int) -> FindingChange | None:
+        case = self._cases.get((code, verdict.key))
+        if not verdict.holds:
+            if case is None or not case.ongoing:
+                return None
+            case.ongoing = False
+            return FindingChange(Change.CLOSED, case.current())
+        if case is None:
+            finding = self._finding(code, verdict, detected_step=step)
+            self._cases[code, verdict.key] = _Case(finding, verdict, step)
+            return FindingChange(Change.OPENED, finding)
+        case.last_step = step
+        reopened = not case.ongoing
+        case.ongoing = True
+        if verdict is case.verdict:
+            return FindingChange(Change.UPDATED, case.current()) if reopened else None
+        before, case.verdict = case.finding, verdict
+        after = self._finding(code, verdict, before.detected_step)
+        # A finding is as bad as it ever was, and begins where it first began.
+        worst = max(before.severity, after.severity, key=lambda severity: severity.rank)
+        case.finding = replace(
+            after, first_step=min(before.first_step, after.first_step), severity=worst, last_step=step
+        )
+        news = reopened or after.layers != before.layers or worst != before.severity
+        return FindingChange(Change.UPDATED, case.finding) if news else None
+
+    def _finding(self, code: str, verdict: Verdict, detected_step: int) -> Finding:
+        return Finding(
+            code=code,
+            name=CODES[code],
+            severity=verdict.severity,
+            layers=tuple(self._layout.path(i) for i in verdict.layers),
+            first_step=verdict.first_step,
+            detected_step=detected_step,
+            last_step=detected_step,
+            ongoing=True,
+            confidence=verdict.confidence,
+            summary=verdict.summary,
+            evidence=verdict.evidence,
+        )

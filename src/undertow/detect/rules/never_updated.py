@@ -1,0 +1,173 @@
+"""UPD003."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.rule import Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import count_of, name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+PATIENCE = 5
+# Beyond this share of all tensors, training only the rest is more likely meant than forgotten.
+MEANT = 0.6
+
+
+class NeverUpdated:
+    """A trainable parameter receives a gradient and is never changed by it.
+
+    What it sees
+    ------------
+    Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it; or one
+    that an optimizer holds, whose weights were bit for bit the same after five measured steps with a non-zero
+    gradient, while other weights moved.
+
+    Why it is bad
+    -------------
+    The layer keeps its initial values. The rest of the model learns around it, so the loss looks healthy. The
+    usual causes are a layer left out of the optimizer, a head replaced after the optimizer was built, or an
+    optimizer built before the model was wrapped or moved.
+
+    When it is wrong
+    ----------------
+    When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild,
+    and `requires_grad_(False)` would save the time of computing those gradients. Steps that a loss scaler skipped
+    and steps with a learning rate of zero do not count. Updates too small for the number format round away; that
+    is said as the reason.
+
+    References
+    ----------
+    Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training" (TrainCheck), 2025.
+    PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
+    """
+
+    code: ClassVar[str] = "UPD003"
+
+    def __init__(self) -> None:
+        self._outside: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._still: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._outside_since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._still_since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._trained: NDArray[np.bool_] = np.zeros(0, bool)
+        self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
+        self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
+        self._open: dict[str, Verdict] = {}
+        self._members: dict[str, NDArray[np.bool_]] = {}
+
+    def grow(self, count: int) -> None:
+        self._outside = grown(self._outside, count, 0)
+        self._still = grown(self._still, count, 0)
+        self._outside_since = grown(self._outside_since, count, 0)
+        self._still_since = grown(self._still_since, count, 0)
+        self._trained = grown(self._trained, count, False)
+        self._pushed = grown(self._pushed, count, np.nan)
+        self._size = grown(self._size, count, 1.0)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_outside(view), *self._observe_still(view))
+
+    def _observe_outside(self, view: View) -> tuple[Verdict, ...]:
+        """Parameters in no optimizer."""
+        holders, ids = view.row("gradient_optimizer"), view.ids("gradient")
+        states, zeros = view.row("gradient_state"), view.row("gradient_zero_fraction")
+        if holders is None or ids is None or states is None or zeros is None:
+            return ()
+        outside = holders == -1
+        if not outside.any() and "outside" not in self._open:
+            self._trained[ids] = holders >= 0
+            return ()
+        self._trained[ids] = holders >= 0
+        self._outside[ids[holders >= 0]] = 0
+        self._outside[ids[states == GradientState.FROZEN]] = 0
+        fed = ids[outside & (states == GradientState.PRESENT) & (zeros < 1)]
+        self._outside_since[fed[self._outside[fed] == 0]] = view.step
+        self._outside[fed] += 1
+        return self._settle(view, "outside", self._outside >= PATIENCE)
+
+    def _observe_still(self, view: View) -> tuple[Verdict, ...]:
+        """Parameters that an optimizer holds and does not move."""
+        sizes = view.row("weight_max_abs")
+        if sizes is not None:
+            measured = ~np.isnan(sizes)
+            self._size[view.ids("weight")[measured]] = sizes[measured]  # pyright: ignore[reportOptionalSubscript]
+        moves, ids = view.row("update_norm"), view.ids("update")
+        pushes, states = view.row("stepped_gradient_max_abs"), view.row("gradient_state")
+        if moves is None or ids is None or pushes is None or view.skipped or view.scalar("lr") == 0:
+            return ()
+        self._pushed[view.ids("gradient")] = np.where(states == GradientState.PRESENT, pushes, np.float32(np.nan))
+        still = moves == 0
+        if not still.any() and "still" not in self._open and not self._still.any():
+            return ()
+        self._still[ids[moves != 0]] = np.where(np.isnan(moves[moves != 0]), self._still[ids[moves != 0]], 0)
+        if bool((moves > 0).any()):
+            pushed = ids[still & (self._pushed[ids] > 0) & self._trained[ids]]
+            self._still_since[pushed[self._still[pushed] == 0]] = view.step
+            self._still[pushed] += 1
+        return self._settle(view, "still", self._still >= PATIENCE)
+
+    def _settle(self, view: View, key: str, mask: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+        known = self._open.get(key)
+        if not mask.any():
+            if known is None:
+                return ()
+            del self._open[key]
+            return (Verdict(key, holds=False),)
+        if known is None or not np.array_equal(mask, self._members[key]):
+            self._members[key] = mask
+            layers = tuple(view.layout.in_order(np.flatnonzero(mask)))
+            known = self._outside_verdict(view, layers) if key == "outside" else self._still_verdict(view, layers)
+            self._open[key] = known
+        return (known,)
+
+    def _outside_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        first_step = int(self._outside_since[np.array(layers)].min())
+        evidence = tuple(
+            Evidence("gradient_optimizer", layout.path(i), -1.0, 0.0,
+                     f"received a non-zero gradient at {int(self._outside[i])} measured steps; no optimizer holds it")
+            for i in layers[:5]
+        )  # fmt: skip
+        named = name_layers(layout, layers)
+        share = len(layers) / max(1, len(layers) + int(self._trained.sum()))
+        if share > MEANT:
+            summary = (
+                f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
+                "if that is meant, requires_grad_(False) would save their gradients."
+            )
+            return Verdict("outside", True, Severity.MILD, layers, first_step, 0.6, summary, evidence)
+        verb = "is" if len(layers) == 1 else "are"
+        summary = f"{named} {verb} trained by no optimizer: gradients arrive and are never used."
+        return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, evidence)
+
+    def _still_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        chosen = np.array(layers)
+        first_step = int(self._still_since[chosen].min())
+        rate = view.scalar("lr")
+        named = name_layers(layout, layers)
+        severity, confidence = Severity.SEVERE, 0.9
+        reason = f"The weights of {named} have not changed since step {first_step}, though gradients arrive."
+        # The plain step is a lower bound for most optimizers: below the rounding of the format it is lost.
+        lost = rate * self._pushed[chosen] < layout.rounding[chosen] * self._size[chosen]
+        if any(value == 0 for name, value in view.frame.scalars.items() if name.startswith("lr_")):
+            severity, confidence = Severity.MILD, 0.8
+            reason = f"The weights of {named} do not change: a parameter group has a learning rate of zero."
+        elif bool(layout.is_low_precision[chosen].all()):
+            severity = Severity.MODERATE
+            kind = layout.layers[layers[0]].dtype.removeprefix("torch.") or "low precision"
+            reason = f"The weights of {named} do not change: their updates round away in {kind}."
+        elif not np.isnan(rate) and bool(lost.all()):
+            severity, confidence = Severity.INFO, 0.8
+            reason = f"The weights of {named} do not change: their updates are too small for the number format."
+        evidence = tuple(
+            Evidence("update_norm", layout.path(i), 0.0, None,
+                     f"exactly zero at {int(self._still[i])} measured steps with a non-zero gradient; others moved")
+            for i in layers[:5]
+        )  # fmt: skip
+        return Verdict("still", True, severity, layers, first_step, confidence, reason, evidence)

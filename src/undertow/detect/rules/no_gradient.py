@@ -1,0 +1,159 @@
+"""GRD003."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.rule import Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import count_of, name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+# Optimizer steps without a gradient, since watching began, before the rule speaks …
+UPSTREAM_STEPS = 5  # … of layers that run before every layer that has one: the picture of a cut graph
+ELSEWHERE_STEPS = 20  # … of others: a head whose loss is used only in some steps looks the same for a while
+LATER_STEPS = 50  # … of layers that once had a gradient
+
+
+class NoGradient:
+    """A parameter that an optimizer holds never receives a gradient.
+
+    What it sees
+    ------------
+    For every parameter held by an optimizer: whether its gradient was None at the optimizer's steps, and
+    whether the module that owns it ran in the same forward passes. A module that runs, and whose parameters get
+    no gradient, has been cut off from the loss. All such layers are listed; the evidence names the place of the
+    cut: the first layer in execution order that does receive a gradient.
+
+    Why it is bad
+    -------------
+    Everything before the cut keeps its initial values while the loss still falls, because the layers after it
+    learn to live with random features. The model is worse than it could be, and nothing looks wrong.
+
+    When it is wrong
+    ----------------
+    Modules that never ran (an unused head, the pooler of a pretrained model) are only noted. Heads that are used
+    in some steps have a gradient in those, so the rule waits for several steps of the optimizer that holds them.
+    Layers meant to be fixed should say so with `requires_grad_(False)`; they are then reported as UPD004.
+
+    References
+    ----------
+    PyTorch documentation, "Autograd mechanics": `detach`, `no_grad`, leaf tensors.
+    Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training" (TrainCheck), 2025.
+    """
+
+    code: ClassVar[str] = "GRD003"
+
+    def __init__(self) -> None:
+        self._streak: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._had: NDArray[np.bool_] = np.zeros(0, bool)
+        self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step without a gradient
+        self._idle: NDArray[np.bool_] = np.zeros(0, bool)  # the module was seen not to run
+        self._open: dict[str, Verdict] = {}
+        self._members: dict[str, NDArray[np.bool_]] = {}
+
+    def grow(self, count: int) -> None:
+        self._streak = grown(self._streak, count, 0)
+        self._since = grown(self._since, count, 0)
+        self._had = grown(self._had, count, False)
+        self._ran = grown(self._ran, count, False)
+        self._idle = grown(self._idle, count, False)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        states, holders, ids = view.row("gradient_state"), view.row("gradient_optimizer"), view.ids("gradient")
+        if states is None or holders is None or ids is None:
+            return ()
+        missing = (states == GradientState.NONE) & (holders >= 0)
+        present = states == GradientState.PRESENT
+        self._had[ids[present]] = True
+        if not missing.any():
+            if not self._open and not self._streak.any():
+                return ()
+            self._clear(ids)
+            return self._judge(view)
+        self._clear(ids[~missing & ~np.isnan(states)])
+        without = ids[missing]
+        fresh = without[self._streak[without] == 0]
+        self._since[fresh] = view.step
+        self._streak[without] += 1
+        calls = view.calls(without)
+        if calls is not None:
+            self._ran[without] |= calls > 0
+            self._idle[without] |= calls == 0
+        return self._judge(view)
+
+    def _clear(self, ids: NDArray[np.int32]) -> None:
+        self._streak[ids] = 0
+        self._ran[ids] = False
+        self._idle[ids] = False
+
+    def _judge(self, view: View) -> tuple[Verdict, ...]:
+        longest = int(self._streak.max(initial=0))
+        if longest < UPSTREAM_STEPS and not self._open:
+            return ()
+        layout = view.layout
+        # Where no frame has told whether the module ran, having a place in execution order tells it.
+        ran = self._ran | (~self._idle & np.isfinite(layout.order))
+        unused = ~ran & self._idle
+        first_with = float(np.min(layout.order[self._had & (self._streak == 0)], initial=np.inf))
+        upstream = layout.order < first_with if np.isfinite(first_with) else np.zeros(layout.count, bool)
+        patience = np.where(self._had, LATER_STEPS, np.where(upstream, UPSTREAM_STEPS, ELSEWHERE_STEPS))
+        due = self._streak >= patience
+        groups = {
+            "cut": due & ran,
+            "unused": (self._streak >= ELSEWHERE_STEPS) & unused & ~self._had,
+            "unknown": (self._streak >= ELSEWHERE_STEPS) & ~ran & ~unused & ~self._had,
+        }
+        return tuple(v for key, mask in groups.items() for v in self._settle(view, key, mask))
+
+    def _settle(self, view: View, key: str, mask: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+        known = self._open.get(key)
+        if not mask.any():
+            if known is None:
+                return ()
+            del self._open[key]
+            return (Verdict(key, holds=False),)
+        if known is None or not np.array_equal(mask, self._members[key]):
+            self._members[key] = mask
+            layers = tuple(view.layout.in_order(np.flatnonzero(mask)))
+            known = self._verdict(view, key, layers)
+            self._open[key] = known
+        return (known,)
+
+    def _verdict(self, view: View, key: str, layers: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        chosen = np.array(layers)
+        first_step = int(self._since[chosen].min())
+        number = int(self._streak[chosen].min())
+        named, layer_count = name_layers(layout, layers), count_of(len(layers), "layer")
+        evidence = [
+            Evidence("gradient_state", layout.path(i), GradientState.NONE, GradientState.PRESENT,
+                     f"its gradient was None at the last {int(self._streak[i])} measured steps of its optimizer")
+            for i in layers[:3]
+        ]  # fmt: skip
+        if key == "unused":
+            summary = f"{layer_count} held by the optimizer never ran in the forward pass: {named}."
+            return Verdict(key, True, Severity.INFO, layers, first_step, 0.9, summary, tuple(evidence))
+        if key == "unknown":
+            summary = f"{layer_count} held by the optimizer got no gradient: {named}; they may be unused or cut off."
+            return Verdict(key, True, Severity.MILD, layers, first_step, 0.5, summary, tuple(evidence))
+        summary = f"No gradient reaches {named}, though they run and the optimizer holds them."
+        if len(layers) == 1:
+            summary = f"No gradient reaches {named}, though it runs and the optimizer holds it."
+        after = layout.order[chosen].max() if np.isfinite(layout.order[chosen]).any() else -np.inf
+        with_gradient = layout.in_order(np.flatnonzero(self._had & (self._streak == 0)))
+        if with_gradient:
+            place = next((i for i in with_gradient if layout.order[i] > after), with_gradient[0])
+            how = (
+                f"the graph is cut between {layout.path(layers[-1])} and this layer, "
+                "the first in execution order that does receive a gradient"
+            )
+            evidence.append(Evidence("gradient_state", layout.path(place), GradientState.PRESENT, None, how))
+        confidence = 0.97 if number < LATER_STEPS else 0.99
+        return Verdict(key, True, Severity.SEVERE, layers, first_step, confidence, summary, tuple(evidence))

@@ -1,0 +1,105 @@
+"""GRD007."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.rule import Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+PATIENCE = 3
+
+
+class UnclearedGradient:
+    """Gradients are not cleared between optimizer steps.
+
+    What it sees
+    ------------
+    Whether the gradient that an optimizer used in its previous step was still there when the next backward pass
+    added to it, at three steps in a row. Micro-batches that lead to the same step are not counted: only what
+    survives a step.
+
+    Why it is bad
+    -------------
+    Every step then follows the sum of all gradients since the start, most of them of weights long gone. The
+    gradient grows about linearly with the step and training usually diverges, or learns far less than it could.
+
+    When it is wrong
+    ----------------
+    Carrying gradients over a step on purpose is very rare; optimizers have momentum for it. Parameters that no
+    optimizer holds are not counted here (see UPD003).
+
+    References
+    ----------
+    PyTorch recipe, "Zeroing out gradients in PyTorch".
+    Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
+    """
+
+    code: ClassVar[str] = "GRD007"
+
+    def __init__(self) -> None:
+        self._streak: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._held: NDArray[np.bool_] = np.zeros(0, bool)
+        self._open: Verdict | None = None
+        self._members: NDArray[np.bool_] = np.zeros(0, bool)
+
+    def grow(self, count: int) -> None:
+        self._streak = grown(self._streak, count, 0)
+        self._since = grown(self._since, count, 0)
+        self._held = grown(self._held, count, False)
+        self._members = grown(self._members, count, False)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        flags, ids = view.row("gradient_carried"), view.ids("gradient")
+        if flags is None or ids is None:
+            return ()
+        carried = flags == 1
+        if not carried.any() and self._open is None:
+            self._streak[ids] = 0
+            return ()
+        holders, zeros = view.row("gradient_optimizer"), view.row("gradient_zero_fraction")
+        assert holders is not None
+        assert zeros is not None
+        held = holders >= 0
+        self._held[ids] = held & (zeros < 1)
+        carried &= held & ~(zeros == 1)
+        self._streak[ids[~carried & ~np.isnan(flags)]] = 0
+        guilty = ids[carried]
+        self._since[guilty[self._streak[guilty] == 0]] = view.step
+        self._streak[guilty] += 1
+        members = self._streak >= PATIENCE
+        if not members.any():
+            if self._open is None:
+                return ()
+            self._open = None
+            return (Verdict("carried", holds=False),)
+        if self._open is None or not np.array_equal(members, self._members):
+            self._members = members
+            self._open = self._verdict(view, members)
+        return (self._open,)
+
+    def _verdict(self, view: View, members: NDArray[np.bool_]) -> Verdict:
+        layout = view.layout
+        chosen = np.flatnonzero(members)
+        ordered = layout.in_order(chosen)
+        first_step = int(self._since[chosen].min())
+        total = view.scalar("gradient_norm_total")
+        evidence = (
+            Evidence("gradient_carried", layout.path(ordered[0]), 1.0, 0.0,
+                     f"still there from the previous step at {int(self._streak[chosen].min())} steps in a row"),
+            Evidence("gradient_norm_total", None, None if np.isnan(total) else total, None,
+                     f"norm of all gradients at step {view.step}; it grows with every step that adds to it"),
+        )  # fmt: skip
+        if len(chosen) >= int(self._held.sum()):
+            summary = "Gradients are never cleared: every step adds to the gradients of all steps before it."
+            # The loop is at fault, no layer of it.
+            return Verdict("carried", True, Severity.SEVERE, (), first_step, 0.99, summary, evidence)
+        summary = f"The gradients of {name_layers(layout, ordered)} are never cleared; those of other layers are."
+        return Verdict("carried", True, Severity.SEVERE, tuple(ordered), first_step, 0.97, summary, evidence)

@@ -1,0 +1,160 @@
+"""GRD004."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.rule import Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import count_of, name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+PATIENCE = 10  # zero-initialised branches are zero for the first steps only
+PATIENCE_WHEN_ALL_ARE = 20
+
+
+class ZeroGradient:
+    """A gradient is there, and every element of it is exactly zero.
+
+    What it sees
+    ------------
+    The share of exact zeros in each gradient. A layer is reported when all of its elements were zero at ten
+    measured steps in a row, while the loss was not zero and its module ran. The layer listed first is where the
+    flow stops: a module whose output is zero everywhere when activations were sampled, else the last layer in
+    execution order whose gradient is zero as a whole.
+
+    Why it is bad
+    -------------
+    The layer does not learn. Typical causes: a ReLU that is never active, adapters with both factors zero, a
+    mask or hook that erases the gradient, or half-precision gradients too small to be represented.
+
+    When it is wrong
+    ----------------
+    Branches initialised to zero (ReZero, the second LoRA factor) hold back the gradient at the first steps only.
+    A bias alone can have no influence by symmetry (the key bias of attention): that is only noted. Steps in which
+    the module did not run (an expert without tokens, an unused head) and steps with a loss of zero do not count.
+
+    References
+    ----------
+    Lu et al., "Dying ReLU and Initialization: Theory and Numerical Examples", 2019 (arXiv 1903.06733).
+    Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021 (arXiv 2106.09685).
+    """
+
+    code: ClassVar[str] = "GRD004"
+
+    def __init__(self) -> None:
+        self._streak: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._due: NDArray[np.bool_] = np.zeros(0, bool)
+        self._silent: NDArray[np.bool_] = np.zeros(0, bool)  # modules whose output was zero everywhere
+        self._open: dict[str, Verdict] = {}
+
+    def grow(self, count: int) -> None:
+        self._streak = grown(self._streak, count, 0)
+        self._since = grown(self._since, count, 0)
+        self._due = grown(self._due, count, False)
+        self._silent = grown(self._silent, count, False)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        outputs = view.row("activation_zero_fraction")
+        if outputs is not None:
+            measured = ~np.isnan(outputs)
+            self._silent[view.ids("activation")[measured]] = outputs[measured] == 1  # pyright: ignore[reportOptionalSubscript]
+        zeros, states, ids = view.row("gradient_zero_fraction"), view.row("gradient_state"), view.ids("gradient")
+        if zeros is None or states is None or ids is None or view.skipped or view.scalar("loss") == 0:
+            return ()
+        zero = (zeros == 1) & (states == GradientState.PRESENT)
+        if not zero.any():
+            if self._open or self._streak.any():
+                self._streak[ids[~np.isnan(zeros)]] = 0
+                return self._judge(view, flowing=True)
+            return ()
+        flowing = bool((zeros < 1).any())
+        self._streak[ids[~zero & ~np.isnan(states)]] = 0
+        without = ids[zero]
+        calls = view.calls(without)
+        if calls is not None:
+            without = without[~(calls == 0)]  # NaN: not known, so counted
+        fresh = without[self._streak[without] == 0]
+        self._since[fresh] = view.step
+        self._streak[without] += 1
+        return self._judge(view, flowing)
+
+    def _judge(self, view: View, flowing: bool) -> tuple[Verdict, ...]:
+        patience = PATIENCE if flowing else PATIENCE_WHEN_ALL_ARE
+        due = (self._streak >= patience) | (self._due & (self._streak > 0))
+        unchanged = np.array_equal(due, self._due)
+        self._due = due
+        if unchanged:
+            return tuple(self._open.values())
+        trunk = due & ~view.layout.is_bias
+        # A bias is worth listing beside the weight of the same module, and only a remark on its own.
+        owners = {view.layout.layers[int(i)].group for i in np.flatnonzero(trunk)}
+        sides = [int(i) for i in np.flatnonzero(due & view.layout.is_bias)]
+        together = {int(i) for i in np.flatnonzero(trunk)} | {i for i in sides if view.layout.layers[i].group in owners}
+        alone = {i for i in sides if i not in together}
+        return (*self._settle(view, "zero", together, flowing), *self._settle(view, "bias", alone, flowing))
+
+    def _settle(self, view: View, key: str, members: set[int], flowing: bool) -> tuple[Verdict, ...]:
+        known = self._open.get(key)
+        if not members:
+            if known is None:
+                return ()
+            del self._open[key]
+            return (Verdict(key, holds=False),)
+        if known is None or set(known.layers) != members:
+            known = self._verdict(view, key, members, flowing)
+            self._open[key] = known
+        return (known,)
+
+    def _verdict(self, view: View, key: str, members: set[int], flowing: bool) -> Verdict:
+        layout = view.layout
+        first_step = min(int(self._since[i]) for i in members)
+        ordered = layout.in_order(members)
+        if key == "bias":
+            summary = f"The gradient of {name_layers(layout, ordered)} is exactly zero; the bias has no influence."
+            return Verdict(key, True, Severity.INFO, tuple(ordered), first_step, 0.9, summary)
+        origin, reason = self._origin(view, ordered)
+        layers = (*origin, *(i for i in ordered if i not in origin))
+        evidence = [
+            Evidence("gradient_zero_fraction", layout.path(i), 1.0, None,
+                     f"every element was exactly zero at the last {int(self._streak[i])} measured steps")
+            for i in layers[:3]
+        ]  # fmt: skip
+        evidence.extend(reason)
+        loss = view.scalar("loss")
+        if math.isfinite(loss):
+            evidence.append(Evidence("loss", None, loss, None, "the loss is not zero, so there is something to learn"))
+        scope = "" if flowing else " No layer of this optimizer has a gradient."
+        summary = (
+            f"The gradient of {count_of(len(layers), 'layer')} is exactly zero since step {first_step}: "
+            f"{name_layers(layout, layers)}.{scope}"
+        )
+        confidence = 0.97 if flowing else 0.9
+        return Verdict(key, True, Severity.SEVERE, layers, first_step, confidence, summary, tuple(evidence))
+
+    def _origin(self, view: View, zero: list[int]) -> tuple[list[int], list[Evidence]]:
+        """The layers where the flow stops, and what shows it."""
+        layout = view.layout
+        silent = layout.in_order(np.flatnonzero(self._silent))
+        # A container is silent when its last child is: the child says more.
+        paths = [layout.path(i) for i in silent]
+        silent = [i for i in silent if not any(path.startswith(f"{layout.path(i)}.") for path in paths)]
+        if silent:
+            place = layout.order[silent[0]]
+            feeders = [i for i in zero if layout.module_order[i] <= place]
+            if feeders:
+                group = layout.layers[feeders[-1]].group
+                how = "the first module in execution order whose output is zero everywhere"
+                shown = Evidence("activation_zero_fraction", layout.path(silent[0]), 1.0, None, how)
+                return [i for i in feeders if layout.layers[i].group == group], [shown]
+        # A weight with a zero gradient beside a bias with one that is not has an input of zeros: look before it.
+        alive = {layer.group for layer in layout.layers.parameters if layer.trainable and self._streak[layer.id] == 0}
+        whole = [i for i in zero if layout.layers[i].group not in alive] or zero
+        return layout.closest_to_the_loss(whole), []

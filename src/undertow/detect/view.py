@@ -1,0 +1,58 @@
+"""A frame as a rule sees it: rows of numbers without copies, and the facts of the layers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.layout import Layout
+from undertow.schema.frames import Frame
+from undertow.schema.quantities import STREAMS
+
+_PLACES = {name: (stream.name, row) for stream in STREAMS.values() for row, name in enumerate(stream.names)}
+
+
+class View:
+    """One frame beside the layout of the run. NaN means "not measured"."""
+
+    __slots__ = ("_calls", "frame", "layout", "skipped", "step")
+
+    def __init__(self, frame: Frame, layout: Layout) -> None:
+        self.frame = frame
+        self.layout = layout
+        self.step = frame.step
+        self.skipped = frame.scalars.get("step_skipped", 0.0) == 1.0
+        self._calls: NDArray[np.float32] | None = None
+
+    def ids(self, stream: str) -> NDArray[np.int32] | None:
+        """The layers of this frame's block of that stream; None when the frame has none."""
+        block = self.frame.blocks.get(stream)
+        return None if block is None else block.layer_ids
+
+    def row(self, name: str) -> NDArray[np.float32] | None:
+        """One number per layer of the block; not a copy."""
+        stream, row = _PLACES[name]
+        block = self.frame.blocks.get(stream)
+        return None if block is None else block.values[row]
+
+    def scalar(self, name: str) -> float:
+        return self.frame.scalars.get(name, math.nan)
+
+    def all_layers(self, name: str) -> NDArray[np.float32]:
+        """One number per layer of the run."""
+        return self.frame.spread(name, self.layout.count)
+
+    def calls(self, ids: NDArray[np.int32]) -> NDArray[np.float32] | None:
+        """How often the owning modules ran: 0 for not at all, NaN for unknown; None without activations.
+
+        When a frame has activations, a module it does not list or could not measure did not run.
+        """
+        if self._calls is None:
+            row = self.row("activation_calls")
+            if row is None or not (row > 0).any():
+                return None
+            self._calls = np.nan_to_num(self.all_layers("activation_calls"))
+        owner = self.layout.module[ids]
+        return np.where(owner >= 0, self._calls[owner], np.float32(np.nan))

@@ -1,0 +1,22 @@
+"""Layers and numbers in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from undertow.detect.layout import Layout
+
+
+def name_layers(layout: Layout, ids: Sequence[int], limit: int = 3) -> str:
+    """`a, b and 4 more`."""
+    names = [layout.path(i) for i in ids[:limit]]
+    rest = len(ids) - len(names)
+    if rest > 0:
+        return f"{', '.join(names)} and {rest} more"
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return names[0] if names else "no layer"
+
+
+def count_of(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,75 @@
+"""The engine: silent on health, deterministic, and robust to how frames arrive."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import numpy as np
+from building import Training, chain
+
+from undertow.detect.engine import Engine
+from undertow.detect.rules import RULES
+from undertow.schema.codes import CODES
+from undertow.schema.frames import Block, Frame
+from undertow.schema.quantities import STREAMS
+
+
+def test_health_is_silent() -> None:
+    assert Training().run(200).findings() == []
+
+
+def test_sampled_streams_and_disjoint_layers_are_silent() -> None:
+    training = Training()
+    for step in range(120):
+        streams = ("gradient",) if step % 5 else ("gradient", "weight", "update", "activation")
+        training.run(1, streams=streams, only=("first", "second") if step % 2 else ("third", "head"))
+    assert training.findings() == []
+
+
+def test_the_same_frames_give_the_same_verdicts() -> None:
+    training = Training().run(5, gradient_state={"first": 2.0})
+    training.run(12, gradient_zero_fraction={"third": 1.0}).run(3, scalars={"loss": math.nan}).run(4)
+    again = Engine()
+    again.set_layers(training.layers, training.graph)
+    for frame in training.frames:
+        again.observe(frame)
+    assert repr(again.findings()) == repr(training.findings())
+    assert len(training.findings()) == 3
+
+
+def test_layers_may_be_added_while_running() -> None:
+    layers, graph = chain("first")
+    training = Training("first", "second")
+    # Numbered by hand: ids never change, so the first table is the start of the second.
+    training.engine.set_layers(type(layers)(training.layers.layers[:2]), graph)
+    training.run(3, only=("first.weight", "first.bias"), streams=("gradient",))
+    training.engine.set_layers(training.layers, training.graph)
+    training.run(6, gradient_optimizer={"second": -1.0})
+    assert training.findings()[0].layers == ("second.weight", "second.bias")
+
+
+def test_layers_that_no_table_names_are_left_out() -> None:
+    training = Training()
+    shape = (len(STREAMS["gradient"].quantities), 1)
+    block = Block("gradient", np.array([999], np.int32), np.ones(shape, np.float32))
+    assert training.engine.observe(Frame(0, 0, 0.0, {}, {"gradient": block})) == []
+
+
+def test_a_condition_that_comes_and_goes_is_one_finding() -> None:
+    training = Training()
+    for _ in range(4):
+        training.run(2, gradient_nonfinite_count={"first": 1.0}).run(2)
+    (finding,) = training.findings()
+    assert (finding.first_step, finding.detected_step, finding.last_step, finding.ongoing) == (0, 0, 13, False)
+    assert [entry[0] for entry in training.log] == ["opened", "closed"] + ["updated", "closed"] * 3
+
+
+def test_every_rule_has_its_page_and_a_code_of_its_own() -> None:
+    codes = [rule.code for rule in RULES]
+    assert len(set(codes)) == len(codes)
+    for rule in RULES:
+        assert rule.code in CODES
+        page = inspect.cleandoc(rule.__doc__ or "")
+        for section in ("What it sees", "Why it is bad", "When it is wrong", "References"):
+            assert f"\n{section}\n{'-' * len(section)}\n" in page, (rule.code, section)

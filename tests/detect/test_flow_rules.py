@@ -1,0 +1,147 @@
+"""GRD003, GRD004, GRD007."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from building import Training
+
+from undertow.schema.severity import Severity
+
+NONE = 1.0
+UPSTREAM = {"first": NONE, "second": NONE}
+
+
+def cut(training: Training, steps: int, groups: dict[str, float] = UPSTREAM, **more: object) -> Training:
+    nothing = dict.fromkeys(groups, math.nan)
+    return training.run(
+        steps, gradient_state=groups, gradient_norm=nothing, gradient_zero_fraction=nothing,
+        gradient_nonfinite_count=nothing, update_norm=dict.fromkeys(groups, 0.0), **more,
+    )  # fmt: skip
+
+
+def test_cut_graph_is_named_with_the_place_of_the_cut() -> None:
+    training = cut(Training(), 4)
+    assert training.findings() == []
+    cut(training, 6)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("GRD003", Severity.SEVERE)
+    assert finding.layers == ("first.weight", "first.bias", "second.weight", "second.bias")
+    assert (finding.first_step, finding.detected_step, finding.last_step) == (0, 4, 9)
+    assert finding.evidence[-1].layer == "third.weight"
+    assert "second.bias" in finding.evidence[-1].how
+
+
+def test_cut_graph_is_seen_without_activations() -> None:
+    assert cut(Training(), 5, streams=("gradient", "update")).alarms() == ["GRD003"]
+
+
+def test_a_module_that_never_runs_is_only_noted() -> None:
+    training = cut(Training(), 60, {"head": NONE}, activation_calls={"head": 0.0})
+    assert training.alarms() == []
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("GRD003", Severity.INFO)
+
+
+def test_heads_used_in_some_steps_are_silent() -> None:
+    training = Training("trunk", "left", "right")
+    for step in range(200):
+        cut(training, 1, {"left" if step % 7 else "right": NONE})
+    assert training.findings() == []
+
+
+def test_a_head_that_has_not_had_its_turn_yet_is_silent() -> None:
+    training = cut(Training("trunk", "left", "right"), 15, {"right": NONE})
+    training.run(20)
+    assert training.findings() == []
+
+
+def test_a_graph_cut_later_is_seen_after_fifty_steps() -> None:
+    training = cut(Training().run(20), 49)
+    assert training.findings() == []
+    cut(training, 1)
+    (finding,) = training.findings()
+    assert (finding.code, finding.first_step, finding.detected_step) == ("GRD003", 20, 69)
+    training.run(1)
+    assert not training.findings()[0].ongoing
+
+
+def test_parameters_in_no_optimizer_are_not_its_business() -> None:
+    assert cut(Training(), 60, gradient_optimizer={"first": -1.0, "second": -1.0}).alarms() == []
+
+
+def test_zero_gradient_of_a_dead_relu_is_placed_at_the_relu() -> None:
+    # The bias of `second` keeps its ReLU off: zeros arrive at `third`, whose bias alone still learns.
+    zero = {"first": 1.0, "second": 1.0, "third.weight": 1.0}
+    silent = {"second_relu": 1.0}
+    training = Training().run(9, gradient_zero_fraction=zero, activation_zero_fraction=silent)
+    assert training.findings() == []
+    training.run(3, gradient_zero_fraction=zero, activation_zero_fraction=silent)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("GRD004", Severity.SEVERE)
+    assert finding.layers[:2] == ("second.weight", "second.bias")
+    assert set(finding.layers) == {"first.weight", "first.bias", "second.weight", "second.bias", "third.weight"}
+    assert (finding.first_step, finding.detected_step) == (0, 9)
+    assert any(evidence.layer == "second_relu" for evidence in finding.evidence)
+
+
+def test_zero_gradient_without_activations_looks_before_the_zero_input() -> None:
+    zero = {"first": 1.0, "second": 1.0, "third.weight": 1.0}
+    training = Training().run(10, gradient_zero_fraction=zero, streams=("gradient",))
+    assert training.findings()[0].layers[0] == "second.weight"
+
+
+def test_one_layer_erased_by_a_hook() -> None:
+    training = Training().run(10, gradient_zero_fraction={"third.weight": 1.0})
+    assert training.findings()[0].layers == ("third.weight",)
+
+
+def test_everything_zero_takes_longer_but_is_seen() -> None:
+    training = Training().run(19, gradient_zero_fraction=1.0)
+    assert training.findings() == []
+    assert training.run(1, gradient_zero_fraction=1.0).alarms() == ["GRD004"]
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        {"gradient_zero_fraction": {"third.bias": 1.0}},  # the key bias of attention
+        {"gradient_zero_fraction": {"third": 1.0}, "scalars": {"loss": 0.0}},  # nothing left to learn
+        {"gradient_zero_fraction": {"third": 1.0}, "activation_calls": {"third": 0.0}},  # an expert without tokens
+        {"gradient_zero_fraction": {"third": 0.999}},  # a sparse embedding
+    ],
+)
+def test_healthy_zeros_raise_no_alarm(healthy: dict[str, object]) -> None:
+    assert Training().run(60, **healthy).alarms() == []
+
+
+def test_zero_initialised_branches_are_silent() -> None:
+    training = Training().run(3, gradient_zero_fraction={"second": 1.0}).run(50)
+    assert training.findings() == []
+
+
+def test_uncleared_gradients_blame_the_loop() -> None:
+    training = Training().run(1).run(2, gradient_carried=1.0)
+    assert training.findings() == []
+    training.run(4, gradient_carried=1.0)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity, finding.layers) == ("GRD007", Severity.SEVERE, ())
+    assert (finding.first_step, finding.detected_step, finding.last_step) == (1, 3, 6)
+
+
+def test_uncleared_gradients_of_some_layers_name_them() -> None:
+    training = Training().run(5, gradient_carried={"third": 1.0})
+    assert training.findings()[0].layers == ("third.weight", "third.bias")
+
+
+def test_a_gradient_carried_now_and_then_is_silent() -> None:
+    training = Training()
+    for _ in range(30):
+        training.run(2, gradient_carried=1.0).run(1)
+    assert training.findings() == []
+
+
+def test_carried_gradients_in_no_optimizer_are_left_to_the_other_rule() -> None:
+    training = Training().run(10, gradient_carried={"third": 1.0}, gradient_optimizer={"third": -1.0})
+    assert training.codes() == ["UPD003"]

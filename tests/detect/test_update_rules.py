@@ -1,0 +1,88 @@
+"""UPD003, UPD004."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from building import Training
+
+from undertow.schema.severity import Severity
+
+
+def test_a_layer_in_no_optimizer() -> None:
+    training = Training().run(4, gradient_optimizer={"second": -1.0})
+    assert training.findings() == []
+    training.run(4, gradient_optimizer={"second": -1.0})
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("UPD003", Severity.SEVERE)
+    assert finding.layers == ("second.weight", "second.bias")
+    assert (finding.first_step, finding.detected_step, finding.last_step) == (0, 4, 7)
+
+
+def test_training_only_a_head_is_probably_meant() -> None:
+    outside = {"first": -1.0, "second": -1.0, "third": -1.0}
+    training = Training().run(10, gradient_optimizer=outside)
+    assert training.alarms() == []
+    assert training.findings()[0].severity is Severity.MILD
+
+
+def test_a_teacher_without_gradients_is_silent() -> None:
+    training = Training().run(
+        50, gradient_optimizer={"second": -1.0}, gradient_state={"second": 1.0},
+        gradient_zero_fraction={"second": math.nan},
+    )  # fmt: skip
+    assert training.findings() == []
+
+
+def test_a_weight_that_the_optimizer_does_not_move() -> None:
+    training = Training().run(4, update_norm={"third.weight": 0.0})
+    assert training.findings() == []
+    training.run(2, update_norm={"third.weight": 0.0})
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity, finding.layers) == ("UPD003", Severity.SEVERE, ("third.weight",))
+    training.run(1)
+    assert not training.findings()[0].ongoing
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        {"scalars": {"lr": 0.0}, "update_norm": 0.0},
+        {"scalars": {"step_skipped": 1.0}, "update_norm": {"third": 0.0}},
+        {"update_norm": 0.0},  # nothing moves at all: an optimizer that accumulates by itself
+        {"update_norm": {"third": 0.0}, "stepped_gradient_max_abs": {"third": 0.0}},
+        {"update_norm": {"third": 0.0}, "stepped_gradient_max_abs": {"third": 1e-9}},  # rounds away in float32
+        {"update_norm": {"third": math.nan}},
+    ],
+)
+def test_standing_still_for_a_reason_raises_no_alarm(healthy: dict[str, object]) -> None:
+    training = Training().run(9, **healthy)
+    assert [code for code in training.alarms() if code != "NUM001"] == []
+
+
+def test_updates_that_round_away_in_low_precision_say_so() -> None:
+    training = Training(dtype="torch.bfloat16").run(9, update_norm={"third": 0.0})
+    (finding,) = training.findings()
+    assert finding.severity is Severity.MODERATE
+    assert "bfloat16" in finding.summary
+
+
+def test_a_group_with_a_rate_of_zero_is_named_as_the_reason() -> None:
+    training = Training().run(9, update_norm={"third": 0.0}, scalars={"lr_0": 0.1, "lr_1": 0.0})
+    (finding,) = training.findings()
+    assert finding.severity is Severity.MILD
+    assert "learning rate of zero" in finding.summary
+
+
+def test_frozen_layers_are_one_remark_that_follows_the_model() -> None:
+    frozen = {"first": 2.0, "second": 2.0}
+    training = Training().run(3).run(5, gradient_state=frozen)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("UPD004", Severity.INFO)
+    assert finding.layers == ("first.weight", "first.bias", "second.weight", "second.bias")
+    assert (finding.first_step, finding.detected_step, finding.last_step) == (3, 3, 7)
+    training.run(1, gradient_state={"first": 2.0})
+    assert training.findings()[0].layers == ("first.weight", "first.bias")
+    training.run(1)
+    assert not training.findings()[0].ongoing
