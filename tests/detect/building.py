@@ -59,7 +59,8 @@ def chain(*names: str, dtype: str = "float32") -> tuple[LayerTable, LayerGraph]:
 class Training:
     """Feeds an engine step by step. `changes` maps a quantity to a value, or to {path: value}."""
 
-    def __init__(self, *names: str, dtype: str = "float32") -> None:
+    def __init__(self, *names: str, dtype: str = "float32", blocks_cover_all: bool = False) -> None:
+        self.blocks_cover_all = blocks_cover_all  # layers a frame does not speak of: absent, or NaN
         self.layers, self.graph = chain(*(names or ("first", "second", "third", "head")), dtype=dtype)
         self.engine = Engine()
         self.engine.set_layers(self.layers, self.graph)
@@ -78,7 +79,10 @@ class Training:
         for name in streams:
             stream = STREAMS[name]
             chosen = self.layers.modules if stream.covers_modules else self.layers.parameters
-            chosen = [layer for layer in chosen if only is None or layer.group in only or layer.path in only]
+            named = [only is None or layer.group in only or layer.path in only for layer in chosen]
+            if not self.blocks_cover_all:
+                chosen = [layer for layer, here in zip(chosen, named) if here]
+                named = [True] * len(chosen)
             values = np.full((len(stream.quantities), len(chosen)), np.nan, np.float32)
             for row, quantity in enumerate(stream.names):
                 values[row] = HEALTHY.get(quantity, np.nan)
@@ -88,6 +92,7 @@ class Training:
                         values[row, column] = change.get(layer.path, change.get(layer.group, values[row, column]))
                 elif change is not None:
                     values[row] = change
+            values[:, ~np.array(named, bool)] = np.nan
             blocks[name] = Block(name, np.array([layer.id for layer in chosen], np.int32), values)
         scalar_values = {"loss": 1.0, "lr": 0.1, "step_skipped": 0.0, **(scalars or {})}
         return Frame(len(self.frames), self.step, float(self.step), scalar_values, blocks)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+from typing import Any
 
 import numpy as np
+import pytest
 from building import Training, chain
 
 from undertow.detect.engine import Engine
@@ -19,12 +21,38 @@ def test_health_is_silent() -> None:
     assert Training().run(200).findings() == []
 
 
-def test_sampled_streams_and_disjoint_layers_are_silent() -> None:
-    training = Training()
+@pytest.mark.parametrize("blocks_cover_all", [False, True])
+def test_sampled_streams_and_disjoint_layers_are_silent(blocks_cover_all: bool) -> None:
+    training = Training(blocks_cover_all=blocks_cover_all)
     for step in range(120):
         streams = ("gradient",) if step % 5 else ("gradient", "weight", "update", "activation")
         training.run(1, streams=streams, only=("first", "second") if step % 2 else ("third", "head"))
     assert training.findings() == []
+
+
+SICKNESSES: list[dict[str, Any]] = [
+    {"gradient_nonfinite_count": {"first": 1.0}},
+    {"weight_nonfinite_count": {"first": 1.0}},
+    {"gradient_state": {"first": 1.0}, "stepped_gradient_max_abs": {"first": math.nan}},
+    {"gradient_state": {"first": 2.0}},
+    {"gradient_zero_fraction": {"first": 1.0}},
+    {"gradient_carried": {"first": 1.0}},
+    {"gradient_optimizer": {"first": -1.0}},
+    {"update_norm": {"first": 0.0}},
+]
+
+
+@pytest.mark.parametrize("blocks_cover_all", [False, True])
+@pytest.mark.parametrize("sick", SICKNESSES)
+def test_optimizers_in_turn_hide_nothing(sick: dict[str, Any], blocks_cover_all: bool) -> None:
+    """Frames of another optimizer in between neither heal nor spread a condition."""
+    training = Training(blocks_cover_all=blocks_cover_all)
+    for _ in range(20):
+        training.run(1, only=("first", "second"), **sick).run(1, only=("third", "head"))
+    (finding,) = training.findings()
+    assert finding.ongoing
+    assert set(finding.layers) == {"first.weight", "first.bias"}
+    assert [entry[0] for entry in training.log] == ["opened"]
 
 
 def test_the_same_frames_give_the_same_verdicts() -> None:

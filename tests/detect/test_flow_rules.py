@@ -145,3 +145,18 @@ def test_a_gradient_carried_now_and_then_is_silent() -> None:
 def test_carried_gradients_in_no_optimizer_are_left_to_the_other_rule() -> None:
     training = Training().run(10, gradient_carried={"third": 1.0}, gradient_optimizer={"third": -1.0})
     assert training.codes() == ["UPD003"]
+
+
+def test_cut_layers_that_no_graph_has_placed_are_found_as_fast() -> None:
+    from undertow.schema.layers import LayerTable
+
+    training = Training()
+    unplaced = [
+        layer.replace(order=None) if layer.startswith(("first", "second")) else layer for layer in training.layers
+    ]
+    training.layers = LayerTable(tuple(unplaced))
+    training.engine.set_layers(training.layers, training.graph)
+    cut(training, 5)
+    (finding,) = training.findings()
+    assert finding.layers == ("first.weight", "first.bias", "second.weight", "second.bias")
+    assert finding.evidence[-1].layer == "third.weight"

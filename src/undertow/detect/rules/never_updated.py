@@ -79,11 +79,12 @@ class NeverUpdated:
         if holders is None or ids is None or states is None or zeros is None:
             return ()
         outside = holders == -1
+        held = ids[holders >= 0]
+        self._trained[held] = True
         if not outside.any() and "outside" not in self._open:
-            self._trained[ids] = holders >= 0
             return ()
-        self._trained[ids] = holders >= 0
-        self._outside[ids[holders >= 0]] = 0
+        self._trained[ids[outside]] = False
+        self._outside[held] = 0
         self._outside[ids[states == GradientState.FROZEN]] = 0
         fed = ids[outside & (states == GradientState.PRESENT) & (zeros < 1)]
         self._outside_since[fed[self._outside[fed] == 0]] = view.step

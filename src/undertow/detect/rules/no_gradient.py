@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect.layout import Layout
 from undertow.detect.rule import Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
@@ -75,7 +76,7 @@ class NoGradient:
         if not missing.any():
             if not self._open and not self._streak.any():
                 return ()
-            self._clear(ids)
+            self._clear(ids[~np.isnan(states)])
             return self._judge(view)
         self._clear(ids[~missing & ~np.isnan(states)])
         without = ids[missing]
@@ -101,8 +102,7 @@ class NoGradient:
         # Where no frame has told whether the module ran, having a place in execution order tells it.
         ran = self._ran | (~self._idle & np.isfinite(layout.order))
         unused = ~ran & self._idle
-        first_with = float(np.min(layout.order[self._had & (self._streak == 0)], initial=np.inf))
-        upstream = layout.order < first_with if np.isfinite(first_with) else np.zeros(layout.count, bool)
+        upstream = self._upstream(layout)
         patience = np.where(self._had, LATER_STEPS, np.where(upstream, UPSTREAM_STEPS, ELSEWHERE_STEPS))
         due = self._streak >= patience
         groups = {
@@ -111,6 +111,18 @@ class NoGradient:
             "unknown": (self._streak >= ELSEWHERE_STEPS) & ~ran & ~unused & ~self._had,
         }
         return tuple(v for key, mask in groups.items() for v in self._settle(view, key, mask))
+
+    def _upstream(self, layout: Layout) -> NDArray[np.bool_]:
+        """Layers that run before every layer with a gradient; by the order they are declared in where no graph of a
+        loss has shown when they run, which is what a cut does.
+        """
+        flowing = self._had & (self._streak == 0)
+        if not flowing.any():
+            return np.zeros(layout.count, bool)
+        placed = np.isfinite(layout.order)
+        first_run = float(np.min(layout.order[flowing]))
+        first_declared = int(np.flatnonzero(flowing)[0])
+        return np.where(placed, layout.order < first_run, np.arange(layout.count) < first_declared)
 
     def _settle(self, view: View, key: str, mask: NDArray[np.bool_]) -> tuple[Verdict, ...]:
         known = self._open.get(key)

@@ -70,7 +70,7 @@ class NonfiniteGradient:
                 self._open = self._begin(view, counts)
             if self._open is not None:
                 # Another optimizer's frame says nothing about the layers that were hit.
-                self._bad[view.ids("gradient")] = hit
+                self._bad[view.ids("gradient")[~np.isnan(counts)]] = hit[~np.isnan(counts)]  # pyright: ignore[reportOptionalSubscript]
                 if now:
                     verdicts.append(self._open)
                 elif not self._bad.any():

@@ -52,7 +52,8 @@ class NonfiniteWeight:
     def observe(self, view: View) -> tuple[Verdict, ...]:
         states = view.row("gradient_state")
         if states is not None:
-            self._frozen[view.ids("gradient")] = states == GradientState.FROZEN
+            known = ~np.isnan(states)
+            self._frozen[view.ids("gradient")[known]] = states[known] == GradientState.FROZEN  # pyright: ignore[reportOptionalSubscript]
         counts = view.row("weight_nonfinite_count")
         ids = view.ids("weight")
         if counts is None or ids is None:
@@ -61,7 +62,8 @@ class NonfiniteWeight:
         now = bool(hit.any())
         if not now and not self._open:
             return ()
-        self._bad[ids] = hit
+        measured = ~np.isnan(counts)
+        self._bad[ids[measured]] = hit[measured]
         if not now:
             if self._bad.any():  # another optimizer's frame says nothing about the layers that were hit
                 return ()

@@ -62,15 +62,16 @@ class UnclearedGradient:
             return ()
         carried = flags == 1
         if not carried.any() and self._open is None:
-            self._streak[ids] = 0
+            self._streak[ids[~np.isnan(flags)]] = 0
             return ()
         holders, zeros = view.row("gradient_optimizer"), view.row("gradient_zero_fraction")
         assert holders is not None
         assert zeros is not None
         held = holders >= 0
-        self._held[ids] = held & (zeros < 1)
+        measured = ~np.isnan(flags)
+        self._held[ids[measured]] = (held & (zeros < 1))[measured]
         carried &= held & ~(zeros == 1)
-        self._streak[ids[~carried & ~np.isnan(flags)]] = 0
+        self._streak[ids[~carried & measured]] = 0
         guilty = ids[carried]
         self._since[guilty[self._streak[guilty] == 0]] = view.step
         self._streak[guilty] += 1
