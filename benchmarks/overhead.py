@@ -1,0 +1,162 @@
+"""What watching costs: Undertow beside other tools, on the same trainings, in one process.
+
+`python benchmarks/overhead.py [--quick] [--models mlp,cnn,gpt] [--only default,every,wandb]`
+
+Blocks of steps with each tool take turns, so that whatever else the machine does falls on all alike.
+A block's time is its mean step (a tool that works only now and then must not hide between medians);
+blocks are compared with the plain block of the same round, and the median over rounds is printed.
+The real packages run in a virtual environment of the benchmark's own, W&B offline, all files in a
+temporary folder. Closing and flushing after a block is not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import venv
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / ".venv-bench"
+REQUIREMENTS = Path(__file__).with_name("overhead_requirements.txt")
+
+
+def main() -> int:
+    arguments = _arguments()
+    if Path(sys.prefix) != ENVIRONMENT:
+        _prepare_environment()
+        return subprocess.call([_python(), *sys.argv], env={**os.environ, "UNDERTOW_QUIET": "1"})
+    return _measure(arguments)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three rounds instead of seven")
+    parser.add_argument("--models", default="mlp,cnn,gpt", help="which trainings, separated by commas")
+    parser.add_argument("--only", default="", help="which tools besides plain and every, separated by commas")
+    parser.add_argument("--rounds", type=int, default=0, help="how many times each tool has its turn")
+    return parser.parse_args()
+
+
+def _python() -> str:
+    return str(ENVIRONMENT / "bin" / "python")
+
+
+def _prepare_environment() -> None:
+    """Install what is missing, package by package: one that cannot be had must not stop the others."""
+    if not Path(_python()).exists():
+        print(f"making {ENVIRONMENT.name}; this happens once", file=sys.stderr)
+        venv.create(ENVIRONMENT, with_pip=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stamp = ENVIRONMENT / ".requirements"
+    wanted = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
+    wanted += project["dependencies"]
+    if not stamp.exists() or stamp.read_text() != "\n".join(wanted):
+        for requirement in wanted:
+            subprocess.call([_python(), "-m", "pip", "install", "--quiet", "-c", str(REQUIREMENTS), requirement])
+        stamp.write_text("\n".join(wanted))
+    # The project itself, editable: its kernel is the one that `make install` has built in place.
+    library = next((ENVIRONMENT / "lib").glob("python3*")) / "site-packages"
+    (library / "undertow-editable.pth").write_text(str(ROOT / "src"))
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    os.environ.setdefault("WANDB_MODE", "offline")
+    os.environ.setdefault("WANDB_SILENT", "true")
+    sys.path.insert(0, str(Path(__file__).parent))
+    import torch
+
+    from overhead_models import WORKLOADS
+    from overhead_tools import TOOLS
+    from undertow.measure.kernels import choose
+
+    only = [name for name in arguments.only.split(",") if name] or list(TOOLS)
+    chosen = [name for name in TOOLS if name in {"plain", "every", *only}]
+    unknown = {*only, *arguments.models.split(",")} - {*TOOLS, *WORKLOADS}
+    if unknown:
+        print(f"unknown: {', '.join(sorted(unknown))}; tools {', '.join(TOOLS)}; models {', '.join(WORKLOADS)}")
+        return 2
+    rounds = arguments.rounds or (3 if arguments.quick else 7)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, kernel {choose('cpu').name}, {rounds} rounds")
+    for model_name in arguments.models.split(","):
+        with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+            os.environ["WANDB_DIR"] = folder
+            torch.manual_seed(0)
+            workload = WORKLOADS[model_name]()
+            tools = {name: TOOLS[name](Path(folder)) for name in chosen}
+            times, failures = _take_turns(workload, tools, rounds)
+            _print_table(workload, tools, times, failures)
+    return 0
+
+
+def _take_turns(workload, tools, rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
+    times: dict[str, list[float]] = {name: [] for name in tools}
+    failures: dict[str, str] = {}
+    for number in range(rounds):
+        # Another order each time: nobody always runs in the wake of the same neighbour.
+        names = list(tools)
+        names = names[number % len(names) :] + names[: number % len(names)]
+        for name in names:
+            if name in failures:
+                continue
+            try:
+                times[name].append(_time_block(workload, tools[name]))
+            except Exception as error:
+                failures[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+                if name == "plain":
+                    raise
+            for parameter in workload.model.parameters():
+                parameter.grad = None
+    return times, failures
+
+
+def _time_block(workload, tool) -> float:
+    model, optimizer = workload.model, workload.optimizer
+    gc.collect()
+    tool.attach(model, optimizer)
+    try:
+        start = 0.0
+        for step in range(workload.warm + workload.timed):
+            if step == workload.warm:
+                start = time.perf_counter()
+            loss = workload.loss()
+            optimizer.zero_grad()
+            loss.backward()
+            tool.after_backward(step, loss)
+            optimizer.step()
+            tool.after_step(step, loss)
+        return (time.perf_counter() - start) / workload.timed
+    finally:
+        tool.detach()
+
+
+def _print_table(workload, tools, times: dict[str, list[float]], failures: dict[str, str]) -> None:
+    count = sum(p.numel() for p in workload.model.parameters())
+    tensors = sum(1 for _ in workload.model.parameters())
+    plain = times["plain"]
+    added = {name: median(b - a for a, b in zip(plain, times[name])) for name in tools if name not in failures}
+    print(f"\n{workload.name}: {count:,} parameters in {tensors} tensors, plain step {1e3 * median(plain):.2f} ms")
+    print(f"{'':36} {'step ms':>9} {'added ms':>9} {'over plain':>11} {'added / Undertow every step':>28}")
+    own = added.get("every")
+    for name, tool in tools.items():
+        if name in failures:
+            print(f"{tool.name:36} not measured: {failures[name]}")
+            continue
+        ratio = median(b / a for a, b in zip(plain, times[name]))
+        beside = f"{added[name] / own:.1f}×" if own and own > 0 and name not in ("plain", "every") else ""
+        shown = "" if name == "plain" else f"{1e3 * added[name]:.3f}"
+        print(f"{tool.name:36} {1e3 * median(times[name]):9.3f} {shown:>9} {ratio:10.3f}× {beside:>28}")
+
+
+if __name__ == "__main__":
+    if importlib.util.find_spec("venv") is None:
+        sys.exit("this Python has no venv module; install it (python3-venv) and try again")
+    sys.exit(main())
