@@ -1,0 +1,1 @@
+"""Why, where, what next: ranking, localisation, remedies and words; no torch."""

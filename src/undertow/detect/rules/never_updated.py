@@ -155,20 +155,27 @@ class NeverUpdated:
         severity, confidence = Severity.SEVERE, 0.9
         reason = f"The weights of {named} have not changed since step {first_step}, though gradients arrive."
         # The plain step is a lower bound for most optimizers: below the rounding of the format it is lost.
-        lost = rate * self._pushed[chosen] < layout.rounding[chosen] * self._size[chosen]
+        least = layout.rounding[chosen] * self._size[chosen]
+        lost = rate * self._pushed[chosen] < least
+        how = f"the largest weight; the format drops changes below {layout.rounding[layers[0]]:.1e} of it"
+        rounding = Evidence("weight_max_abs", layout.path(layers[0]), float(self._size[layers[0]]), None, how)
+        because: list[Evidence] = []
         if any(value == 0 for name, value in view.frame.scalars.items() if name.startswith("lr_")):
             severity, confidence = Severity.MILD, 0.8
             reason = f"The weights of {named} do not change: a parameter group has a learning rate of zero."
+            because.append(Evidence("lr", None, 0.0, None, "the learning rate of one parameter group"))
         elif bool(layout.is_low_precision[chosen].all()):
             severity = Severity.MODERATE
             kind = layout.layers[layers[0]].dtype.removeprefix("torch.") or "low precision"
             reason = f"The weights of {named} do not change: their updates round away in {kind}."
+            because.append(rounding)
         elif not np.isnan(rate) and bool(lost.all()):
             severity, confidence = Severity.INFO, 0.8
             reason = f"The weights of {named} do not change: their updates are too small for the number format."
-        evidence = tuple(
+            because.append(rounding)
+        evidence = [
             Evidence("update_norm", layout.path(i), 0.0, None,
                      f"exactly zero at {int(self._still[i])} measured steps with a non-zero gradient; others moved")
             for i in layers[:5]
-        )  # fmt: skip
-        return Verdict("still", True, severity, layers, first_step, confidence, reason, evidence)
+        ]  # fmt: skip
+        return Verdict("still", True, severity, layers, first_step, confidence, reason, (*evidence, *because))

@@ -1,0 +1,79 @@
+"""Where a non-finite value began: what the journal's walk over the loss's graph adds to the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from undertow.schema.findings import Evidence, Finding
+from undertow.schema.layers import LayerTable
+
+# Names under which autograd saves the weight of an operation.
+_WEIGHT_OPERANDS = ("'mat2'", "'weight'")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The event `first_nonfinite` of a run."""
+
+    step: int
+    where: str  # "forward", "backward" or "weight"
+    layer: str | None
+    operation: str
+    detail: str
+
+
+def origin_in(events: Sequence[Mapping[str, Any]]) -> Origin | None:
+    """The first such event; a damaged one is passed over."""
+    for event in events:
+        step = event.get("step")
+        if event.get("kind") == "first_nonfinite" and isinstance(step, int):
+            layer, where = event.get("layer"), event.get("where")
+            return Origin(
+                step=step,
+                where=where if isinstance(where, str) else "forward",
+                layer=layer if isinstance(layer, str) and layer else None,
+                operation=str(event.get("operation") or ""),
+                detail=str(event.get("detail") or ""),
+            )
+    return None
+
+
+def poisoned_weight(findings: Sequence[Finding], origin: Origin | None, layers: LayerTable) -> str | None:
+    """The weight that was non-finite before the step in which all else turned so, if it was one."""
+    if origin is None or origin.layer is None:
+        return None
+    if origin.where != "weight" and not any(name in origin.detail for name in _WEIGHT_OPERANDS):
+        return None
+    for finding in findings:
+        if finding.code == "NUM003" and finding.first_step <= origin.step:
+            for path in finding.layers:
+                layer = layers.get(path)
+                if path == origin.layer or (layer is not None and layer.group == origin.layer):
+                    return path
+    return origin.layer if origin.where == "weight" else None
+
+
+def placed(finding: Finding, origin: Origin | None, poisoned: str | None) -> Finding:
+    """The finding with the place of its origin first."""
+    if finding.code == "NUM003" and poisoned in finding.layers:
+        rest = tuple(path for path in finding.layers if path != poisoned)
+        return replace(finding, layers=(poisoned, *rest))
+    if origin is None or finding.code not in ("NUM001", "NUM002") or finding.first_step != origin.step:
+        return finding
+    if finding.code == "NUM001" and origin.where != "backward":
+        return finding  # a consequence of the forward pass: its own list says how far it came
+    how = f"first non-finite value in the {origin.where} pass: operation {origin.operation or 'unknown'}"
+    if origin.detail:
+        how += f", {origin.detail}"
+    evidence = (Evidence("first_nonfinite", origin.layer, None, None, how), *finding.evidence)
+    if origin.layer is None:
+        return replace(finding, evidence=evidence)
+    if finding.code == "NUM002":
+        summary = finding.summary.rstrip(".") + f": the first non-finite value came from {origin.layer}"
+        summary += f", in {origin.operation}." if origin.operation else "."
+        return replace(finding, layers=(origin.layer,), evidence=evidence, summary=summary)
+    inside = [path for path in finding.layers if path == origin.layer or path.startswith(f"{origin.layer}.")]
+    first = inside or [origin.layer]
+    return replace(finding, layers=(*first, *(p for p in finding.layers if p not in first)), evidence=evidence)
