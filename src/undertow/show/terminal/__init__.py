@@ -1,0 +1,1 @@
+"""The terminal: pictures made of characters."""
