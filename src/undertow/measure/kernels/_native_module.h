@@ -1,0 +1,110 @@
+/* What Python sees. native.py checks the arguments; the lengths are checked here once more, because a mistake
+ * would write outside an array. */
+
+static PyObject *python_measure(PyObject *self, PyObject *arguments) {
+    Py_buffer addresses, counts, formats, moments, exponents, sketches, offsets;
+    struct request request;
+    PyObject *answer = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*iiw*w*w*y*", &addresses, &counts, &formats, &request.want, &request.threads,
+                          &moments, &exponents, &sketches, &offsets))
+        return NULL;
+    const size_t n = request.tensors = (size_t)formats.len;
+    request.addresses = addresses.buf;
+    request.counts = counts.buf;
+    request.formats = formats.buf;
+    request.moments = moments.buf;
+    request.exponents = exponents.buf;
+    request.sketches = sketches.buf;
+    request.offsets = offsets.buf;
+    int fits = (size_t)addresses.len == n * 8 && (size_t)counts.len == n * 8;
+    if (request.want & WANT_MOMENTS) fits &= (size_t)moments.len == n * MOMENTS * 8;
+    if (request.want & WANT_EXPONENTS) fits &= (size_t)exponents.len == n * EXPONENTS * 8;
+    if (request.want & WANT_SKETCH) fits &= (size_t)offsets.len == (n + 1) * 8;
+    for (size_t t = 0; fits && t < n; t++) {
+        fits = request.counts[t] >= 0 && request.formats[t] <= FLOAT64;
+        if (fits && request.want & WANT_SKETCH) {
+            const int64_t begin = request.offsets[t], width = request.counts[t] < BUCKETS ? request.counts[t] : BUCKETS;
+            fits = begin >= 0 && begin + width <= (int64_t)(sketches.len / 8);
+        }
+    }
+    if (fits) {
+        int done;
+        Py_BEGIN_ALLOW_THREADS
+        done = measure_all(&request);
+        Py_END_ALLOW_THREADS
+        if (done)
+            answer = Py_NewRef(Py_None);
+        else
+            PyErr_NoMemory();
+    } else {
+        PyErr_SetString(PyExc_ValueError, "measure: an array has the wrong length for these tensors");
+    }
+    Py_buffer *all[] = {&addresses, &counts, &formats, &moments, &exponents, &sketches, &offsets};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) PyBuffer_Release(all[i]);
+    return answer;
+}
+
+static PyObject *python_activity(PyObject *self, PyObject *arguments) {
+    unsigned long long address;
+    Py_ssize_t outer, units, inner;
+    int item_size;
+    Py_buffer active;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "Kinnnw*", &address, &item_size, &outer, &units, &inner, &active)) return NULL;
+    const void *data = (const void *)(uintptr_t)address;
+    if (active.len != units || outer < 0 || inner < 0 || (item_size != 2 && item_size != 4 && item_size != 8)) {
+        PyBuffer_Release(&active);
+        PyErr_SetString(PyExc_ValueError, "unit_activity: sizes do not fit");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    if (item_size == 2) activity_16(data, (size_t)outer, (size_t)units, (size_t)inner, active.buf);
+    if (item_size == 4) activity_32(data, (size_t)outer, (size_t)units, (size_t)inner, active.buf);
+    if (item_size == 8) activity_64(data, (size_t)outer, (size_t)units, (size_t)inner, active.buf);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&active);
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *python_fingerprint(PyObject *self, PyObject *arguments) {
+    Py_buffer addresses, counts, formats, out;
+    PyObject *answer = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*w*", &addresses, &counts, &formats, &out)) return NULL;
+    const size_t n = (size_t)formats.len;
+    if ((size_t)addresses.len == n * 8 && (size_t)counts.len == n * 8 && (size_t)out.len == n * 8) {
+        for (size_t t = 0; t < n; t++)
+            ((double *)out.buf)[t] =
+                fingerprint_of((const void *)(uintptr_t)((const uint64_t *)addresses.buf)[t],
+                               (size_t)((const int64_t *)counts.buf)[t], ((const uint8_t *)formats.buf)[t]);
+        answer = Py_NewRef(Py_None);
+    } else {
+        PyErr_SetString(PyExc_ValueError, "fingerprint: an array has the wrong length for these tensors");
+    }
+    Py_buffer *all[] = {&addresses, &counts, &formats, &out};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) PyBuffer_Release(all[i]);
+    return answer;
+}
+
+/* For tests: "" takes the best the processor has; "avx512", "avx2" or "generic" asks for one. */
+static PyObject *python_choose(PyObject *self, PyObject *arguments) {
+    const char *forced;
+    (void)self;
+    return PyArg_ParseTuple(arguments, "s", &forced) ? PyUnicode_FromString(choose_passes(forced)) : NULL;
+}
+
+static PyMethodDef methods[] = {
+    {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},
+    {"unit_activity", python_activity, METH_VARARGS, "Mark the units that are not zero everywhere."},
+    {"fingerprint", python_fingerprint, METH_VARARGS, "One number from a few elements of each tensor."},
+    {"choose_instruction_set", python_choose, METH_VARARGS, "Choose and name the instruction set in use."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    choose_passes("");
+    return PyModule_Create(&module);
+}
