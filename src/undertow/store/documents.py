@@ -1,0 +1,117 @@
+"""The two small JSON documents of a run, replaced whole: `run.json` and `layers.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from undertow.errors import UnreadableRunError
+from undertow.schema.facts import FORMAT_VERSION, RunFacts
+from undertow.schema.graph import LayerGraph
+from undertow.schema.layers import Layer, LayerTable
+
+RUN_FILE = "run.json"
+LAYERS_FILE = "layers.json"
+_LARGEST = 1 << 28  # bytes; no run has a description near this size, a damaged disk may
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write beside the file and take its name: a reader finds the old text or the new one, never half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_facts(folder: Path, facts: RunFacts) -> None:
+    replace_file(folder / RUN_FILE, _indented(facts))
+
+
+def write_layers(folder: Path, layers: LayerTable, graph: LayerGraph) -> None:
+    record = {"format": FORMAT_VERSION, "layers": [layer.to_dict() for layer in layers], "graph": graph}
+    replace_file(folder / LAYERS_FILE, _indented(record))
+
+
+def read_facts(folder: Path) -> RunFacts:
+    record = _read(folder / RUN_FILE)
+    version = record.get("format")
+    if not isinstance(version, int):
+        raise UnreadableRunError(f"{folder / RUN_FILE} does not say its format", way_out="It is no run of Undertow.")
+    if version > FORMAT_VERSION:
+        raise UnreadableRunError(
+            f"the run {folder} has format {version}; this version of Undertow reads up to {FORMAT_VERSION}",
+            way_out="Upgrade Undertow to open it.",
+        )
+    try:
+        return msgspec.convert(record, RunFacts)
+    except msgspec.ValidationError as error:
+        raise _damaged(folder / RUN_FILE, error) from None
+
+
+def read_layers(folder: Path) -> tuple[LayerTable, LayerGraph]:
+    """Both empty when the run ended before its layers were known."""
+    if not (folder / LAYERS_FILE).exists():
+        return LayerTable(), LayerGraph()
+    record = _read(folder / LAYERS_FILE)
+    try:
+        layers = LayerTable(tuple(_layer(entry) for entry in record["layers"]))
+        return layers, msgspec.convert(record["graph"], LayerGraph)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(folder / LAYERS_FILE, error) from None
+
+
+class _LayerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The types that a layer's facts must have."""
+
+    path: str
+    id: int
+    kind: str = "parameter"
+    order: int | None = None
+    parameter_count: int = 0
+    group: str = ""
+    shared_with: tuple[str, ...] = ()
+    trainable: bool = True
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    module_type: str = ""
+
+
+def _layer(entry: Any) -> Layer:
+    return Layer.from_dict(msgspec.structs.asdict(msgspec.convert(entry, _LayerRecord)))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            raise UnreadableRunError(f"{path} is no ordinary file of a run")
+        record = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        raise UnreadableRunError(
+            f"no run in {path.parent}: there is no {path.name}", way_out="`undertow runs` lists the runs of a folder."
+        ) from None
+    except OSError as error:
+        raise UnreadableRunError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from None
+    if not isinstance(record, dict):
+        raise _damaged(path, "it holds no JSON object")
+    return record  # pyright: ignore[reportUnknownVariableType]
+
+
+def _damaged(path: Path, why: object) -> UnreadableRunError:
+    return UnreadableRunError(f"{path} is damaged: {why}", way_out="Restore the file, or remove the run.")
+
+
+def _indented(record: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=1) + b"\n"

@@ -1,0 +1,62 @@
+"""The runs below a folder, the newest first; a damaged one is listed with what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from undertow.errors import UndertowError
+from undertow.store.documents import RUN_FILE
+from undertow.store.reader import RunReader
+
+_DEEPEST = 3  # folders between the root and a run
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    folder: Path
+    name: str
+    status: str  # "unreadable" when `problem` says why
+    steps: int
+    last_step: int | None
+    last_loss: float | None
+    created: float
+    problem: str = ""
+
+
+def find_runs(root: Path) -> list[RunSummary]:
+    """The root itself if it is a run, and the runs in the folders below it."""
+    summaries = [_summary(folder) for folder in _run_folders(Path(root), _DEEPEST)]
+    return sorted(summaries, key=lambda summary: (-summary.created, summary.folder))
+
+
+def _run_folders(folder: Path, depth: int) -> list[Path]:
+    try:
+        if (folder / RUN_FILE).exists():
+            return [folder]
+        inner = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        return []
+    return [found for path in inner if depth for found in _run_folders(path, depth - 1)]
+
+
+def _summary(folder: Path) -> RunSummary:
+    try:
+        reader = RunReader(folder)
+        losses = reader.scalars("loss") if "loss" in reader.scalar_names else np.empty(0)
+        return RunSummary(
+            folder=folder,
+            name=reader.facts.name,
+            status=reader.status,
+            steps=len(reader.steps),
+            last_step=int(reader.steps[-1]) if len(reader.steps) else None,
+            last_loss=float(losses[-1]) if len(losses) else None,
+            created=reader.facts.created if math.isfinite(reader.facts.created) else 0.0,
+            problem="; ".join(reader.problems),
+        )
+    except (UndertowError, OSError) as error:
+        why = error.message if isinstance(error, UndertowError) else str(error)
+        return RunSummary(folder, folder.name, "unreadable", 0, None, None, 0.0, why)

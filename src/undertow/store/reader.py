@@ -1,0 +1,312 @@
+"""A run opened for reading: lazily, beside a live writer, and without trusting a byte of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.errors import UnknownNameError, UnreadableRunError
+from undertow.schema.facts import RunFacts, RunStatus
+from undertow.schema.frames import Frame
+from undertow.schema.quantities import QUANTITIES, STREAMS
+from undertow.store import documents
+from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, Catalogue
+from undertow.store.frames import FrameSource
+from undertow.store.journal import EVENTS_FILE, read_journal
+from undertow.store.layout import ABSENT, SCALARS, SegmentFacts
+from undertow.store.liveness import is_on_this_host, process_exists
+from undertow.store.overlay import overlay
+from undertow.store.rows import Integers, RowTable, Timeline
+from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
+from undertow.store.window import LevelTables, Window, summarize_window
+
+_ATTEMPTS = 8  # a writer that replaces a file between two looks does so rarely
+_SILENT_SECONDS = 60.0
+_FRAMES_AT_ONCE = 64
+Result = TypeVar("Result")
+
+
+class RunReader:
+    """Everything a run folder holds, as numpy arrays. Call `refresh` to see what was appended since."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            what = "is not a folder" if self.folder.exists() else "does not exist"
+            raise UnreadableRunError(f"{self.folder} {what}", way_out="`undertow runs` lists the runs of a folder.")
+        self.facts: RunFacts = documents.read_facts(self.folder)
+        self._segments = Catalogue(self.folder / SEGMENTS_FOLDER)
+        self._zoom = Catalogue(self.folder / ZOOM_FOLDER)
+        self._tables: dict[str, tuple[RowTable, Integers]] = {}
+        self._levels: dict[str, list[LevelTables]] = {}
+        self._document_versions: tuple[object, ...] = ()
+        self._damaged_events = 0
+        self._document_problems: list[str] = []
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Pick up what was written since; True if anything is new."""
+        changed = self._segments.refresh() | self._zoom.refresh()
+        # Layers after segments: the writer saves a layer before it writes a row of it.
+        documents_changed = self._read_documents()
+        if changed or documents_changed:
+            self._tables.clear()
+            self._levels.clear()
+            self._timeline = Timeline(RowTable.of(self._segments.segments((SCALARS, 1))))
+        return bool(changed) or documents_changed
+
+    def _read_documents(self) -> bool:
+        files = (documents.RUN_FILE, documents.LAYERS_FILE, EVENTS_FILE)
+        versions = tuple(_version(self.folder / name) for name in files)
+        if versions == self._document_versions:
+            return False
+        first = not self._document_versions
+        try:
+            self.facts = documents.read_facts(self.folder)
+            self.layers, self.graph = documents.read_layers(self.folder)
+            self._document_problems = []
+        except UnreadableRunError as error:
+            if first:
+                raise
+            self._document_problems = [error.message]  # keep what was read before
+        self._document_versions = versions
+        return True
+
+    @property
+    def status(self) -> str:
+        """As the run says, or "killed" when it says running and no one is there to write it."""
+        if self.facts.status is not RunStatus.RUNNING:
+            return str(self.facts.status)
+        if is_on_this_host(self.facts):
+            alive = process_exists(self.facts.process)
+        else:
+            alive = time.time() - self._last_write() < _SILENT_SECONDS
+        return "running" if alive else "killed"
+
+    def _last_write(self) -> float:
+        paths = [*self.folder.glob("*.json*"), *(self.folder / SEGMENTS_FOLDER).glob(f"{SCALARS}-*")]
+        return max((version[0] for version in map(_version, paths) if version), default=0) / 1e9
+
+    @property
+    def problems(self) -> list[str]:
+        """Damage met so far, in words; what could be read was read."""
+        rows = [
+            f"{segment.path.parent.name}/{segment.path.name}: {segment.damaged_rows} damaged rows are left out"
+            for segment in (*self._segments.opened, *self._zoom.opened)
+            if segment.damaged_rows
+        ]
+        events = [f"{EVENTS_FILE}: {self._damaged_events} damaged lines are left out"] if self._damaged_events else []
+        files = [*self._segments.problems.values(), *self._zoom.problems.values()]
+        return [*self._document_problems, *files, *rows, *events]
+
+    @property
+    def steps(self) -> Integers:
+        """The steps of all frames, each once, in order."""
+        return self._timeline.steps
+
+    @property
+    def last_sequence(self) -> int:
+        return int(self._timeline.sequence[-1]) if len(self._timeline.sequence) else -1
+
+    @property
+    def frame_count(self) -> int:
+        return len(self._timeline.sequence)
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """Seconds since the epoch at each of `steps` (of the last frame of a step)."""
+        out = np.full(len(self.steps), np.nan)
+        out[self._timeline.position] = self._timeline.table.time
+        return out
+
+    @property
+    def scalar_names(self) -> list[str]:
+        names: dict[str, None] = {}
+        for segment in self._timeline.table.segments:
+            names.update(dict.fromkeys(segment.facts.quantities))
+        return list(names)
+
+    def scalars(self, name: str) -> NDArray[np.float64]:
+        """One number per step, NaN where there is none; of several frames in a step, the last that has one."""
+        if name not in self.scalar_names:
+            raise UnknownNameError(
+                f"this run has no scalar {name!r}", way_out=f"It has: {', '.join(self.scalar_names) or 'none'}."
+            )
+        return self._stable(lambda: self._scalars(name))
+
+    def _scalars(self, name: str) -> NDArray[np.float64]:
+        out = np.full(len(self.steps), np.nan)
+        timeline = self._timeline
+        for segment, places in timeline.table.by_segment():
+            if name in segment.facts.quantities:
+                column = 3 + segment.facts.quantities.index(name)
+                values = segment.read(column, timeline.table.row[places])
+                present = values.view(np.uint64) != np.float64(ABSENT).view(np.uint64)
+                out[timeline.position[places[present]]] = values[present]
+        return out
+
+    @property
+    def quantities(self) -> list[str]:
+        """Names of which something is stored, in the order of the vocabulary."""
+        stored: dict[str, None] = {}
+        for stream, _ in self._segments.keys:
+            if stream != SCALARS:
+                for facts in self._facts_of(stream):
+                    stored.update(dict.fromkeys(facts.quantities))
+        known = [name for name in QUANTITIES if name in stored]
+        return [*known, *(name for name in stored if name not in QUANTITIES)]
+
+    def series(self, quantity: str, layer_id: int | str) -> NDArray[np.float32]:
+        """One number per step, NaN where not measured."""
+        return self.matrix(quantity, [self.layer_id(layer_id)])[:, 0]
+
+    def matrix(
+        self, quantity: str, layer_ids: Sequence[int] | NDArray[Any] | None = None, rows: slice | None = None
+    ) -> NDArray[np.float32]:
+        """(steps × layers), NaN where not measured; `rows` restricts it to a part of `steps`."""
+        values = self._values(quantity, layer_ids, rows)
+        return values[:, :, 0] if values.shape[2] == 1 else values.reshape(len(values), -1)
+
+    def sketches(
+        self, quantity: str, layer_ids: Sequence[int] | NDArray[Any] | None = None
+    ) -> tuple[Integers, NDArray[np.float32]]:
+        """The steps that have a sketch, and (those steps × layers × width)."""
+        _, position = self._table(self._stream(quantity))
+        present = np.unique(position)
+        return self.steps[present], self._values(quantity, layer_ids, present)
+
+    def _values(
+        self, quantity: str, layer_ids: Sequence[int] | NDArray[Any] | None, wanted: slice | Integers | None
+    ) -> NDArray[np.float32]:
+        ids = self._layer_ids(layer_ids)
+        stream = self._stream(quantity)
+        places = np.arange(len(self.steps))[slice(None) if wanted is None else wanted]
+        width = QUANTITIES[quantity].width if quantity in QUANTITIES else 1
+        return self._stable(lambda: overlay(*self._table(stream), quantity, ids, places, width))
+
+    def frames(self, after_sequence: int = -1) -> Iterator[Frame]:
+        """Frames as they were appended, in order. A frame that a disk budget thinned has its scalars only."""
+        while True:
+            first = int(np.searchsorted(self._timeline.sequence, after_sequence, "right"))
+            if first >= self.frame_count:
+                return
+            chunk = self._stable(lambda first=first: self._frames(first, first + _FRAMES_AT_ONCE))
+            yield from chunk
+            after_sequence = chunk[-1].sequence
+
+    def _frames(self, first: int, last: int) -> list[Frame]:
+        streams = [stream for stream in STREAMS if (stream, 1) in self._segments.keys]
+        source = FrameSource(self._timeline, {stream: self._table(stream)[0] for stream in streams})
+        return source.frames(first, last)
+
+    def events(self) -> list[dict[str, Any]]:
+        events, self._damaged_events = read_journal(self.folder)
+        return events
+
+    def window(
+        self,
+        quantity: str,
+        first_step: int,
+        last_step: int,
+        columns: int,
+        layer_ids: Sequence[int] | NDArray[Any] | None = None,
+    ) -> Window:
+        """Smallest, mean and largest value over consecutive frames from `first_step` to `last_step`, both included.
+
+        At least `columns` rows (fewer when fewer frames are there) and less than twice as many, read
+        from the coarsest zoom level that has them: the cost grows with `columns`, not with the steps.
+        """
+        ids = self._layer_ids(layer_ids)
+        stream = self._stream(quantity)
+        if QUANTITIES.get(quantity) is not None and QUANTITIES[quantity].width > 1:
+            raise UnknownNameError(f"{quantity!r} is a sketch: it has no smallest or largest value")
+        span = (first_step, last_step)
+        return self._stable(lambda: summarize_window(self._level_tables(stream), quantity, ids, span, max(1, columns)))
+
+    def _table(self, stream: str) -> tuple[RowTable, Integers]:
+        """The rows of a stream that belong to frames, and the place of each in `steps`."""
+        if stream not in self._tables:
+            table, frame = self._timeline.committed(RowTable.of(self._usable(self._segments, stream, 1)))
+            self._tables[stream] = (table, self._timeline.position[frame])
+        return self._tables[stream]
+
+    def _level_tables(self, stream: str) -> list[LevelTables]:
+        """For each set of layers that the stream was recorded for: its rows at every zoom level."""
+        if stream not in self._levels:
+            by_layers: dict[tuple[int, ...], dict[int, list[Segment]]] = {}
+            for catalogue, (name, level) in [(c, key) for c in (self._segments, self._zoom) for key in c.keys]:
+                for segment in self._usable(catalogue, stream, level) if name == stream else []:
+                    by_layers.setdefault(segment.facts.layers, {}).setdefault(level, []).append(segment)
+            found: list[LevelTables] = []
+            for levels in by_layers.values():
+                tables = {level: RowTable.of(segments) for level, segments in levels.items()}
+                tables[1] = self._timeline.committed(tables.get(1, RowTable.of([])))[0]
+                found.append(tables)
+            self._levels[stream] = found
+        return self._levels[stream]
+
+    def _usable(self, catalogue: Catalogue, stream: str, level: int) -> list[Segment]:
+        """Segments whose layers all exist."""
+        good: list[Segment] = []
+        for segment in catalogue.segments((stream, level)):
+            ids = segment.facts.layers
+            if ids and not (min(ids) >= 0 and max(ids) < len(self.layers)):
+                name = f"{segment.path.parent.name}/{segment.path.name}"
+                catalogue.problems[segment.path] = (
+                    f"{name} is left out: it has layers that {documents.LAYERS_FILE} lacks"
+                )
+            else:
+                good.append(segment)
+        return good
+
+    def _facts_of(self, stream: str) -> list[SegmentFacts]:
+        """Of the first and the last segment: between them the quantities do not change."""
+        return [segment.facts for segment in self._segments.ends((stream, 1))]
+
+    def _stream(self, quantity: str) -> str:
+        if quantity in QUANTITIES:
+            return QUANTITIES[quantity].stream
+        for stream, _ in self._segments.keys:
+            if stream != SCALARS and any(quantity in facts.quantities for facts in self._facts_of(stream)):
+                return stream
+        raise UnknownNameError(
+            f"there is no quantity {quantity!r}", way_out=f"This run has: {', '.join(self.quantities) or 'none'}."
+        )
+
+    def layer_id(self, layer: int | str) -> int:
+        if isinstance(layer, str):
+            found = self.layers.get(layer)
+            layer = len(self.layers) if found is None else found.id
+        if not 0 <= layer < len(self.layers):
+            raise UnknownNameError(f"this run has no layer {layer!r}", way_out="`run.layers` lists them.")
+        return int(layer)
+
+    def _layer_ids(self, layer_ids: Sequence[int] | NDArray[Any] | None) -> Integers:
+        if layer_ids is None:
+            return np.arange(len(self.layers))
+        return np.array([self.layer_id(int(layer)) for layer in layer_ids], np.int64)
+
+    def _stable(self, read: Callable[[], Result]) -> Result:
+        """Read, and look again when the writer has replaced a file under our eyes."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return read()
+            except SegmentReplacedError:
+                self._document_versions = (*self._document_versions, None)  # forces the tables to be made anew
+                self.refresh()
+            except DamagedSegmentError as error:
+                raise UnreadableRunError(f"{self.folder}: a segment changed while it was read; {error}") from None
+        raise UnreadableRunError(f"{self.folder} changes faster than it can be read", way_out="Try again.")
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,43 @@
+"""What a writer must know of the part of a run that is already there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from undertow.errors import UnwritableRunError
+from undertow.schema.facts import RunFacts, RunStatus
+from undertow.schema.layers import LayerTable
+from undertow.store import documents
+from undertow.store.catalogue import SEGMENTS_FOLDER, Catalogue
+from undertow.store.layout import SCALARS
+from undertow.store.liveness import is_another_living_process
+from undertow.store.rows import RowTable, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierPart:
+    facts: RunFacts
+    layers: LayerTable
+    last_sequence: int  # highest number used, by a whole frame or not
+    last_step: int | None
+
+    @classmethod
+    def of(cls, folder: Path) -> EarlierPart:
+        facts = documents.read_facts(folder)
+        if facts.status is RunStatus.RUNNING and is_another_living_process(facts):
+            raise UnwritableRunError(
+                f"{folder} is being written by process {facts.process}",
+                way_out="Wait for it to end, or choose another run folder.",
+            )
+        layers, _ = documents.read_layers(folder)
+        catalogue = Catalogue(folder / SEGMENTS_FOLDER)
+        catalogue.refresh()
+        timeline = Timeline(RowTable.of(catalogue.segments((SCALARS, 1))))
+        last_sequence = -1
+        for key in catalogue.keys:
+            for segment in catalogue.segments(key):
+                _, (sequence, *_) = segment.index()
+                last_sequence = max(last_sequence, int(sequence[-1]) if len(sequence) else -1)
+        last_step = int(timeline.table.step[-1]) if len(timeline.sequence) else None
+        return cls(facts, layers, last_sequence, last_step)

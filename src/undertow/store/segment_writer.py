@@ -1,0 +1,87 @@
+"""Appending rows to one segment file, one write each; and writing a packed segment whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from undertow.store.layout import SegmentFacts
+from undertow.store.messages import END_OF_STREAM
+from undertow.store.template import Template
+
+
+class SegmentWriter:
+    """An open segment. `append` writes what its template holds, wholly or not at all."""
+
+    def __init__(self, path: Path, template: Template) -> None:
+        self.path = path
+        self.template = template
+        self.rows = 0
+        self.broken = False  # ends in part of a row that could not be cut off: nothing may follow it
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self.size = 0
+        try:
+            self._write(template.prefix)
+        except OSError:
+            # Not even the schema fits: leave nothing behind that a reader would have to skip.
+            os.close(self._file)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+
+    def append(self) -> None:
+        self._write(self.template.batch)
+        self.rows += 1
+
+    def _write(self, data: bytes | bytearray) -> None:
+        """Raises OSError after cutting off what a full disk left of a row. Only bytes that no reader
+        counts as a row are ever cut, so a reader's map of the file stays valid."""
+        try:
+            written = os.write(self._file, data)
+            while written < len(data):  # rarely: the next try says why
+                written += os.write(self._file, memoryview(data)[written:])
+        except OSError:
+            self.broken = True
+            os.ftruncate(self._file, self.size)
+            os.lseek(self._file, self.size, os.SEEK_SET)
+            self.broken = False
+            raise
+        self.size += written
+
+    def close(self) -> None:
+        """Never raises: a segment without its end marker is as good."""
+        with contextlib.suppress(OSError):
+            if not self.broken:
+                self._write(END_OF_STREAM)
+        with contextlib.suppress(OSError):
+            os.close(self._file)
+
+
+def write_packed(path: Path, facts: SegmentFacts, columns: Sequence[NDArray[Any]]) -> int:
+    """Replace `path` by a segment of one record batch with all rows; returns its size.
+
+    The new file is complete and on disk before it takes the old one's name, so a reader finds one
+    or the other, and a process killed between them leaves the old one.
+    """
+    template = Template(facts, rows=len(columns[0]))
+    for target, source in zip(template.arrays, columns, strict=True):
+        target[...] = source.reshape(target.shape)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with temporary.open("wb") as file:
+            file.write(template.prefix)
+            file.write(template.batch)
+            file.write(END_OF_STREAM)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    return len(template.prefix) + template.stride + len(END_OF_STREAM)

@@ -1,0 +1,243 @@
+"""Writing a run. Called from one background thread; after construction nothing here raises into it.
+
+A frame is written block by block and counts once its scalars row, the last of it, is on disk. A
+frame that does not fit on the disk is dropped and counted; when space returns, writing goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from undertow.errors import UnreadableRunError, UnwritableRunError
+from undertow.schema.facts import RunFacts
+from undertow.schema.frames import Block, Frame
+from undertow.schema.graph import LayerGraph
+from undertow.schema.layers import LayerTable
+from undertow.schema.quantities import STREAMS
+from undertow.store import documents
+from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of
+from undertow.store.journal import Journal
+from undertow.store.layout import facts_of_block
+from undertow.store.resume import EarlierPart
+from undertow.store.thinning import DiskBudget
+from undertow.store.tracks import Files, ScalarTrack, Track
+
+SEGMENT_BYTES = 16 << 20
+_SMALLEST_SEGMENT_BYTES = 64 << 10
+_MOST_OPEN_TRACKS = 32  # files held open; the least recently used is closed first
+
+
+class RunWriter:
+    """The one writer of a run folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        facts: RunFacts,
+        *,
+        resume: bool = False,
+        disk_budget: int | None = None,
+        zoom: bool = True,
+    ) -> None:
+        self.folder = Path(folder)
+        self.facts = facts
+        self.layers = LayerTable()  # what the run to resume already has
+        self.last_step: int | None = None
+        self.last_error = ""  # why the latest frame was dropped
+        self._sequence = -1  # of the last frame that was tried
+        self._offset = 0
+        self._seam_due = False
+        self._unsaved_layers: tuple[LayerTable, LayerGraph] | None = None
+        self._zoom = zoom
+        earlier = self._prepare(resume)
+        self._files = self._make_files(disk_budget)
+        self._budget: DiskBudget | None = None
+        if disk_budget is not None:
+            self._budget = DiskBudget(self._files, disk_budget)
+            self._budget.adopt((self._files.segments, self._files.zoom))
+            self._files.on_closed = self._budget.add
+        self._journal = Journal(self.folder)
+        self._scalars = ScalarTrack(self._files)
+        self._tracks: OrderedDict[tuple[str, bytes], Track] = OrderedDict()
+        if earlier is not None:
+            self._continue(earlier)
+        facts.process = facts.process or os.getpid()
+        facts.host = facts.host or socket.gethostname()
+        facts.created = facts.created or time.time()
+        try:
+            documents.write_facts(self.folder, facts)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from None
+
+    @property
+    def bytes_written(self) -> int:
+        return self._files.bytes_written + self._journal.bytes_written
+
+    @property
+    def bytes_on_disk(self) -> int:
+        return self._files.bytes_on_disk
+
+    @property
+    def frames_dropped(self) -> int:
+        return self.facts.frames_dropped
+
+    def set_layers(self, layers: LayerTable, graph: LayerGraph) -> None:
+        """Layers are only ever added at the end: their ids are what the segments hold."""
+        old = self.layers.paths
+        if layers.paths[: len(old)] != old:
+            raise UnwritableRunError(
+                f"the layers of {self.folder} are not those of this model",
+                way_out="Resume with the model the run was begun with, or choose a new run folder.",
+            )
+        self.layers = layers
+        self._unsaved_layers = (layers, graph)
+        self._save_layers()
+
+    def append(self, frame: Frame) -> bool:
+        """True when the frame is on disk. False: it was dropped and counted, and `last_error` says why."""
+        try:
+            written = self._commit(frame)
+        except Exception as error:  # whatever it is, the training is worth more than the frame
+            self.last_error = str(error) or type(error).__name__
+            self.facts.frames_dropped += 1
+            return False
+        try:
+            self._follow_up(frame, written)
+        except Exception as error:  # the frame itself is safe
+            self.last_error = str(error) or type(error).__name__
+        return True
+
+    def event(self, kind: str, step: int | None = None, **fields: Any) -> None:
+        self._journal.append(kind, step, fields)
+
+    def write_facts(self) -> None:
+        try:
+            documents.write_facts(self.folder, self.facts)
+        except Exception as error:
+            self.last_error = str(error)
+
+    def close(self) -> None:
+        """The status in `facts` is the caller's to set before."""
+        for track in (*self._tracks.values(), self._scalars):
+            track.close()
+        self._tracks.clear()
+        self._save_layers()
+        self.write_facts()
+        self._journal.close()
+
+    def _commit(self, frame: Frame) -> list[tuple[Track, Block]]:
+        if not self._save_layers():
+            raise OSError(f"{documents.LAYERS_FILE} cannot be written: {self.last_error}")
+        if frame.sequence + self._offset <= self._sequence:
+            self._offset = self._sequence + 1 - frame.sequence
+        self._sequence = sequence = frame.sequence + self._offset
+        key = (sequence, frame.step, frame.time)
+        written: list[tuple[Track, Block]] = []
+        for block in frame.blocks.values():
+            track = self._track(block)
+            track.append(*key, block.values)
+            written.append((track, block))
+        self._scalars.append(*key, _plain(frame.scalars))
+        return written
+
+    def _follow_up(self, frame: Frame, written: list[tuple[Track, Block]]) -> None:
+        """What a frame entails once it counts: zoom levels, the seam of a resumed run, the disk budget."""
+        for track, block in written:
+            track.summarize(self._sequence, frame.step, frame.time, block.values)
+        if self._seam_due:
+            self._seam_due = False
+            self.facts.seams.append(frame.step)
+            self.write_facts()
+        if self._budget is not None:
+            self._budget.keep(self._sequence)
+
+    def _track(self, block: Block) -> Track:
+        key = (block.stream, block.layer_ids.tobytes())
+        track = self._tracks.get(key)
+        if track is None:
+            if len(self._tracks) >= _MOST_OPEN_TRACKS:
+                self._tracks.popitem(last=False)[1].close()
+            stream = STREAMS[block.stream]
+            zoomed = self._zoom and stream.quantities[0].width == 1 and len(block.layer_ids) > 0
+            track = self._tracks[key] = Track(self._files, facts_of_block(stream, block.layer_ids), zoomed=zoomed)
+        self._tracks.move_to_end(key)
+        return track
+
+    def _save_layers(self) -> bool:
+        if self._unsaved_layers is not None:
+            try:
+                documents.write_layers(self.folder, *self._unsaved_layers)
+                self._unsaved_layers = None
+            except Exception as error:
+                self.last_error = str(error)
+                return False
+        return True
+
+    def _prepare(self, resume: bool) -> EarlierPart | None:
+        """Make the folder; None unless it holds a run that is to be continued."""
+        try:
+            holds_run = (self.folder / documents.RUN_FILE).exists()
+            (self.folder / SEGMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
+            (self.folder / ZOOM_FOLDER).mkdir(exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from None
+        if not holds_run:
+            return None
+        if not resume:
+            raise UnwritableRunError(
+                f"{self.folder} already holds a run", way_out="Choose another run folder, or resume this one."
+            )
+        try:
+            return EarlierPart.of(self.folder)
+        except UnreadableRunError as error:
+            raise UnwritableRunError(
+                f"the run in {self.folder} cannot be resumed: {error.message}", way_out="Choose another run folder."
+            ) from None
+
+    def _make_files(self, disk_budget: int | None) -> Files:
+        size = SEGMENT_BYTES
+        if disk_budget is not None:
+            size = min(size, max(_SMALLEST_SEGMENT_BYTES, disk_budget // 32))
+        files = Files(self.folder / SEGMENTS_FOLDER, self.folder / ZOOM_FOLDER, size)
+        for folder in (files.segments, files.zoom):
+            for key, number, entry in files_of(folder):
+                files.next_number[key] = max(files.next_number.get(key, 0), number + 1)
+                files.bytes_on_disk += entry.stat().st_size
+        return files
+
+    def _continue(self, earlier: EarlierPart) -> None:
+        self.layers = earlier.layers
+        self.last_step = earlier.last_step
+        self._sequence = earlier.last_sequence
+        self._seam_due = earlier.last_step is not None
+        self.facts.created = earlier.facts.created
+        self.facts.name = self.facts.name or earlier.facts.name
+        self.facts.seams[:0] = earlier.facts.seams
+        self.facts.frames_dropped += earlier.facts.frames_dropped
+
+
+def _plain(scalars: Mapping[str, float]) -> dict[str, float]:
+    """Names that UTF-8 can hold, and numbers; what is none of these is left out."""
+    plain: dict[str, float] = {}
+    for name, value in scalars.items():
+        try:
+            plain[str(name).encode("utf-8", "replace").decode()] = float(value)
+        except (TypeError, ValueError):
+            continue
+        except OverflowError:
+            plain[str(name)] = math.inf if value > 0 else -math.inf
+    return plain
+
+
+def _unwritable(folder: Path, error: OSError) -> UnwritableRunError:
+    return UnwritableRunError(
+        f"the run folder {folder} cannot be written: {error.strerror or error}",
+        way_out="Choose a folder you may write to, with `run_dir` or UNDERTOW_DIR.",
+    )
