@@ -32,12 +32,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=None, help="also write every run's verdict to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    watching = {} if arguments.every == "auto" else {"every": int(arguments.every)}
+    every = arguments.every if arguments.every == "auto" else int(arguments.every)
     wanted = {name for name in arguments.only.split(",") if name}
 
     def run_all(trainings: dict[str, Training], fault_on: bool) -> dict[str, list[Examination]]:
         return {
-            name: [_run(training, seed, fault_on, watching) for seed in range(arguments.seeds)]
+            name: [_run(training, seed, fault_on, every) for seed in range(arguments.seeds)]
             for name, training in trainings.items()
             if not wanted or name in wanted
         }
@@ -57,10 +57,10 @@ def main() -> int:
     return 0
 
 
-def _run(training: Training, seed: int, fault_on: bool, watching: dict[str, Any]) -> Examination:
+def _run(training: Training, seed: int, fault_on: bool, every: int | str) -> Examination:
     print(f"\r{training.name:30} seed {seed} ", end="", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        return examine(training, Path(folder) / "run", seed, fault_on, **watching)
+        return examine(training, Path(folder) / "run", seed, fault_on, every)
 
 
 def _print_sick(cases: dict[str, list[Examination]]) -> None:

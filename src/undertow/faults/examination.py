@@ -60,8 +60,10 @@ class Examination:
         return bool(findings) and findings[0].code == self.training.code
 
 
-def examine(training: Training, folder: Path, seed: int = 0, fault_on: bool = True, **watching: object) -> Examination:
+def examine(
+    training: Training, folder: Path, seed: int = 0, fault_on: bool = True, every: int | str = "auto"
+) -> Examination:
     """Train under watch, finding the model as `undertow run` would, and diagnose from the folder."""
-    with undertow.watch(None, run_dir=folder, quiet=True, **watching):
+    with undertow.watch(None, run_dir=folder, every=every, quiet=True):
         metrics = training.run(seed=seed, fault_on=fault_on)
     return Examination(training, seed, fault_on, metrics, undertow.open_run(folder).diagnose())

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import numpy as np
+import threading
+
 from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.live import Live
 from rich.text import Text
 
+from undertow.errors import UndertowError
 from undertow.run import Run
 from undertow.show.terminal.heatmap import paint
 from undertow.show.terminal.sparkline import sparkline
 from undertow.views.heatmap import gradient_heatmap, rows_to_show
 
-_LABEL_WIDTH = 26
+LABEL_WIDTH = 26
+_CHROME = 6  # lines that are not rows: title, legend, loss, state, and room for the prompt
+_FRAMES_PER_SECOND = 6
+_POLL_SECONDS = 0.1
 
 
-class LivePicture:
+class Picture:
     """Something rich can print: each time it is printed it reads what the run folder has by then."""
 
     def __init__(self, run: Run, title: str, total_steps: int, rows: int | None = None) -> None:
@@ -23,43 +29,87 @@ class LivePicture:
         self.total_steps = total_steps
         self.rows = rows
         self.verdict = ""
+        self._last: list[Text] = [Text("waiting for the first step …", style="dim")]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.run.refresh()
-        rows = self.rows or max(4, console.size.height - 7)
-        yield Group(*self.lines(options.max_width, rows, colour=console.color_system is not None))
+        rows = self.rows or max(4, console.size.height - _CHROME)
+        try:
+            self.run.refresh()
+            if "gradient_norm" in self.run.quantities:
+                self._last = self._lines(options.max_width, rows, colour=console.color_system is not None)
+        except UndertowError:
+            pass  # caught in the middle of a write: the picture before this one is still true
+        yield Group(Text(self.title, style="bold", no_wrap=True, overflow="ellipsis"), *self._last)
 
-    def lines(self, width: int, rows: int, colour: bool) -> list[Text]:
-        columns = max(10, width - _LABEL_WIDTH - 2)
-        lines = [Text(self.title, style="bold", no_wrap=True, overflow="ellipsis")]
+    def _lines(self, width: int, rows: int, colour: bool) -> list[Text]:
         run = self.run
-        if "gradient_norm" not in run.quantities:
-            return [*lines, Text("waiting for the first step …", style="dim")]
+        columns = max(10, width - LABEL_WIDTH - 2)
         shown = rows_to_show(run.layers.in_execution_order(), rows)
         ids = [layer.id for layer in shown]
-        matrices = [run.matrix(f"gradient_{name}")[:, ids] for name in ("norm", "nonfinite_count", "state")]
-        steps = run.steps[: min(len(matrix) for matrix in matrices)]
-        norms, nonfinite, states = (matrix[: len(steps)] for matrix in matrices)
-        lines += paint(gradient_heatmap(shown, steps, norms, nonfinite, states, columns), _LABEL_WIDTH, colour)
-        return [*lines, *self._loss(columns), self._state(len(shown))]
-
-    def _loss(self, columns: int) -> list[Text]:
-        if "loss" not in self.run.scalar_names:
-            return []
-        loss = self.run.scalars("loss").astype(np.float64)
-        line = Text(f"{'loss':>{_LABEL_WIDTH}} {sparkline(loss, columns)}", no_wrap=True, overflow="crop")
-        return [line]
+        norms, nonfinite, states = (
+            run.matrix(f"gradient_{name}")[:, ids] for name in ("norm", "nonfinite_count", "state")
+        )
+        heatmap = gradient_heatmap(shown, run.steps, norms, nonfinite, states, columns)
+        lines = paint(heatmap, LABEL_WIDTH, colour)
+        if "loss" in run.scalar_names:
+            drawn = sparkline(run.scalars("loss"), columns)
+            lines.append(Text(f"{'loss':>{LABEL_WIDTH}} {drawn}", no_wrap=True))
+        return [*lines, self._state(len(shown))]
 
     def _state(self, shown: int) -> Text:
-        run = self.run
-        last = int(run.steps[-1]) if len(run.steps) else 0
-        parts = [f"step {last + 1} of {self.total_steps}"]
-        if "loss" in run.scalar_names:
-            parts.append(f"loss {run.scalars('loss')[-1]:.4g}")
-        parameters = len(run.layers.parameters)
+        parts = [progress(self.run, self.total_steps)]
+        parameters = len(self.run.layers.parameters)
         if shown < parameters:
             parts.append(f"{shown} of {parameters} tensors shown")
-        line = Text(f"{'':>{_LABEL_WIDTH}} {' · '.join(parts)}", no_wrap=True, overflow="ellipsis")
+        line = Text(f"{'':>{LABEL_WIDTH}} {' · '.join(parts)}", no_wrap=True, overflow="ellipsis")
         if self.verdict:
-            line.append(f"   {self.verdict}", style="bold")
+            line.append(f" · {self.verdict}", style="bold")
         return line
+
+
+def progress(run: Run, total_steps: int) -> str:
+    """Where a run is, in a few words."""
+    last = int(run.steps[-1]) + 1 if len(run.steps) else 0
+    words = f"step {last} of {total_steps}"
+    if "loss" in run.scalar_names and last:
+        words += f" · loss {run.scalars('loss')[-1]:.4g}"
+    return words
+
+
+class Lines:
+    """For a log file or a pipe: a line for each tenth of the training, then the picture once, at the end."""
+
+    def __init__(self, picture: Picture, console: Console) -> None:
+        self.picture = picture
+        self.console = console
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="undertow-progress", daemon=True)
+
+    def __enter__(self) -> Lines:
+        self.console.print(self.picture.title, highlight=False)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        run, tenth = self.picture.run, max(1, self.picture.total_steps // 10)
+        due = tenth
+        while not self._over.wait(_POLL_SECONDS):
+            try:
+                run.refresh()
+                done = len(run.steps)
+                if done >= due:
+                    self.console.print(progress(run, self.picture.total_steps), highlight=False)
+                    due = done - done % tenth + tenth
+            except UndertowError:
+                continue
+
+
+def follow(picture: Picture, console: Console, live: bool) -> Live | Lines:
+    """A context in which the picture is kept up to date, drawn in place or line by line."""
+    if live:
+        return Live(picture, console=console, refresh_per_second=_FRAMES_PER_SECOND, vertical_overflow="crop")
+    return Lines(picture, console)
