@@ -27,7 +27,8 @@ class FrameSource:
         scalars = self._scalars(axis)
         blocks: list[dict[str, Block]] = [{} for _ in range(len(axis))]
         for stream, table in self._tables.items():
-            part = table.take((table.sequence >= axis.sequence[0]) & (table.sequence <= axis.sequence[-1]))
+            low, high = table.between(int(axis.sequence[0]), int(axis.sequence[-1]))
+            part = table.take(np.arange(low, high))
             for segment, places in part.by_segment():
                 rows = _block_rows(segment, stream, part.row[places])
                 layer_ids = segment.facts.layer_ids

@@ -279,12 +279,12 @@ class RunReader:
         )
 
     def layer_id(self, layer: int | str) -> int:
-        if isinstance(layer, str):
-            found = self.layers.get(layer)
-            layer = len(self.layers) if found is None else found.id
-        if not 0 <= layer < len(self.layers):
+        """The id of a layer given by id or path."""
+        known = self.layers.get(layer) if isinstance(layer, str) else None
+        number = known.id if known is not None else layer
+        if isinstance(number, str) or not 0 <= number < len(self.layers):
             raise UnknownNameError(f"this run has no layer {layer!r}", way_out="`run.layers` lists them.")
-        return int(layer)
+        return int(number)
 
     def _layer_ids(self, layer_ids: Sequence[int] | NDArray[Any] | None) -> Integers:
         if layer_ids is None:

@@ -72,6 +72,10 @@ class RowTable:
             self.frames[which],
         )
 
+    def between(self, first: int, last: int) -> tuple[int, int]:
+        """Which rows begin from one sequence number to another, both included."""
+        return int(np.searchsorted(self.sequence, first)), int(np.searchsorted(self.sequence, last, "right"))
+
     def by_segment(self) -> Iterator[tuple[Segment, Integers]]:
         """Each segment with the places of its rows in this table, in order."""
         order = np.argsort(self.segment, kind="stable")
