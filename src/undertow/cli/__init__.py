@@ -1,0 +1,107 @@
+"""The command line: one file per command, loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from undertow import __version__
+from undertow.errors import UndertowError
+
+# Name → what it does. The module `undertow.cli.NAME` holds the click command `command`.
+COMMANDS = {
+    "demo": "Train a small model that is broken on purpose, live, and diagnose it.",
+    "run": "Run any PyTorch training script unchanged, watched.",
+    "report": "Say what is wrong in a run, where, why, and what to change.",
+    "runs": "List the runs of a folder.",
+    "export": "Write the numbers of a run to a file.",
+    "check": "Fail when a run has findings: for continuous integration.",
+    "explain": "Say what a code means, why it is bad, and what to do.",
+    "doctor": "Say whether this machine is ready.",
+}
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+INTERNAL_ERROR = 70
+
+
+class LazyGroup(click.Group):
+    """Lists all commands without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f"undertow.cli.{cmd_name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example:  undertow run train.py --epochs 3   and then   undertow report latest",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="undertow")
+def group() -> None:
+    """Undertow watches a PyTorch training and says what is wrong, where, since when, why, and what to change."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the return value is the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a sign gets another one, not an exception.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    try:
+        result = group.main(
+            args=None if arguments is None else list(arguments), prog_name="undertow", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except UndertowError as problem:
+        return fail(problem)
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as problem:
+        if os.environ.get("UNDERTOW_DEBUG"):
+            raise
+        print(
+            f"undertow: internal error: {type(problem).__name__}: {problem}. "
+            "This is a fault of Undertow; UNDERTOW_DEBUG=1 shows where.",
+            file=sys.stderr,
+        )
+        return INTERNAL_ERROR
+    if callable(result):
+        return _hand_over(result)
+    return result if isinstance(result, int) else 0
+
+
+def _hand_over(work: Callable[[], object]) -> int:
+    """Run what a command left for last: a user's script, whose own exceptions must reach the interpreter."""
+    try:
+        work()
+    except UndertowError as problem:
+        return fail(problem)
+    return 0
+
+
+def fail(problem: UndertowError) -> int:
+    """One line on stderr: code, what, way out."""
+    message = " ".join(str(problem).split())
+    print(f"undertow: error {problem.code}: {message}{'' if message.endswith('.') else '.'}", file=sys.stderr)
+    return problem.exit_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -27,6 +27,7 @@ class Change(StrEnum):
 class FindingChange:
     change: Change
     finding: Finding
+    key: str = ""  # which condition of the rule; a code can have several
 
 
 @dataclass(slots=True)
@@ -76,22 +77,42 @@ class Engine:
         """Everything found so far, in the order it was first found."""
         return [case.current() for case in self._cases.values()]
 
+    def recall(self, changes: Iterable[FindingChange], *, adopt: bool) -> None:
+        """Take over what an engine saw that watched the run live, from its journal.
+
+        It saw every frame; a disk budget may since have thinned them. Its steps stand where they are earlier;
+        with `adopt`, so do findings that the frames left cannot show any more.
+        """
+        for change in changes:
+            found, place = change.finding, (change.finding.code, change.key)
+            case = self._cases.get(place)
+            if case is None:
+                if adopt:
+                    self._cases[place] = _Case(found, Verdict(change.key), found.last_step, found.ongoing)
+                continue
+            mine = case.current()
+            case.finding = replace(
+                mine,
+                first_step=min(mine.first_step, found.first_step),
+                detected_step=min(mine.detected_step, found.detected_step),
+            )
+
     def _settle(self, code: str, verdict: Verdict, step: int) -> FindingChange | None:
         case = self._cases.get((code, verdict.key))
         if not verdict.holds:
             if case is None or not case.ongoing:
                 return None
             case.ongoing = False
-            return FindingChange(Change.CLOSED, case.current())
+            return FindingChange(Change.CLOSED, case.current(), verdict.key)
         if case is None:
             finding = self._finding(code, verdict, detected_step=step)
             self._cases[code, verdict.key] = _Case(finding, verdict, step)
-            return FindingChange(Change.OPENED, finding)
+            return FindingChange(Change.OPENED, finding, verdict.key)
         case.last_step = step
         reopened = not case.ongoing
         case.ongoing = True
         if verdict is case.verdict:
-            return FindingChange(Change.UPDATED, case.current()) if reopened else None
+            return FindingChange(Change.UPDATED, case.current(), verdict.key) if reopened else None
         before, case.verdict = case.finding, verdict
         after = self._finding(code, verdict, before.detected_step)
         # A finding is as bad as it ever was, and begins where it first began.
@@ -100,7 +121,7 @@ class Engine:
             after, first_step=min(before.first_step, after.first_step), severity=worst, last_step=step
         )
         news = reopened or after.layers != before.layers or worst != before.severity
-        return FindingChange(Change.UPDATED, case.finding) if news else None
+        return FindingChange(Change.UPDATED, case.finding, verdict.key) if news else None
 
     def _finding(self, code: str, verdict: Verdict, detected_step: int) -> Finding:
         return Finding(

@@ -1,0 +1,67 @@
+"""`undertow explain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from undertow.cli.output import console
+
+if TYPE_CHECKING:
+    from undertow.explain.pages import Page
+
+
+@click.command(
+    help="What a code means, why it is bad, when it is wrong, and what to do. Without CODE: all codes.",
+    epilog="Example:  undertow explain NUM001",
+)
+@click.argument("code", required=False)
+@click.option("--json", "as_json", is_flag=True, help="The page as JSON.")
+def command(code: str | None, as_json: bool) -> None:
+    from undertow.explain.pages import page_of
+
+    if code is None:
+        _print_list(as_json)
+        return
+    page = page_of(code)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(page), indent=2).decode())
+        return
+    _print_page(page)
+
+
+def _print_list(as_json: bool) -> None:
+    from undertow.detect.rules import RULES
+    from undertow.schema.codes import CODES
+
+    spoken = {rule.code for rule in RULES}
+    if as_json:
+        import msgspec
+
+        records = [{"code": code, "name": name, "exists": code in spoken} for code, name in CODES.items()]
+        click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode())
+        return
+    for code, name in CODES.items():
+        click.echo(f"{code}  {name}{'' if code in spoken else '  (reserved)'}")
+
+
+def _print_page(page: Page) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    out = console()
+    out.print(Text(f"{page.code} {page.name}", style="bold"))
+    out.print(Text(page.summary))
+    for title, text in page.sections:
+        out.print(Text(f"\n{title}", style="bold"))
+        out.print(Padding(Text(text), (0, 0, 0, 2)))
+    if page.remedies:
+        out.print(Text("\nWhat to do", style="bold"))
+    for remedy in page.remedies:
+        code = "\n".join(f"    {line}" for line in remedy.how.splitlines())
+        out.print(Padding(Text(remedy.what), (0, 0, 0, 2)))
+        out.print(Text(code, style="bold"))
+        out.print(Padding(Text(f"Risk: {remedy.risk}", style="dim"), (0, 0, 1, 2)))

@@ -1,0 +1,37 @@
+"""Where words go: results to stdout, messages to stderr, both by the user's terminal and wishes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console(*, to_stderr: bool = False) -> Console:
+    """Honours NO_COLOR and COLUMNS. No markup: layer paths may hold brackets."""
+    from rich.console import Console
+
+    stream = sys.stderr if to_stderr else sys.stdout
+    return Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+@contextmanager
+def busy(message: str) -> Generator[None]:
+    """A sign of life on stderr while something takes long; nothing where nobody looks."""
+    if not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("UNDERTOW_QUIET"):
+        yield
+        return
+    with console(to_stderr=True).status(message):
+        yield
+
+
+RUN_HELP = "RUN is a run folder, the name of a run under UNDERTOW_DIR (default runs/), or latest."
+
+run_argument = click.argument("run", metavar="RUN")

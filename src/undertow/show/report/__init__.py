@@ -1,0 +1,1 @@
+"""The diagnosis as text, Markdown and JSON."""

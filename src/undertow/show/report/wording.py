@@ -1,0 +1,66 @@
+"""Words and numbers that text and Markdown share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from undertow.schema.findings import Diagnosis, Evidence, Finding, Overhead
+from undertow.schema.severity import Health, Severity
+
+# Severity is never told by colour alone.
+GLYPHS = {
+    Severity.INFO: "·",
+    Severity.MILD: "○",
+    Severity.MODERATE: "▲",
+    Severity.SEVERE: "■",
+    Severity.CRITICAL: "✖",
+}
+_HEALTH_GLYPHS = {Health.HEALTHY: "✔", Health.MINOR: "○", Health.PROBLEMS: "■", Health.CRITICAL: "✖", None: "?"}
+
+
+def headline(diagnosis: Diagnosis) -> tuple[str, str]:
+    """The verdict, and what it was made from."""
+    verdict = f"{_HEALTH_GLYPHS[diagnosis.health]} {diagnosis.health or 'no verdict'}"
+    steps = diagnosis.steps
+    if steps.recorded == 0:
+        extent = "no steps recorded"
+    elif steps.recorded == 1:
+        extent = f"step {steps.first}"
+    else:
+        extent = f"steps {steps.first:,}–{steps.last:,}, {steps.recorded:,} recorded"
+    watched = diagnosis.coverage.layers_watched
+    return verdict, f"{diagnosis.run} · {extent} · {watched:,} {'layer' if watched == 1 else 'layers'}"
+
+
+def when(finding: Finding) -> str:
+    """`since step 7, detected at step 12, still going on`."""
+    parts = [f"since step {finding.first_step:,}"]
+    if finding.detected_step != finding.first_step:
+        parts.append(f"detected at step {finding.detected_step:,}")
+    parts.append("still there" if finding.ongoing else f"last seen at step {finding.last_step:,}")
+    return ", ".join(parts)
+
+
+def where(layers: Sequence[str], limit: int = 4) -> str:
+    if not layers:
+        return "the training as a whole"
+    shown = ", ".join(layers[:limit])
+    return shown if len(layers) <= limit else f"{shown} and {len(layers) - limit:,} more"
+
+
+def cost(overhead: Overhead) -> str:
+    parts: list[str] = []
+    if overhead.fraction_of_step is not None:
+        parts.append(f"{overhead.fraction_of_step:.1%} of the step time")
+    if overhead.milliseconds_per_step is not None:
+        parts.append(f"{overhead.milliseconds_per_step:.2f} ms per step")
+    if overhead.bytes_per_step is not None:
+        parts.append(f"{overhead.bytes_per_step / 1000:.1f} kB on disk per step")
+    return ", ".join(parts) or "not measured"
+
+
+def evidence_line(evidence: Evidence) -> str:
+    number = "" if evidence.value is None else f" = {evidence.value:g}"
+    expected = "" if evidence.expected is None else f" (expected {evidence.expected:g})"
+    layer = f" of {evidence.layer}" if evidence.layer else ""
+    return f"{evidence.quantity}{layer}{number}{expected}: {evidence.how}"
