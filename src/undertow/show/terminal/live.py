@@ -94,6 +94,10 @@ class Lines:
         self._over.set()
         self._thread.join()
 
+    @property
+    def is_following(self) -> bool:
+        return self._thread.is_alive()
+
     def _follow(self) -> None:
         run, tenth = self.picture.run, max(1, self.picture.total_steps // 10)
         due = tenth
