@@ -13,9 +13,8 @@ from undertow.faults.training import healthy
 class Quantised(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 8))
-        self.codebook = nn.Embedding(32, 8)
-        nn.init.normal_(self.codebook.weight, std=0.2)  # where the encoder's outputs are
+        self.encoder = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 8), nn.LayerNorm(8))
+        self.codebook = nn.Embedding(32, 8)  # of the scale that the layer norm gives the codes
         self.decoder = nn.Sequential(nn.Linear(8, 48), nn.ReLU(), nn.Linear(48, 64))
 
     def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,7 +30,7 @@ def vector_quantised(steps: int, seed: int) -> dict[str, float]:
     torch.manual_seed(seed)
     inputs, _ = glyphs(seed)
     model = Quantised()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     loss = torch.tensor(0.0)
     for _ in range(steps):
         pictures = inputs[torch.randint(len(inputs), (64,))]
