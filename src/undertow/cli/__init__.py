@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -36,7 +37,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            near = difflib.get_close_matches(cmd_name, COMMANDS, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(COMMANDS)}."
+            ctx.fail(f"There is no command {cmd_name!r}. {hint}")
         return importlib.import_module(f"undertow.cli.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -67,8 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         sys.stdout.flush()
     except click.ClickException as problem:
-        problem.show()
-        return problem.exit_code
+        return _refuse(problem)
     except UndertowError as problem:
         return fail(problem)
     except (KeyboardInterrupt, click.Abort):
@@ -98,6 +100,15 @@ def _hand_over(work: Callable[[], object]) -> int:
     except UndertowError as problem:
         return fail(problem)
     return 0
+
+
+def _refuse(problem: click.ClickException) -> int:
+    """One line for a command line that cannot be understood."""
+    message = " ".join(problem.format_message().split())
+    context = problem.ctx if isinstance(problem, click.UsageError) else None
+    path = context.command_path if context is not None else "undertow"
+    print(f"undertow: error UT001: {message} Try: {path} --help", file=sys.stderr)
+    return problem.exit_code
 
 
 def fail(problem: UndertowError) -> int:

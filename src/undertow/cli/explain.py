@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from undertow.cli.output import console
+from undertow.cli.output import show
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from undertow.explain.pages import Page
 
 
@@ -30,7 +32,7 @@ def command(code: str | None, as_json: bool) -> None:
 
         click.echo(msgspec.json.format(msgspec.json.encode(page), indent=2).decode())
         return
-    _print_page(page)
+    show(_rendered(page))
 
 
 def _print_list(as_json: bool) -> None:
@@ -48,20 +50,21 @@ def _print_list(as_json: bool) -> None:
         click.echo(f"{code}  {name}{'' if code in spoken else '  (reserved)'}")
 
 
-def _print_page(page: Page) -> None:
+def _rendered(page: Page) -> RenderableType:
+    from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
-    out = console()
-    out.print(Text(f"{page.code} {page.name}", style="bold"))
-    out.print(Text(page.summary))
+    parts: list[RenderableType] = [Text(f"{page.code} {page.name}", style="bold"), Text(page.summary)]
     for title, text in page.sections:
-        out.print(Text(f"\n{title}", style="bold"))
-        out.print(Padding(Text(text), (0, 0, 0, 2)))
+        parts += [Text(f"\n{title}", style="bold"), Padding(Text(text), (0, 0, 0, 2))]
     if page.remedies:
-        out.print(Text("\nWhat to do", style="bold"))
+        parts.append(Text("\nWhat to do", style="bold"))
     for remedy in page.remedies:
         code = "\n".join(f"    {line}" for line in remedy.how.splitlines())
-        out.print(Padding(Text(remedy.what), (0, 0, 0, 2)))
-        out.print(Text(code, style="bold"))
-        out.print(Padding(Text(f"Risk: {remedy.risk}", style="dim"), (0, 0, 1, 2)))
+        parts += [
+            Padding(Text(remedy.what), (0, 0, 0, 2)),
+            Text(code, style="bold"),
+            Padding(Text(f"Risk: {remedy.risk}", style="dim"), (0, 0, 1, 2)),
+        ]
+    return Group(*parts)

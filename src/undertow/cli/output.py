@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 
 def console(*, to_stderr: bool = False) -> Console:
@@ -20,6 +20,17 @@ def console(*, to_stderr: bool = False) -> Console:
 
     stream = sys.stderr if to_stderr else sys.stdout
     return Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def show(renderable: RenderableType) -> None:
+    """To stdout; without the blanks that fill up lines where the reader is a file or a program."""
+    out = console()
+    if out.is_terminal:
+        out.print(renderable)
+        return
+    with out.capture() as captured:
+        out.print(renderable)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 @contextmanager

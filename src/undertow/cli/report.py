@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from undertow.cli.output import RUN_HELP, busy, console, run_argument
+from undertow.cli.output import RUN_HELP, busy, run_argument, show
 
 
 @click.command(
@@ -31,6 +31,6 @@ def command(run: str, as_json: bool, as_markdown: bool, details: bool) -> None:
 
         click.echo(to_markdown(diagnosis), nl=False)
     else:
-        from undertow.show.report.text import print_report
+        from undertow.show.report.text import report
 
-        print_report(diagnosis, console(), details=details)
+        show(report(diagnosis, details=details))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from undertow.cli.output import busy, console
+from undertow.cli.output import busy, show
 from undertow.errors import UnreadableRunError
 
 if TYPE_CHECKING:
@@ -75,4 +75,4 @@ def _print_table(summaries: list[RunSummary], root: Path) -> None:
             "" if loss is None else f"{loss:.4g}" if math.isfinite(loss) else str(loss),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.created)) if summary.created else "",
         )
-    console().print(table)
+    show(table)

@@ -10,8 +10,9 @@ _CATALOGUE: tuple[Remedy, ...] = (
     Remedy(
         "guard-the-operation",
         "Keep the operation away from the point where its derivative is infinite.",
-        "x.clamp_min(1e-6).sqrt()          # instead of x.sqrt(); also torch.log(x.clamp_min(1e-6))\n"
-        "(x * x).sum(-1).add(1e-6).sqrt()  # instead of x.norm(dim=-1), x.std() or division by either",
+        "x.clamp_min(1e-6).sqrt()          # not x.sqrt()\n"
+        "x.clamp_min(1e-6).log()           # not x.log()\n"
+        "(x * x).sum(-1).add(1e-6).sqrt()  # not x.norm(dim=-1)",
         "An epsilon that is too large biases the result; 1e-6 is far below what training notices.",
     ),
     Remedy(
@@ -30,8 +31,8 @@ _CATALOGUE: tuple[Remedy, ...] = (
     Remedy(
         "loss-in-log-space",
         "Compute the loss from logits in one fused function instead of exp, log or softmax by hand.",
-        "loss = torch.nn.functional.cross_entropy(logits, target)   # or binary_cross_entropy_with_logits\n"
-        "log_probability = torch.log_softmax(logits, dim=-1)        # instead of torch.log(torch.softmax(...))",
+        "loss = torch.nn.functional.cross_entropy(logits, target)\n"
+        "log_probability = torch.log_softmax(logits, dim=-1)  # not log(softmax)",
         "None; the values are the same where both are finite.",
     ),
     Remedy(
@@ -44,22 +45,23 @@ _CATALOGUE: tuple[Remedy, ...] = (
         "restore-finite-weights",
         "Go back to a checkpoint whose weights are finite, and check it before training goes on.",
         'state = torch.load("checkpoint.pt", weights_only=True)\n'
-        "bad = [name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()]\n"
-        "assert not bad, bad\nmodel.load_state_dict(state)",
+        "assert all(torch.isfinite(value).all() for value in state.values())\n"
+        "model.load_state_dict(state)",
         "Steps since that checkpoint are lost; they were lost already.",
     ),
     Remedy(
         "smaller-loss-scale",
         "Let the scaler start lower, or train in bfloat16, which needs no loss scale.",
         'scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)\n'
-        'with torch.autocast("cuda", dtype=torch.bfloat16):   # and no scaler at all\n    loss = compute_loss(batch)',
+        "# or, without any scaler:\n"
+        'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = compute_loss(batch)',
         "A scale that is too low lets small gradients round to zero in float16; bfloat16 does not have that problem.",
     ),
     Remedy(
         "remove-the-cut",
         "Remove what cuts the graph before the first layer that has a gradient: detach(), .data, torch.no_grad(), "
         ".item(), or a trip through numpy.",
-        "hidden = encoder(x)            # not: encoder(x).detach(), and not inside torch.no_grad()\nout = head(hidden)",
+        "hidden = encoder(x)  # not encoder(x).detach(), not under no_grad()\nout = head(hidden)",
         "Memory and time for the backward pass of the layers that were cut off.",
     ),
     Remedy(
@@ -71,13 +73,13 @@ _CATALOGUE: tuple[Remedy, ...] = (
     Remedy(
         "drop-unused-parameters",
         "Leave modules that never run out of the optimizer, or call them in forward().",
-        "optimizer = torch.optim.AdamW(p for n, p in model.named_parameters() if not n.startswith('unused.'))",
+        "used = [p for n, p in model.named_parameters() if 'unused' not in n]\noptimizer = torch.optim.AdamW(used)",
         "None, if they are really unused.",
     ),
     Remedy(
         "revive-the-units",
         "Give the units a way back: a leaky activation, and biases that start at zero.",
-        "torch.nn.LeakyReLU(0.01)                    # instead of torch.nn.ReLU()\ntorch.nn.init.zeros_(layer.bias)",
+        "torch.nn.LeakyReLU(0.01)  # not torch.nn.ReLU()\ntorch.nn.init.zeros_(layer.bias)",
         "A leaky activation changes the function a little; pretrained weights expect the one they had.",
     ),
     Remedy(
@@ -101,8 +103,9 @@ _CATALOGUE: tuple[Remedy, ...] = (
     Remedy(
         "give-it-to-the-optimizer",
         "Build the optimizer after the model is complete, or add the missing parameters to it.",
-        "held = {id(p) for group in optimizer.param_groups for p in group['params']}\n"
-        "missing = [p for p in model.parameters() if p.requires_grad and id(p) not in held]\n"
+        "groups = optimizer.param_groups\n"
+        "held = {id(p) for group in groups for p in group['params']}\n"
+        "missing = [p for p in model.parameters() if id(p) not in held]\n"
         "optimizer.add_param_group({'params': missing})",
         "The layers begin to move: a schedule tuned without them may need a new look.",
     ),

@@ -60,7 +60,8 @@ def cost(overhead: Overhead) -> str:
 
 
 def evidence_line(evidence: Evidence) -> str:
-    number = "" if evidence.value is None else f" = {evidence.value:g}"
-    expected = "" if evidence.expected is None else f" (expected {evidence.expected:g})"
-    layer = f" of {evidence.layer}" if evidence.layer else ""
-    return f"{evidence.quantity}{layer}{number}{expected}: {evidence.how}"
+    """`how it is known (quantity of layer is 5, expected 0)`."""
+    subject = evidence.quantity + (f" of {evidence.layer}" if evidence.layer else "")
+    number = "" if evidence.value is None else f" is {evidence.value:g}"
+    expected = "" if evidence.expected is None else f", expected {evidence.expected:g}"
+    return f"{evidence.how} ({subject}{number}{expected})"

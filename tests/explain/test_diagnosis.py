@@ -1,0 +1,190 @@
+"""Ranking, localisation, remedies and the story."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import pytest
+
+from undertow.detect.rules import RULES
+from undertow.explain.diagnosis import diagnose
+from undertow.explain.pages import page_of
+from undertow.explain.remedies import BY_CODE, REMEDIES
+from undertow.schema.codes import CODES
+from undertow.schema.facts import RunFacts
+from undertow.schema.findings import Diagnosis, Evidence, Finding, StepRange
+from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema.severity import Health, Severity
+
+LAYERS = LayerTable.of(
+    [Layer(f"{group}.weight", kind=LayerKind.WEIGHT, group=group) for group in ("first", "second", "head")]
+)
+
+
+def finding(code: str, severity: str = "critical", first_step: int = 5, **more: Any) -> Finding:
+    facts: dict[str, Any] = {
+        "layers": ("first.weight", "second.weight"), "detected_step": first_step, "last_step": 9, "ongoing": True,
+        "confidence": 1.0, "summary": f"{code} happened.", **more,
+    }  # fmt: skip
+    return Finding(code, CODES[code], Severity(severity), first_step=first_step, **facts)
+
+
+def of(*findings: Finding, events: tuple[dict[str, Any], ...] = (), **facts: Any) -> Diagnosis:
+    return diagnose(
+        findings, run="r", facts=RunFacts(undertow="0", **facts), layers=LAYERS, steps=StepRange(0, 9, 10),
+        events=events, status="finished",
+    )  # fmt: skip
+
+
+def codes(diagnosis: Diagnosis) -> list[str]:
+    return [found.code for found in diagnosis.findings]
+
+
+def test_health_follows_the_worst_finding() -> None:
+    assert of().health is Health.HEALTHY
+    assert of().culprit is None
+    assert of(finding("UPD004", "info")).health is Health.HEALTHY
+    assert of(finding("UPD004", "info")).culprit is None
+    assert of(finding("UPD003", "mild")).health is Health.MINOR
+    assert of(finding("GRD003", "severe"), finding("UPD004", "info")).health is Health.PROBLEMS
+    assert of(finding("NUM001")).health is Health.CRITICAL
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # Within a step: forward, backward, weights.
+        ([("NUM003", 5), ("NUM001", 5), ("NUM002", 5)], ["NUM002", "NUM001", "NUM003"]),
+        # A gradient first, then the weights it destroyed, then the loss of the next step.
+        ([("NUM002", 6), ("NUM003", 5), ("NUM001", 5)], ["NUM001", "NUM003", "NUM002"]),
+        # Weights that overflowed on finite gradients.
+        ([("NUM001", 6), ("NUM002", 6), ("NUM003", 5)], ["NUM003", "NUM002", "NUM001"]),
+        # Gradients never cleared are why the values overflowed in the end.
+        ([("NUM002", 40), ("GRD007", 1)], ["GRD007", "NUM002"]),
+        # An unrelated older fault does not hide the one that ends the run.
+        ([("UPD003", 0), ("NUM002", 40)], ["NUM002", "UPD003"]),
+        ([("UPD004", 0), ("GRD004", 3)], ["GRD004", "UPD004"]),
+    ],
+)
+def test_causes_come_before_what_they_bring_about(given: list[tuple[str, int]], expected: list[str]) -> None:
+    severities = {"GRD007": "severe", "UPD003": "severe", "UPD004": "info", "GRD004": "severe"}
+    diagnosis = of(*(finding(code, severities.get(code, "critical"), step) for code, step in given))
+    assert codes(diagnosis) == expected
+    assert diagnosis.culprit is not None
+    assert diagnosis.culprit.code == expected[0]
+
+
+def event(**fields: Any) -> dict[str, Any]:
+    return {"kind": "first_nonfinite", "step": 5, "where": "forward", "layer": "second", "operation": "Log", **fields}
+
+
+def test_the_walk_over_the_graph_places_a_loss() -> None:
+    origin = event(detail="3 of 64 values of 'self' are zero or negative")
+    diagnosis = of(finding("NUM002", layers=()), finding("NUM001"), events=(origin,))
+    assert codes(diagnosis) == ["NUM002", "NUM001"]
+    assert diagnosis.culprit is not None
+    assert diagnosis.culprit.layer == "second"
+    assert "Log" in diagnosis.story
+    assert "zero or negative" in diagnosis.findings[0].evidence[0].how
+
+
+def test_an_event_of_another_step_places_nothing() -> None:
+    assert of(finding("NUM002", layers=()), events=(event(step=2),)).findings[0].layers == ()
+
+
+def test_a_weight_that_was_bad_before_the_step_is_the_cause() -> None:
+    origin = event(operation="Addmm", detail="64 of 64 values of 'mat2' are not finite")
+    given = (finding("NUM002", layers=()), finding("NUM001"), finding("NUM003"))
+    diagnosis = of(*given, events=(origin,))
+    assert codes(diagnosis)[0] == "NUM003"
+    assert diagnosis.culprit is not None
+    assert diagnosis.culprit.layer == "second.weight"
+    # An activation that is not finite is no reason to blame the weight.
+    origin = event(operation="Addmm", detail="64 of 64 values of 'mat1' are not finite")
+    assert codes(of(*given, events=(origin,)))[0] == "NUM002"
+
+
+def test_damaged_events_are_passed_over() -> None:
+    broken = ({"kind": "first_nonfinite"}, {"kind": 3}, {}, event(layer=None, where=None, detail=None))
+    assert of(finding("NUM002", layers=()), events=broken).findings[0].layers == ()
+
+
+def sentences(story: str) -> list[str]:
+    return re.split(r"(?<=[.!?]) (?=[A-Z])", story)
+
+
+@pytest.mark.parametrize(
+    "diagnosis",
+    [
+        of(), of(finding("UPD004", "info")), of(finding("UPD003", "mild")),
+        of(finding("NUM001"), finding("NUM003")), of(finding("GRD003", "severe")),
+    ],
+)  # fmt: skip
+def test_the_story_has_three_sentences(diagnosis: Diagnosis) -> None:
+    assert len(sentences(diagnosis.story)) == 3, diagnosis.story
+    assert diagnosis.story.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "reason"),
+    [
+        ({}, "finished", "no optimizer of the watched model ever took a step"),
+        ({}, "running", "only begun"),
+        ({"steps_seen": 3, "frames_dropped": 3}, "finished", "is the disk full"),
+        ({"reasons": ["the model has no parameters"]}, "finished", "the model has no parameters"),
+    ],
+)
+def test_a_run_without_steps_says_why(facts: dict[str, Any], status: str, reason: str) -> None:
+    diagnosis = diagnose(
+        [], run="r", facts=RunFacts(**facts), layers=LayerTable(), steps=StepRange(None, None, 0), status=status
+    )
+    assert diagnosis.health is None
+    assert any(reason in text for text in diagnosis.coverage.reasons)
+    assert reason in diagnosis.story
+    assert len(sentences(diagnosis.story)) == 3
+
+
+def test_overhead_that_is_not_a_number_is_unknown() -> None:
+    overhead = of(overhead_fraction=float("nan"), bytes_per_step=10.0, overhead_seconds_per_step=0.002).overhead
+    assert (overhead.fraction_of_step, overhead.bytes_per_step, overhead.milliseconds_per_step) == (None, 10.0, 2.0)
+
+
+def test_every_rule_has_remedies_and_all_are_python() -> None:
+    assert {rule.code for rule in RULES} == set(BY_CODE)
+    assert {name for names in BY_CODE.values() for name in names} == set(REMEDIES)
+    for remedy in REMEDIES.values():
+        ast.parse(remedy.how)
+        assert max(map(len, remedy.how.splitlines())) <= 72, remedy.id
+        assert remedy.what.endswith(".")
+        assert remedy.risk.endswith(".")
+
+
+def test_remedies_fit_the_case() -> None:
+    def ids(found: Finding) -> list[str]:
+        return [remedy.id for remedy in of(found).findings[0].remedies]
+
+    assert ids(finding("NUM001"))[0] == "guard-the-operation"
+    skips = (Evidence("step_skipped", None, 12.0, 10.0, ""),)
+    assert ids(finding("NUM001", "moderate", evidence=skips))[0] == "smaller-loss-scale"
+    assert ids(finding("NUM001", "info", evidence=skips)) == []
+    assert ids(finding("GRD003", "severe"))[0] == "remove-the-cut"
+    assert ids(finding("GRD003", "info")) == ["drop-unused-parameters"]
+    assert ids(finding("UPD003", "severe"))[0] == "give-it-to-the-optimizer"
+    assert ids(finding("GRD007", "severe")) == ["clear-gradients"]
+
+
+def test_pages() -> None:
+    for code in CODES:
+        page = page_of(code)
+        assert page.exists == (code in BY_CODE)
+        if page.exists:
+            assert [title for title, _ in page.sections] == [
+                "What it sees", "Why it is bad", "When it is wrong", "References",
+            ]  # fmt: skip
+            assert all(text for _, text in page.sections)
+        else:
+            assert "no rule" in page.summary
+    assert page_of("zero-gradient").code == "GRD004"
+    assert page_of(" grd004 ").code == "GRD004"
