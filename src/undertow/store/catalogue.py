@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
@@ -34,10 +34,14 @@ def files_of(folder: Path) -> Iterator[tuple[Key, int, os.DirEntry[str]]]:
 
 
 class Catalogue:
-    """The segments of one folder by stream and level, in the order they were begun."""
+    """The segments of one folder by stream and level, in the order they were begun.
 
-    def __init__(self, folder: Path) -> None:
+    `wanted` chooses streams by name.
+    """
+
+    def __init__(self, folder: Path, wanted: Callable[[str], bool] = lambda stream: True) -> None:
         self._folder = folder
+        self._wanted = wanted
         self._seen: dict[Key, dict[int, tuple[Path, tuple[int, int]]]] = {}  # number → path, (inode, size)
         self._open: dict[Path, tuple[tuple[int, int], Segment | None]] = {}
         self.problems: dict[Path, str] = {}
@@ -50,6 +54,8 @@ class Catalogue:
         """Look at the folder again; returns the streams in which something changed."""
         seen: dict[Key, dict[int, tuple[Path, tuple[int, int]]]] = {}
         for key, number, entry in files_of(self._folder):
+            if not self._wanted(key[0]):
+                continue
             try:
                 status = entry.stat()
             except OSError:

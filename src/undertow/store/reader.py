@@ -40,8 +40,11 @@ class RunReader:
             what = "is not a folder" if self.folder.exists() else "does not exist"
             raise UnreadableRunError(f"{self.folder} {what}", way_out="`undertow runs` lists the runs of a folder.")
         self.facts: RunFacts = documents.read_facts(self.folder)
-        self._segments = Catalogue(self.folder / SEGMENTS_FOLDER)
+        self._frame_rows = Catalogue(self.folder / SEGMENTS_FOLDER, lambda stream: stream == SCALARS)
+        self._segments = Catalogue(self.folder / SEGMENTS_FOLDER, lambda stream: stream != SCALARS)
         self._zoom = Catalogue(self.folder / ZOOM_FOLDER)
+        self._catalogues = (self._frame_rows, self._segments, self._zoom)
+        self._timeline = Timeline(RowTable.of([]))
         self._tables: dict[str, tuple[RowTable, Integers]] = {}
         self._levels: dict[str, list[LevelTables]] = {}
         self._document_versions: tuple[object, ...] = ()
@@ -51,14 +54,27 @@ class RunReader:
 
     def refresh(self) -> bool:
         """Pick up what was written since; True if anything is new."""
+        # The writer saves a layer, then writes rows of it, then the row that makes a frame count. Looking
+        # the other way round, we never count a frame of which we cannot see everything.
+        new_frames = self._refresh_timeline()
         changed = self._segments.refresh() | self._zoom.refresh()
-        # Layers after segments: the writer saves a layer before it writes a row of it.
         documents_changed = self._read_documents()
-        if changed or documents_changed:
+        if new_frames or changed or documents_changed:
             self._tables.clear()
             self._levels.clear()
-            self._timeline = Timeline(RowTable.of(self._segments.segments((SCALARS, 1))))
-        return bool(changed) or documents_changed
+        return new_frames or bool(changed) or documents_changed
+
+    def _refresh_timeline(self) -> bool:
+        changed = False
+        for _ in range(_ATTEMPTS):
+            changed |= bool(self._frame_rows.refresh())
+            try:
+                if changed:
+                    self._timeline = Timeline(RowTable.of(self._frame_rows.segments((SCALARS, 1))))
+                break
+            except (SegmentReplacedError, DamagedSegmentError):
+                continue  # just packed by the writer
+        return changed
 
     def _read_documents(self) -> bool:
         files = (documents.RUN_FILE, documents.LAYERS_FILE, EVENTS_FILE)
@@ -97,11 +113,12 @@ class RunReader:
         """Damage met so far, in words; what could be read was read."""
         rows = [
             f"{segment.path.parent.name}/{segment.path.name}: {segment.damaged_rows} damaged rows are left out"
-            for segment in (*self._segments.opened, *self._zoom.opened)
+            for catalogue in self._catalogues
+            for segment in catalogue.opened
             if segment.damaged_rows
         ]
         events = [f"{EVENTS_FILE}: {self._damaged_events} damaged lines are left out"] if self._damaged_events else []
-        files = [*self._segments.problems.values(), *self._zoom.problems.values()]
+        files = [problem for catalogue in self._catalogues for problem in catalogue.problems.values()]
         return [*self._document_problems, *files, *rows, *events]
 
     @property
@@ -155,9 +172,8 @@ class RunReader:
         """Names of which something is stored, in the order of the vocabulary."""
         stored: dict[str, None] = {}
         for stream, _ in self._segments.keys:
-            if stream != SCALARS:
-                for facts in self._facts_of(stream):
-                    stored.update(dict.fromkeys(facts.quantities))
+            for facts in self._facts_of(stream):
+                stored.update(dict.fromkeys(facts.quantities))
         known = [name for name in QUANTITIES if name in stored]
         return [*known, *(name for name in stored if name not in QUANTITIES)]
 
@@ -272,7 +288,7 @@ class RunReader:
         if quantity in QUANTITIES:
             return QUANTITIES[quantity].stream
         for stream, _ in self._segments.keys:
-            if stream != SCALARS and any(quantity in facts.quantities for facts in self._facts_of(stream)):
+            if any(quantity in facts.quantities for facts in self._facts_of(stream)):
                 return stream
         raise UnknownNameError(
             f"there is no quantity {quantity!r}", way_out=f"This run has: {', '.join(self.quantities) or 'none'}."
