@@ -1,0 +1,1 @@
+"""Numbers from tensors: one pass over memory, then small arrays."""

@@ -253,6 +253,7 @@ static void run_task(const struct job *job, const struct task *task) {
     float wide[BLOCK];
     const char *base = (const char *)(uintptr_t)job->addresses[task->tensor];
     clear_result(task->result, job->want);
+    if (task->buckets) memset(task->buckets, 0, (task->start + task->count < BUCKETS ? task->count : BUCKETS) * sizeof(double));
     for (size_t at = task->start, end = task->start + task->count; at < end; at += BLOCK) {
         const size_t count = end - at < BLOCK ? end - at : BLOCK;
         switch (job->formats[task->tensor]) {
@@ -354,7 +355,7 @@ static int measure_all(const struct request *request) {
     }
     struct task *tasks = malloc((task_count + 1) * sizeof *tasks);
     struct result *results = malloc((task_count + 1) * sizeof *results);
-    double *buckets = request->want & WANT_SKETCH ? calloc(extra + 1, BUCKETS * sizeof *buckets) : NULL;
+    double *buckets = request->want & WANT_SKETCH ? malloc((extra + 1) * BUCKETS * sizeof *buckets) : NULL;
     if (tasks && results && (buckets || !(request->want & WANT_SKETCH))) {
         size_t k = 0, spare = 0;
         for (size_t t = 0; t < request->tensors; t++)

@@ -1,0 +1,57 @@
+"""Norms, cosines and distances of whole tensors from their sketches, for many tensors at once.
+
+A sketch is linear, so the sketch of a difference is the difference of sketches. With m buckets a norm is
+right within 3/√(2m) and a cosine within 3/√m in 99 of 100 draws.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Offsets = NDArray[np.int64]
+
+
+def norms(sketches: Floats, offsets: Offsets) -> Floats:
+    """The L2 norm of each tensor; 0 for an empty one."""
+    return np.sqrt(_sums(sketches * sketches, offsets))
+
+
+def distances(a: Floats, b: Floats, offsets: Offsets) -> Floats:
+    """The L2 norm of the difference of each pair; exactly 0 where nothing moved."""
+    return norms(a - b, offsets)
+
+
+def cosines(a: Floats, b: Floats, offsets: Offsets) -> Floats:
+    """The cosine of each pair; NaN where either one is zero."""
+    product = norms(a, offsets) * norms(b, offsets)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.clip(np.where(product > 0, _sums(a * b, offsets) / product, np.nan), -1.0, 1.0)
+
+
+def fold(sketches: Floats, offsets: Offsets, width: int = 64) -> NDArray[np.float32]:
+    """Shorter sketches to store: bucket b is added to b mod width. One row per tensor."""
+    index = _fold_index(offsets.tobytes(), width)
+    size = (len(offsets) - 1) * width
+    with np.errstate(over="ignore"):
+        return np.bincount(index, sketches, size)[:size].astype(np.float32).reshape(-1, width)
+
+
+@lru_cache(maxsize=8)
+def _fold_index(offsets_bytes: bytes, width: int) -> NDArray[np.int64]:
+    offsets = np.frombuffer(offsets_bytes, np.int64)
+    lengths = np.diff(offsets)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    return row * width + (np.arange(offsets[-1]) - offsets[row]) % width
+
+
+def _sums(values: Floats, offsets: Offsets) -> Floats:
+    """The sum of each tensor's stretch; `reduceat` alone would take an empty one for its neighbour."""
+    starts, filled = offsets[:-1], np.diff(offsets) > 0
+    out = np.zeros(len(starts))
+    if filled.any():
+        out[filled] = np.add.reduceat(values, starts[filled])
+    return out
