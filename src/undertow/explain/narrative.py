@@ -31,7 +31,9 @@ def _calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int) ->
     extent = f"{steps.recorded:,} steps of {layers_watched:,} layers" if steps.recorded != 1 else "one step"
     if remarks:
         return f"No alarm in {extent}. {remarks[0].summary} It is minor: look at it when you have the time."
-    noted = f"{findings[0].summary}" if findings else "Every value was finite and every trainable layer is learning."
+    noted = (
+        f"{findings[0].summary}" if findings else "All measured values were finite, and no rule had anything to report."
+    )
     return f"Nothing wrong was found in {extent}. {noted} There is nothing to do."
 
 

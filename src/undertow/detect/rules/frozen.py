@@ -68,7 +68,7 @@ class Frozen:
         summary = f"{count_of(len(layers), 'layer')} are frozen: {name_layers(view.layout, layers)}."
         if len(layers) == 1:
             summary = f"One layer is frozen: {name_layers(view.layout, layers)}."
-        how = f"layers with requires_grad set to False at step {view.step}, {parameters:,} parameters"
-        evidence = (Evidence("gradient_state", None, float(len(layers)), None, how),)
+        how = f"requires_grad is False for {count_of(len(layers), 'layer')} with {parameters:,} parameters"
+        evidence = (Evidence("gradient_state", None, GradientState.FROZEN, None, how),)
         self._open = Verdict("frozen", True, Severity.INFO, layers, self._first_step, 1.0, summary, evidence)
         return (self._open,)

@@ -119,10 +119,10 @@ class NonfiniteGradient:
         summary += f", and with it those of {count_of(others, 'other layer')}." if others else "."
         evidence = [
             Evidence("gradient_nonfinite_count", path, number, 0.0,
-                     "NaN or infinite elements where the backward pass first turned non-finite (closest to the loss)"),
-            Evidence("gradient_nonfinite_count", None, float(len(layers)), 0.0,
-                     f"layers hit, of {measured} measured at step {view.step}; "
-                     f"first in forward order: {name_layers(view.layout, view.layout.in_order(layers)[:1])}"),
+                     "NaN or infinite elements where the backward pass first turned non-finite, closest to the loss"),
+            Evidence("gradient_nonfinite_count", None, None, None,
+                     f"{len(layers)} of {measured} measured layers were hit at step {view.step}; "
+                     f"the first in forward order is {name_layers(view.layout, view.layout.in_order(layers)[:1])}"),
             *_forward_state(view),
         ]  # fmt: skip
         loss = view.scalar("loss")

@@ -39,7 +39,7 @@ def report(diagnosis: Diagnosis, *, details: bool = False) -> RenderableType:
     title = Text.assemble((verdict, _HEALTH_STYLES[diagnosis.health]), "  ", (extent, "dim"))
     parts: list[RenderableType] = [title, Text(""), Text(diagnosis.story), Text("")]
     alarms = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
-    if alarms:
+    if alarms and not details:
         parts += [_main(alarms[0]), Text("")]
     parts.append(_closing(diagnosis, alarms, details))
     if details:
@@ -75,6 +75,7 @@ def _main(finding: Finding) -> Table:
 def _closing(diagnosis: Diagnosis, alarms: list[Finding], details: bool) -> Table:
     table = _grid()
     others = [finding for finding in diagnosis.findings if not alarms or finding is not alarms[0]]
+    others = [] if details else others
     shown = others[:_OTHERS_SHOWN]
     for place, finding in enumerate(shown):
         line = Text.assemble(_label(finding), (f"  {where(finding.layers, 2)}, {when(finding)}", "dim"))

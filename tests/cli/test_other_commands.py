@@ -1,0 +1,127 @@
+"""runs, export, check, explain, doctor."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from undertow.cli import COMMANDS, group
+from undertow.errors import UndertowError
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(group, [str(argument) for argument in arguments])
+
+
+def raised(result: Result) -> UndertowError:
+    assert isinstance(result.exception, UndertowError), result.output
+    return result.exception
+
+
+@pytest.mark.parametrize(
+    ("run", "arguments", "code"),
+    [
+        ("sick", (), 1),
+        ("sick", ("--fail-on", "critical"), 1),
+        ("healthy", (), 0),
+        ("healthy", ("--fail-on", "info"), 0),
+        ("unfinished", (), 3),
+        ("empty", (), 3),
+    ],
+)
+def test_check(run: str, arguments: tuple[str, ...], code: int, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(run)
+    assert invoke("check", folder, *arguments).exit_code == code
+    result = invoke("check", folder, *arguments, "--format", "json")
+    assert result.exit_code == code
+    record = json.loads(result.stdout)
+    assert record["exit_code"] == code
+    assert bool(record["findings"]) == (code == 1)
+
+
+def test_runs(sick: Path, healthy: Path) -> None:
+    (sick.parent / "broken").mkdir()
+    (sick.parent / "broken" / "run.json").write_text("{", encoding="utf-8")
+    records = json.loads(invoke("runs", "--json").stdout)
+    assert {record["name"] for record in records} == {"example", "broken"}
+    assert {Path(record["folder"]).name for record in records} == {"sick", "healthy", "broken"}
+    broken = next(record for record in records if record["name"] == "broken")
+    assert broken["status"] == "unreadable"
+    assert broken["problem"]
+    table = invoke("runs", sick.parent).stdout
+    assert "healthy" in table
+    assert "unreadable" in table
+
+
+def test_runs_of_nothing(tmp_path: Path) -> None:
+    result = invoke("runs")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "no runs" in result.stderr
+    assert invoke("runs", "--json").stdout.strip() == "[]"
+    assert raised(invoke("runs", tmp_path / "nowhere")).exit_code == 3
+
+
+def test_export_csv_to_stdout(sick: Path) -> None:
+    result = invoke("export", sick, "--to", "csv", "--layers", "first.*", "--quantity", "gradient_norm")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert result.exit_code == 0
+    assert {row["layer"] for row in rows} == {"first.weight", "first.bias"}
+    assert set(rows[0]) == {"step", "layer", "gradient_norm"}
+    assert len(rows) == 24
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_export_to_a_file(sick: Path, kind: str) -> None:
+    result = invoke("export", sick, "--to", kind, "-o", f"out.{kind}")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert Path(f"out.{kind}").stat().st_size > 0
+    assert sorted(path.name for path in Path.cwd().glob("*out*")) == [f"out.{kind}"]
+
+
+def test_export_refuses_what_is_not_there(sick: Path) -> None:
+    assert raised(invoke("export", sick, "--to", "csv", "--layers", "fist.*")).code == "UT004"
+    assert raised(invoke("export", sick, "--to", "csv", "--quantity", "gradient_nrm")).code == "UT004"
+    assert raised(invoke("export", sick, "--to", "csv", "-o", "no/such/folder/x.csv")).code == "UT003"
+    assert invoke("export", sick, "--to", "png").exit_code == 2
+
+
+def test_explain() -> None:
+    page = invoke("explain", "NUM001").stdout
+    for title in ("What it sees", "Why it is bad", "When it is wrong", "References", "What to do"):
+        assert title in page
+    assert "reserved" in invoke("explain", "OPT001").stdout
+    assert "NUM001" in raised(invoke("explain", "NUM01")).way_out
+    assert "GRD004" in raised(invoke("explain", "zero-gradients")).way_out
+    listing = invoke("explain").stdout.splitlines()
+    assert "NUM001  non-finite-gradient" in listing
+    assert json.loads(invoke("explain", "UPD004", "--json").stdout)["code"] == "UPD004"
+
+
+def test_doctor() -> None:
+    result = invoke("doctor", "--json")
+    checks = {check["name"]: check for check in json.loads(result.stdout)}
+    assert checks["python"]["fine"]
+    assert checks["runs"]["fine"]
+    assert result.exit_code == int(any(check["fine"] is False for check in checks.values()))
+    assert invoke("doctor").stdout.count("\n") >= len(checks)
+
+
+def test_doctor_without_a_place_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    result = invoke("doctor", "--json")
+    assert result.exit_code == 1
+    assert any(check["name"] == "runs" and check["fine"] is False for check in json.loads(result.stdout))
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("demo", "run")])
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    result = invoke(name, "--help")
+    assert result.exit_code == 0
+    assert "Example:" in result.stdout
