@@ -60,7 +60,10 @@ def main() -> int:
 def _run(training: Training, seed: int, fault_on: bool, every: int | str) -> Examination:
     print(f"\r{training.name:30} seed {seed} ", end="", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        return examine(training, Path(folder) / "run", seed, fault_on, every)
+        examination = examine(training, Path(folder) / "run", seed, fault_on, every)
+    if not examination.was_watched:
+        raise SystemExit(f"\n{training.name} was not watched to the end: status {examination.status}")
+    return examination
 
 
 def _print_sick(cases: dict[str, list[Examination]]) -> None:

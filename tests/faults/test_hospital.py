@@ -20,4 +20,5 @@ def test_the_disease_is_found(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(hospital()))
 def test_the_twin_is_healthy(name: str, tmp_path: Path) -> None:
     examination = examine(hospital()[name], tmp_path / "run", fault_on=False, every=1)
+    assert examination.was_watched
     assert [(alarm.code, alarm.summary) for alarm in examination.alarms] == []

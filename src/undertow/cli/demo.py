@@ -71,7 +71,7 @@ def _watch_and_report(training: Training, steps: int) -> None:
         training.run(steps)
         return
 
-    watch = undertow.watch(None, name=f"demo-{training.name}", quiet=True)
+    watch = undertow.watch(None, name=f"demo-{training.name}", every=1, quiet=True)  # every step: a full picture
     run = undertow.open_run(watch.folder)
     picture = Picture(run, f"{training.name}: {training.summary}", steps)
     live = _may_draw_in_place(screen)

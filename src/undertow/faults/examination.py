@@ -17,6 +17,12 @@ class Examination:
     fault_on: bool
     metrics: dict[str, float]
     diagnosis: Diagnosis
+    status: str
+
+    @property
+    def was_watched(self) -> bool:
+        """Silence means something only when every step was seen, to the end."""
+        return self.status == "finished" and self.diagnosis.steps.recorded >= min(20, self.training.steps)
 
     @property
     def is_sick(self) -> bool:
@@ -66,4 +72,5 @@ def examine(
     """Train under watch, finding the model as `undertow run` would, and diagnose from the folder."""
     with undertow.watch(None, run_dir=folder, every=every, quiet=True):
         metrics = training.run(seed=seed, fault_on=fault_on)
-    return Examination(training, seed, fault_on, metrics, undertow.open_run(folder).diagnose())
+    run = undertow.open_run(folder)
+    return Examination(training, seed, fault_on, metrics, run.diagnose(), str(run.status))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from undertow.errors import UndertowError
 from undertow.run import Run
+from undertow.schema.layers import Layer, LayerTable
 from undertow.show.terminal.heatmap import paint
 from undertow.show.terminal.sparkline import sparkline
 from undertow.views.heatmap import gradient_heatmap, rows_to_show
@@ -44,7 +45,7 @@ class Picture:
     def _lines(self, width: int, rows: int, colour: bool) -> list[Text]:
         run = self.run
         columns = max(10, width - LABEL_WIDTH - 2)
-        shown = rows_to_show(run.layers.in_execution_order(), rows)
+        shown = rows_to_show(_in_reading_order(run.layers), rows)
         ids = [layer.id for layer in shown]
         norms, nonfinite, states = (
             run.matrix(f"gradient_{name}")[:, ids] for name in ("norm", "nonfinite_count", "state")
@@ -65,6 +66,13 @@ class Picture:
         if self.verdict:
             line.append(f" · {self.verdict}", style="bold")
         return line
+
+
+def _in_reading_order(layers: LayerTable) -> list[Layer]:
+    """Execution order; but what is cut off from the loss has no place in it: then the model's own order."""
+    if any(layer.order is None for layer in layers.parameters):
+        return list(layers)
+    return layers.in_execution_order()
 
 
 def progress(run: Run, total_steps: int) -> str:
