@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-import frame_maker
 import numpy as np
 import pytest
+from tests.crash import frame_maker
 
 from undertow.store.reader import RunReader
 

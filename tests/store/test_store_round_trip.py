@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import assert_same_frame, block, frame, layer_graph, layer_table, new_writer, same_bits
+from tests.store.small_runs import assert_same_frame, block, frame, layer_graph, layer_table, new_writer, same_bits
 
 from undertow.errors import UnknownNameError
 from undertow.schema.frames import Block, Frame

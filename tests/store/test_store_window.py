@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from small_runs import new_writer
+from tests.store.small_runs import new_writer
 
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
