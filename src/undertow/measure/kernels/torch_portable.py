@@ -44,12 +44,12 @@ class DevicePartials:
         moments = np.full((number, len(Moment)), np.nan)
         exponents = sketches = None
         if self.want & Want.MOMENTS:
-            moments = block[: ends[0]].reshape(number, -1).copy()
+            moments = block[: ends[0]].reshape(number, len(Moment)).copy()
         moments[:, Moment.COUNT] = counts
         if self.want & Want.EXPONENTS:
-            exponents = block[ends[0] : ends[1]].reshape(number, -1).astype(np.int64)
+            exponents = block[ends[0] : ends[1]].reshape(number, EXPONENT_BUCKETS).astype(np.int64)
         if self.want & Want.SKETCH:
-            full = block[ends[1] : ends[2]].reshape(number, -1)
+            full = block[ends[1] : ends[2]].reshape(number, SKETCH_BUCKETS)
             sketches = full[np.arange(SKETCH_BUCKETS) < counts[:, None]]
         return Partials(moments, exponents, sketches, offsets_of(counts))
 
