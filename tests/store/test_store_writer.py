@@ -182,10 +182,20 @@ def test_status_of_a_run_whose_process_is_gone(tmp_path: Path) -> None:
     assert RunReader(tmp_path / "run").status == "running"
     writer.facts.process = 2**22 + 1
     writer.close()
+    assert not writer.append(frame(0, 3))  # closed is closed
     assert RunReader(tmp_path / "run").status == "killed"
     writer.facts.host = "elsewhere"
     writer.write_facts()
     assert RunReader(tmp_path / "run").status == "running"  # on another machine only silence tells
     for path in (tmp_path / "run").rglob("*"):
         os.utime(path, (1e9, 1e9))
+    assert RunReader(tmp_path / "run").status == "killed"
+
+
+def test_a_process_that_came_later_is_not_the_writer(tmp_path: Path) -> None:
+    """Numbers of processes come back, in containers soon."""
+    new_writer(tmp_path / "run").close()
+    assert RunReader(tmp_path / "run").status == "running"
+    for path in (tmp_path / "run").rglob("*"):
+        os.utime(path, (1e9, 1e9))  # last written long before this process began
     assert RunReader(tmp_path / "run").status == "killed"

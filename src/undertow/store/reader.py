@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,14 +18,13 @@ from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, Catalogue
 from undertow.store.frames import FrameSource
 from undertow.store.journal import EVENTS_FILE, read_journal
 from undertow.store.layout import ABSENT, SCALARS, SegmentFacts
-from undertow.store.liveness import is_on_this_host, process_exists
+from undertow.store.liveness import is_alive
 from undertow.store.overlay import overlay
 from undertow.store.rows import Integers, RowTable, Timeline
 from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
 from undertow.store.window import LevelTables, Window, summarize_window
 
 _ATTEMPTS = 8  # a writer that replaces a file between two looks does so rarely
-_SILENT_SECONDS = 60.0
 _FRAMES_AT_ONCE = 64
 Result = TypeVar("Result")
 
@@ -98,15 +96,7 @@ class RunReader:
         """As the run says, or "killed" when it says running and no one is there to write it."""
         if self.facts.status is not RunStatus.RUNNING:
             return str(self.facts.status)
-        if is_on_this_host(self.facts):
-            alive = process_exists(self.facts.process)
-        else:
-            alive = time.time() - self._last_write() < _SILENT_SECONDS
-        return "running" if alive else "killed"
-
-    def _last_write(self) -> float:
-        paths = [*self.folder.glob("*.json*"), *(self.folder / SEGMENTS_FOLDER).glob(f"{SCALARS}-*")]
-        return max((version[0] for version in map(_version, paths) if version), default=0) / 1e9
+        return "running" if is_alive(self.folder, self.facts) else "killed"
 
     @property
     def problems(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from undertow.schema.layers import LayerTable
 from undertow.store import documents
 from undertow.store.catalogue import SEGMENTS_FOLDER, Catalogue
 from undertow.store.layout import SCALARS
-from undertow.store.liveness import is_another_living_process
+from undertow.store.liveness import is_alive
 from undertow.store.rows import RowTable, Timeline
 
 
@@ -25,7 +26,8 @@ class EarlierPart:
     @classmethod
     def of(cls, folder: Path) -> EarlierPart:
         facts = documents.read_facts(folder)
-        if facts.status is RunStatus.RUNNING and is_another_living_process(facts):
+        running = facts.status is RunStatus.RUNNING and facts.process != os.getpid()
+        if running and is_alive(folder, facts):
             raise UnwritableRunError(
                 f"{folder} is being written by process {facts.process}",
                 way_out="Wait for it to end, or choose another run folder.",

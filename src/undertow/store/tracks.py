@@ -51,8 +51,8 @@ class Files:
         key = (template.facts.stream, template.facts.level)
         number = self.next_number.get(key, 0)
         folder = self.segments if template.facts.level == 1 else self.zoom
+        self.next_number[key] = number + 1  # even if it fails: what it leaves must not stand in the way
         segment = SegmentWriter(folder / segment_name(*key, number), template)
-        self.next_number[key] = number + 1
         self.wrote(segment.size)
         return segment
 

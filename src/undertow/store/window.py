@@ -160,33 +160,33 @@ class _Sums:
         number = facts.quantities.index(quantity)
         low, high = int(source.min()), int(source.max()) + 1
         every = source - low
-        if facts.level == 1:
-            values = segment.read(3 + number, rows, slice(low, high))[:, every]
-            finite = np.isfinite(values)
-            nan = np.isnan(values).astype(np.int32)
-            infinite = (~finite).astype(np.int32) - nan
-            minimum = maximum = np.where(finite, values, np.float32(np.nan))
-            total = np.where(finite, values, 0).astype(np.float64)
-        else:
-            cells = slice(number * facts.cells + low, number * facts.cells + high)
-            columns = (segment.read(_FIRST_VALUE + place, rows, cells)[:, every] for place in range(5))
-            minimum, mean, maximum, infinite, nan = columns
-            count = frames[:, None] - infinite.astype(np.int32) - nan
-            total = np.where(count > 0, mean, 0).astype(np.float64) * count
-            infinite, nan = infinite.astype(np.int32), nan.astype(np.int32)
-        starts = np.flatnonzero(np.diff(target, prepend=-1))
-        cells_of = np.ix_(target[starts], here)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(all="ignore"):  # NaN is expected, and a damaged file may hold any number
+            if facts.level == 1:
+                values = segment.read(3 + number, rows, slice(low, high))[:, every]
+                finite = np.isfinite(values)
+                nan = np.isnan(values).astype(np.int32)
+                infinite = (~finite).astype(np.int32) - nan
+                minimum = maximum = np.where(finite, values, np.float32(np.nan))
+                total = np.where(finite, values, 0).astype(np.float64)
+            else:
+                cells = slice(number * facts.cells + low, number * facts.cells + high)
+                columns = (segment.read(_FIRST_VALUE + place, rows, cells)[:, every] for place in range(5))
+                minimum, mean, maximum, infinite, nan = columns
+                count = frames[:, None] - infinite.astype(np.int32) - nan
+                total = np.where(count > 0, mean, 0).astype(np.float64) * count
+                infinite, nan = infinite.astype(np.int32), nan.astype(np.int32)
+            starts = np.flatnonzero(np.diff(target, prepend=-1))
+            cells_of = np.ix_(target[starts], here)
             _merge(np.fmin, self._minimum, cells_of, minimum, starts)
             _merge(np.fmax, self._maximum, cells_of, maximum, starts)
-        _merge(np.add, self._total, cells_of, total, starts)
-        _merge(np.add, self._infinite, cells_of, infinite, starts)
-        _merge(np.add, self._nan, cells_of, nan, starts)
-        finite_count = frames[:, None] - infinite - nan
-        _merge(np.add, self._finite, cells_of, finite_count.astype(np.int32), starts)
+            _merge(np.add, self._total, cells_of, total, starts)
+            _merge(np.add, self._infinite, cells_of, infinite, starts)
+            _merge(np.add, self._nan, cells_of, nan, starts)
+            finite_count = frames[:, None] - infinite - nan
+            _merge(np.add, self._finite, cells_of, finite_count.astype(np.int32), starts)
 
     def window(self, steps: Integers, last_steps: Integers, times: NDArray[np.float64], level: int) -> Window:
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(all="ignore"):
             mean = (self._total / self._finite).astype(np.float32)
         return Window(steps, last_steps, times, self._minimum, mean, self._maximum, self._infinite, self._nan, level)
 

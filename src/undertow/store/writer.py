@@ -54,6 +54,7 @@ class RunWriter:
         self._sequence = -1  # of the last frame that was tried
         self._offset = 0
         self._seam_due = False
+        self._closed = False
         self._unsaved_layers: tuple[LayerTable, LayerGraph] | None = None
         self._zoom = zoom
         earlier = self._prepare(resume)
@@ -125,14 +126,20 @@ class RunWriter:
 
     def close(self) -> None:
         """The status in `facts` is the caller's to set before."""
+        self._closed = True
         for track in (*self._tracks.values(), self._scalars):
-            track.close()
+            try:
+                track.close()
+            except Exception as error:
+                self.last_error = str(error)
         self._tracks.clear()
         self._save_layers()
         self.write_facts()
         self._journal.close()
 
     def _commit(self, frame: Frame) -> list[tuple[Track, Block]]:
+        if self._closed:
+            raise ValueError("the run is closed")
         if not self._save_layers():
             raise OSError(f"{documents.LAYERS_FILE} cannot be written: {self.last_error}")
         if frame.sequence + self._offset <= self._sequence:

@@ -51,8 +51,9 @@ class Summary:
 
     def mean(self) -> NDArray[np.float32]:
         finite = self.frames - self.infinite.astype(np.int64) - self.nan
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return (self.total / finite).astype(np.float32)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            mean = (self.total / finite).astype(np.float32)
+            return np.fmin(np.fmax(mean, self.minimum), self.maximum)  # rounding must not lead outside of the range
 
     def fill(self, template: Template) -> None:
         arrays = template.arrays
