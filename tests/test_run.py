@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "detect"))
-
-from building import Training
+from tests.detect.building import Training
 
 from undertow.detect.engine import Engine
 from undertow.detect.journal import changes_in, to_record

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "detect"))
-
-from building import Training
+from tests.detect.building import Training
 
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.store.writer import RunWriter

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from building import Training, chain
+from tests.detect.building import Training, chain
 
 from undertow.detect.engine import Engine
 from undertow.detect.rules import RULES

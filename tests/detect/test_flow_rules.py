@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from building import Training
+from tests.detect.building import Training
 
 from undertow.schema.severity import Severity
 
@@ -160,3 +160,10 @@ def test_cut_layers_that_no_graph_has_placed_are_found_as_fast() -> None:
     (finding,) = training.findings()
     assert finding.layers == ("first.weight", "first.bias", "second.weight", "second.bias")
     assert finding.evidence[-1].layer == "third.weight"
+
+
+def test_one_optimizer_of_two_that_is_not_cleared() -> None:
+    training = Training()
+    for _ in range(6):
+        training.run(1, only=("first", "second")).run(1, only=("third", "head"), gradient_carried=1.0)
+    assert set(training.findings()[0].layers) == {"third.weight", "third.bias", "head.weight", "head.bias"}

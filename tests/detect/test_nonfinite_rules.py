@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from building import Training
+from tests.detect.building import Training
 
 from undertow.schema.severity import Severity
 

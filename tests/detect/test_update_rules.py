@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from building import Training
+from tests.detect.building import Training
 
 from undertow.schema.severity import Severity
 
@@ -62,8 +62,11 @@ def test_standing_still_for_a_reason_raises_no_alarm(healthy: dict[str, object])
 
 
 def test_updates_that_round_away_in_low_precision_say_so() -> None:
-    training = Training(dtype="torch.bfloat16").run(9, update_norm={"third": 0.0})
+    training = Training(dtype="torch.bfloat16").run(49, update_norm={"third": 0.0})
+    assert training.findings() == []
+    training.run(1, update_norm={"third": 0.0})
     (finding,) = training.findings()
+    assert finding.layers == ("third.weight",)
     assert finding.severity is Severity.MODERATE
     assert "bfloat16" in finding.summary
 

@@ -13,6 +13,8 @@ from undertow.schema.layers import LayerKind, LayerTable
 _BIAS_LIKE = (LayerKind.BIAS, LayerKind.NORM_SHIFT)
 # Half a unit in the last place, relative to the value: smaller updates round away.
 _ROUNDING = {"float64": 2.0**-53, "bfloat16": 2.0**-9, "float16": 2.0**-12, "half": 2.0**-12}
+# Modules that use the parameters of their children without calling them.
+_USES_CHILDREN_UNCALLED = ("MultiheadAttention",)
 
 
 class Layout:
@@ -27,7 +29,7 @@ class Layout:
         self.is_bias = np.zeros(count, bool)
         self.is_trainable = np.ones(count, bool)
         self.rounding = np.full(count, 2.0**-24)
-        # The module layer that owns each parameter; -1 where the table has none.
+        # The module layer whose call uses each parameter, nearly always its owner; -1 where the table has none.
         self.module = np.full(count, -1, np.int64)
         for layer in self.layers:
             self.is_bias[layer.id] = layer.kind in _BIAS_LIKE
@@ -37,7 +39,9 @@ class Layout:
                 self.order[layer.id] = layer.order
             owner = self.layers.get(layer.group)
             if owner is not None and owner.is_module:
-                self.module[layer.id] = owner.id
+                above = self.layers.get(layer.group.rpartition(".")[0])
+                uncalled = above is not None and above.module_type in _USES_CHILDREN_UNCALLED
+                self.module[layer.id] = above.id if above is not None and uncalled else owner.id
         # Parameters by the order of their module, so that they compare with modules that own none.
         owned = self.module >= 0
         self.module_order = self.order.copy()

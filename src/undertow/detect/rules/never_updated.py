@@ -15,6 +15,7 @@ from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
 
 PATIENCE = 5
+PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
 # Beyond this share of all tensors, training only the rest is more likely meant than forgotten.
 MEANT = 0.6
 
@@ -108,9 +109,19 @@ class NeverUpdated:
         self._still[ids[moves != 0]] = np.where(np.isnan(moves[moves != 0]), self._still[ids[moves != 0]], 0)
         if bool((moves > 0).any()):
             pushed = ids[still & (self._pushed[ids] > 0) & self._trained[ids]]
+            # A bias before a normalisation has next to no gradient: that it stands still is no news.
+            pushed = pushed[~(view.layout.is_bias[pushed] & self._rounds_away(view, pushed))]
             self._still_since[pushed[self._still[pushed] == 0]] = view.step
             self._still[pushed] += 1
-        return self._settle(view, "still", self._still >= PATIENCE)
+        patience = np.where(view.layout.is_low_precision, PATIENCE_WITH_ROUNDING, PATIENCE)
+        return self._settle(view, "still", self._still >= patience)
+
+    def _rounds_away(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Whether a plain step, a lower bound for most optimizers, is below what the number format can hold."""
+        layout = view.layout
+        rate = view.scalar("lr")
+        lost = rate * self._pushed[ids] < layout.rounding[ids] * self._size[ids]
+        return layout.is_low_precision[ids] | (lost & (not np.isnan(rate)))
 
     def _settle(self, view: View, key: str, mask: NDArray[np.bool_]) -> tuple[Verdict, ...]:
         known = self._open.get(key)
@@ -148,15 +159,11 @@ class NeverUpdated:
 
     def _still_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
-        chosen = np.array(layers)
+        chosen = np.array(layers, np.int32)
         first_step = int(self._still_since[chosen].min())
-        rate = view.scalar("lr")
         named = name_layers(layout, layers)
         severity, confidence = Severity.SEVERE, 0.9
         reason = f"The weights of {named} have not changed since step {first_step}, though gradients arrive."
-        # The plain step is a lower bound for most optimizers: below the rounding of the format it is lost.
-        least = layout.rounding[chosen] * self._size[chosen]
-        lost = rate * self._pushed[chosen] < least
         how = f"the largest weight; the format drops changes below {layout.rounding[layers[0]]:.1e} of it"
         rounding = Evidence("weight_max_abs", layout.path(layers[0]), float(self._size[layers[0]]), None, how)
         because: list[Evidence] = []
@@ -169,7 +176,7 @@ class NeverUpdated:
             kind = layout.layers[layers[0]].dtype.removeprefix("torch.") or "low precision"
             reason = f"The weights of {named} do not change: their updates round away in {kind}."
             because.append(rounding)
-        elif not np.isnan(rate) and bool(lost.all()):
+        elif bool(self._rounds_away(view, chosen).all()):
             severity, confidence = Severity.INFO, 0.8
             reason = f"The weights of {named} do not change: their updates are too small for the number format."
             because.append(rounding)

@@ -105,10 +105,14 @@ class NoGradient:
         upstream = self._upstream(layout)
         patience = np.where(self._had, LATER_STEPS, np.where(upstream, UPSTREAM_STEPS, ELSEWHERE_STEPS))
         due = self._streak >= patience
+        unknown = ~ran & ~unused & ~self._had
+        cut = due & ran
+        if cut.any():  # what else lies before the cut most likely belongs to it
+            cut |= due & unknown & upstream
         groups = {
-            "cut": due & ran,
+            "cut": cut,
             "unused": (self._streak >= ELSEWHERE_STEPS) & unused & ~self._had,
-            "unknown": (self._streak >= ELSEWHERE_STEPS) & ~ran & ~unused & ~self._had,
+            "unknown": (self._streak >= ELSEWHERE_STEPS) & unknown & ~cut,
         }
         return tuple(v for key, mask in groups.items() for v in self._settle(view, key, mask))
 

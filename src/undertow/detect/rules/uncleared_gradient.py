@@ -60,18 +60,16 @@ class UnclearedGradient:
         flags, ids = view.row("gradient_carried"), view.ids("gradient")
         if flags is None or ids is None:
             return ()
-        carried = flags == 1
-        if not carried.any() and self._open is None:
-            self._streak[ids[~np.isnan(flags)]] = 0
-            return ()
+        measured = ~np.isnan(flags)
         holders, zeros = view.row("gradient_optimizer"), view.row("gradient_zero_fraction")
         assert holders is not None
         assert zeros is not None
-        held = holders >= 0
-        measured = ~np.isnan(flags)
-        self._held[ids[measured]] = (held & (zeros < 1))[measured]
-        carried &= held & ~(zeros == 1)
-        self._streak[ids[~carried & measured]] = 0
+        held = (holders >= 0) & ~(zeros == 1)
+        self._held[ids[measured]] = held[measured]
+        carried = (flags == 1) & held
+        self._streak[ids[measured & ~carried]] = 0
+        if not carried.any() and self._open is None:
+            return ()
         guilty = ids[carried]
         self._since[guilty[self._streak[guilty] == 0]] = view.step
         self._streak[guilty] += 1
