@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import time
@@ -56,6 +57,12 @@ def read_all_of(reader: RunReader) -> None:
     assert all(isinstance(problem, str) for problem in reader.problems)
 
 
+def put(path: Path, data: bytes) -> None:
+    """As a new file: overwriting one makes some file systems wait for the disk."""
+    path.unlink()
+    path.write_bytes(data)
+
+
 def files_of(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
@@ -74,16 +81,15 @@ def test_a_segment_cut_off_at_every_byte(tmp_path: Path) -> None:
         writer.append(Frame(i, i, 0.0, {}, {"update": frame_maker.make_block("update", i)}))
     writer.close()
     path = tmp_path / "run" / "segments" / "update-00000.arrows"
-    data = path.read_bytes()
-    previous = 0
-    for size in range(len(data) + 1):
-        path.write_bytes(data[:size])
+    previous = 4
+    for size in range(path.stat().st_size, -1, -1):
+        os.truncate(path, size)
         values = RunReader(tmp_path / "run").series("update_norm", 0)
         rows = int((~np.isnan(values)).sum())
-        assert rows in (previous, previous + 1)
+        assert rows in (previous, previous - 1)
         assert values[:rows].tolist() == [float(i) for i in range(rows)]
         previous = rows
-    assert previous == 4
+    assert previous == 0
 
 
 @pytest.mark.parametrize("name", ["segments/scalars-00000.arrows", "run.json", "layers.json", "events.jsonl"])
@@ -92,7 +98,7 @@ def test_small_files_cut_off_at_every_byte(run: Path, tmp_path: Path, name: str)
     shutil.copytree(run, folder)
     data = (folder / name).read_bytes()
     for size in range(0, len(data), 1 if len(data) < 1000 else 7):
-        (folder / name).write_bytes(data[:size])
+        put(folder / name, data[:size])
         read_everything(folder)
 
 
@@ -103,9 +109,9 @@ def test_every_file_cut_off_at_random_places(run: Path, tmp_path: Path) -> None:
     for name in files_of(run):
         data = (run / name).read_bytes()
         for _ in range(15):
-            (folder / name).write_bytes(data[: chance.randrange(len(data))])
+            put(folder / name, data[: chance.randrange(len(data))])
             read_everything(folder)
-        (folder / name).write_bytes(data)
+        put(folder / name, data)
 
 
 def test_flipped_bits(run: Path, tmp_path: Path) -> None:
@@ -120,9 +126,9 @@ def test_flipped_bits(run: Path, tmp_path: Path) -> None:
             for _ in range(chance.choice([1, 1, 3, 20])):
                 place = chance.randrange(len(data) if trial % 3 == 0 else min(len(data), 6000))
                 damaged[place] ^= 1 << chance.randrange(8)
-            (folder / name).write_bytes(damaged)
+            put(folder / name, damaged)
             read_everything(folder)
-        (folder / name).write_bytes(data)
+        put(folder / name, data)
 
 
 def test_rubbish_in_place_of_every_file(run: Path, tmp_path: Path) -> None:
@@ -143,9 +149,9 @@ def test_rubbish_in_place_of_every_file(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, folder)
     for name in files_of(run):
         for content in contents:
-            (folder / name).write_bytes(content)
+            put(folder / name, content)
             read_everything(folder)
-        (folder / name).write_bytes((run / name).read_bytes())
+        put(folder / name, (run / name).read_bytes())
 
 
 def test_one_flipped_header_costs_one_row(run: Path, tmp_path: Path) -> None:

@@ -127,9 +127,9 @@ def test_scalar_segments_are_packed(tmp_path: Path) -> None:
 
 
 def test_disk_budget_thins_old_frames_and_keeps_the_ends(tmp_path: Path) -> None:
-    budget = 4_000_000
+    budget = 2_000_000
     writer = new_writer(tmp_path / "run", 40, disk_budget=budget)
-    frames = 3000
+    frames = 1500
     for i in range(frames):
         assert writer.append(frame(i, 40)), writer.last_error
         assert writer.bytes_on_disk < 1.1 * budget
