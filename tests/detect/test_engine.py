@@ -101,3 +101,15 @@ def test_every_rule_has_its_page_and_a_code_of_its_own() -> None:
         page = inspect.cleandoc(rule.__doc__ or "")
         for section in ("What it sees", "Why it is bad", "When it is wrong", "References"):
             assert f"\n{section}\n{'-' * len(section)}\n" in page, (rule.code, section)
+
+
+@pytest.mark.parametrize("sick", [SICKNESSES[2], SICKNESSES[4], SICKNESSES[6], SICKNESSES[7]])
+def test_a_few_frames_far_apart_tell_as_much_as_many(sick: dict[str, Any]) -> None:
+    training = Training()
+    for step in (0, 1, 48):
+        training.step = step
+        training.run(1, **sick)
+    (finding,) = training.findings()
+    assert (finding.first_step, finding.detected_step) == (0, 48)
+    close = Training().run(3, **sick)
+    assert close.findings() == []

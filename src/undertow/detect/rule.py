@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -55,3 +55,34 @@ def grown(values: NDArray[_Scalar], count: int, fill: float | bool) -> NDArray[_
     out = np.full(count, fill, values.dtype)
     out[: len(values)] = values
     return out
+
+
+@dataclass(slots=True)
+class Streak:
+    """Per layer: at how many measured steps in a row something held, since which step, and over how many steps.
+
+    Sampling may be sparse: a few measured steps far apart tell as much as many that follow one another.
+    """
+
+    length: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    since: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    span: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def grow(self, count: int) -> None:
+        self.length = grown(self.length, count, 0)
+        self.since = grown(self.since, count, 0)
+        self.span = grown(self.span, count, 0)
+
+    def hold(self, ids: NDArray[np.int32], step: int) -> None:
+        self.since[ids[self.length[ids] == 0]] = step
+        self.length[ids] += 1
+        self.span[ids] = step - self.since[ids]
+
+    def end(self, ids: NDArray[np.int32]) -> None:
+        self.length[ids] = 0
+        self.span[ids] = 0
+
+    def lasted(self, steps: int | NDArray[np.int64]) -> NDArray[np.bool_]:
+        """At `steps` measured steps in a row, or at a third of them (three at least) over four times as many."""
+        few = np.maximum(3, np.asarray(steps) // 3)
+        return (self.length >= steps) | ((self.length >= few) & (self.span >= 4 * np.asarray(steps)))

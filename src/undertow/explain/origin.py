@@ -57,9 +57,11 @@ def poisoned_weight(findings: Sequence[Finding], origin: Origin | None, layers: 
 
 def placed(finding: Finding, origin: Origin | None, poisoned: str | None) -> Finding:
     """The finding with the place of its origin first."""
-    if finding.code == "NUM003" and poisoned in finding.layers:
+    if finding.code == "NUM003" and poisoned is not None and origin is not None and finding.first_step == origin.step:
         rest = tuple(path for path in finding.layers if path != poisoned)
-        return replace(finding, layers=(poisoned, *rest))
+        how = f"it was already non-finite when the forward pass of step {origin.step} began"
+        evidence = (Evidence("weight_nonfinite_count", poisoned, None, 0.0, how), *finding.evidence)
+        return replace(finding, layers=(poisoned, *rest), evidence=evidence)
     if origin is None or finding.code not in ("NUM001", "NUM002") or finding.first_step != origin.step:
         return finding
     if finding.code == "NUM001" and origin.where != "backward":

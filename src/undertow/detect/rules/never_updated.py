@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -51,10 +51,8 @@ class NeverUpdated:
     code: ClassVar[str] = "UPD003"
 
     def __init__(self) -> None:
-        self._outside: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._still: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._outside_since: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._still_since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._outside = Streak()
+        self._still = Streak()
         self._trained: NDArray[np.bool_] = np.zeros(0, bool)
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
         self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
@@ -62,10 +60,8 @@ class NeverUpdated:
         self._members: dict[str, NDArray[np.bool_]] = {}
 
     def grow(self, count: int) -> None:
-        self._outside = grown(self._outside, count, 0)
-        self._still = grown(self._still, count, 0)
-        self._outside_since = grown(self._outside_since, count, 0)
-        self._still_since = grown(self._still_since, count, 0)
+        self._outside.grow(count)
+        self._still.grow(count)
         self._trained = grown(self._trained, count, False)
         self._pushed = grown(self._pushed, count, np.nan)
         self._size = grown(self._size, count, 1.0)
@@ -85,12 +81,11 @@ class NeverUpdated:
         if not outside.any() and "outside" not in self._open:
             return ()
         self._trained[ids[outside]] = False
-        self._outside[held] = 0
-        self._outside[ids[states == GradientState.FROZEN]] = 0
+        self._outside.end(held)
+        self._outside.end(ids[states == GradientState.FROZEN])
         fed = ids[outside & (states == GradientState.PRESENT) & (zeros < 1)]
-        self._outside_since[fed[self._outside[fed] == 0]] = view.step
-        self._outside[fed] += 1
-        return self._settle(view, "outside", self._outside >= PATIENCE)
+        self._outside.hold(fed, view.step)
+        return self._settle(view, "outside", self._outside.lasted(PATIENCE))
 
     def _observe_still(self, view: View) -> tuple[Verdict, ...]:
         """Parameters that an optimizer holds and does not move."""
@@ -104,17 +99,16 @@ class NeverUpdated:
             return ()
         self._pushed[view.ids("gradient")] = np.where(states == GradientState.PRESENT, pushes, np.float32(np.nan))
         still = moves == 0
-        if not still.any() and "still" not in self._open and not self._still.any():
+        if not still.any() and "still" not in self._open and not self._still.length.any():
             return ()
-        self._still[ids[moves != 0]] = np.where(np.isnan(moves[moves != 0]), self._still[ids[moves != 0]], 0)
+        self._still.end(ids[(moves != 0) & ~np.isnan(moves)])
         if bool((moves > 0).any()):
             pushed = ids[still & (self._pushed[ids] > 0) & self._trained[ids]]
             # A bias before a normalisation has next to no gradient: that it stands still is no news.
             pushed = pushed[~(view.layout.is_bias[pushed] & self._rounds_away(view, pushed))]
-            self._still_since[pushed[self._still[pushed] == 0]] = view.step
-            self._still[pushed] += 1
+            self._still.hold(pushed, view.step)
         patience = np.where(view.layout.is_low_precision, PATIENCE_WITH_ROUNDING, PATIENCE)
-        return self._settle(view, "still", self._still >= patience)
+        return self._settle(view, "still", self._still.lasted(patience))
 
     def _rounds_away(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether a plain step, a lower bound for most optimizers, is below what the number format can hold."""
@@ -139,10 +133,10 @@ class NeverUpdated:
 
     def _outside_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
-        first_step = int(self._outside_since[np.array(layers)].min())
+        first_step = int(self._outside.since[np.array(layers)].min())
         evidence = tuple(
             Evidence("gradient_optimizer", layout.path(i), -1.0, 0.0,
-                     f"received a non-zero gradient at {int(self._outside[i])} measured steps; no optimizer holds it")
+                     f"got a non-zero gradient at {int(self._outside.length[i])} measured steps; no optimizer holds it")
             for i in layers[:5]
         )  # fmt: skip
         named = name_layers(layout, layers)
@@ -160,7 +154,7 @@ class NeverUpdated:
     def _still_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
         chosen = np.array(layers, np.int32)
-        first_step = int(self._still_since[chosen].min())
+        first_step = int(self._still.since[chosen].min())
         named = name_layers(layout, layers)
         severity, confidence = Severity.SEVERE, 0.9
         reason = f"The weights of {named} have not changed since step {first_step}, though gradients arrive."
@@ -182,7 +176,7 @@ class NeverUpdated:
             because.append(rounding)
         evidence = [
             Evidence("update_norm", layout.path(i), 0.0, None,
-                     f"exactly zero at {int(self._still[i])} measured steps with a non-zero gradient; others moved")
+                     f"exactly zero at {int(self._still.length[i])} measured steps with a gradient; others moved")
             for i in layers[:5]
         ]  # fmt: skip
         return Verdict("still", True, severity, layers, first_step, confidence, reason, (*evidence, *because))

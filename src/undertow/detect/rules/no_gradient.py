@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -51,8 +51,7 @@ class NoGradient:
     code: ClassVar[str] = "GRD003"
 
     def __init__(self) -> None:
-        self._streak: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._none = Streak()
         self._had: NDArray[np.bool_] = np.zeros(0, bool)
         self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step without a gradient
         self._idle: NDArray[np.bool_] = np.zeros(0, bool)  # the module was seen not to run
@@ -60,8 +59,7 @@ class NoGradient:
         self._members: dict[str, NDArray[np.bool_]] = {}
 
     def grow(self, count: int) -> None:
-        self._streak = grown(self._streak, count, 0)
-        self._since = grown(self._since, count, 0)
+        self._none.grow(count)
         self._had = grown(self._had, count, False)
         self._ran = grown(self._ran, count, False)
         self._idle = grown(self._idle, count, False)
@@ -74,15 +72,13 @@ class NoGradient:
         present = states == GradientState.PRESENT
         self._had[ids[present]] = True
         if not missing.any():
-            if not self._open and not self._streak.any():
+            if not self._open and not self._none.length.any():
                 return ()
             self._clear(ids[~np.isnan(states)])
             return self._judge(view)
         self._clear(ids[~missing & ~np.isnan(states)])
         without = ids[missing]
-        fresh = without[self._streak[without] == 0]
-        self._since[fresh] = view.step
-        self._streak[without] += 1
+        self._none.hold(without, view.step)
         calls = view.calls(without)
         if calls is not None:
             self._ran[without] |= calls > 0
@@ -90,13 +86,12 @@ class NoGradient:
         return self._judge(view)
 
     def _clear(self, ids: NDArray[np.int32]) -> None:
-        self._streak[ids] = 0
+        self._none.end(ids)
         self._ran[ids] = False
         self._idle[ids] = False
 
     def _judge(self, view: View) -> tuple[Verdict, ...]:
-        longest = int(self._streak.max(initial=0))
-        if longest < UPSTREAM_STEPS and not self._open:
+        if not self._open and not self._none.lasted(UPSTREAM_STEPS).any():
             return ()
         layout = view.layout
         # Where no frame has told whether the module ran, having a place in execution order tells it.
@@ -104,15 +99,16 @@ class NoGradient:
         unused = ~ran & self._idle
         upstream = self._upstream(layout)
         patience = np.where(self._had, LATER_STEPS, np.where(upstream, UPSTREAM_STEPS, ELSEWHERE_STEPS))
-        due = self._streak >= patience
+        due = self._none.lasted(patience)
+        long = self._none.lasted(ELSEWHERE_STEPS)
         unknown = ~ran & ~unused & ~self._had
         cut = due & ran
         if cut.any():  # what else lies before the cut most likely belongs to it
             cut |= due & unknown & upstream
         groups = {
             "cut": cut,
-            "unused": (self._streak >= ELSEWHERE_STEPS) & unused & ~self._had,
-            "unknown": (self._streak >= ELSEWHERE_STEPS) & unknown & ~cut,
+            "unused": long & unused & ~self._had,
+            "unknown": long & unknown & ~cut,
         }
         return tuple(v for key, mask in groups.items() for v in self._settle(view, key, mask))
 
@@ -120,7 +116,7 @@ class NoGradient:
         """Layers that run before every layer with a gradient; by the order they are declared in where no graph of a
         loss has shown when they run, which is what a cut does.
         """
-        flowing = self._had & (self._streak == 0)
+        flowing = self._had & (self._none.length == 0)
         if not flowing.any():
             return np.zeros(layout.count, bool)
         placed = np.isfinite(layout.order)
@@ -145,12 +141,12 @@ class NoGradient:
     def _verdict(self, view: View, key: str, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
         chosen = np.array(layers)
-        first_step = int(self._since[chosen].min())
-        number = int(self._streak[chosen].min())
+        first_step = int(self._none.since[chosen].min())
+        number = int(self._none.length[chosen].min())
         named, layer_count = name_layers(layout, layers), count_of(len(layers), "layer")
         evidence = [
             Evidence("gradient_state", layout.path(i), GradientState.NONE, GradientState.PRESENT,
-                     f"its gradient was None at the last {int(self._streak[i])} measured steps of its optimizer")
+                     f"its gradient was None at the last {int(self._none.length[i])} measured steps of its optimizer")
             for i in layers[:3]
         ]  # fmt: skip
         if key == "unused":
@@ -163,7 +159,7 @@ class NoGradient:
         if len(layers) == 1:
             summary = f"No gradient reaches {named}, though it runs and the optimizer holds it."
         after = layout.order[chosen].max() if np.isfinite(layout.order[chosen]).any() else -np.inf
-        with_gradient = layout.in_order(np.flatnonzero(self._had & (self._streak == 0)))
+        with_gradient = layout.in_order(np.flatnonzero(self._had & (self._none.length == 0)))
         if with_gradient:
             place = next((i for i in with_gradient if layout.order[i] > after), with_gradient[0])
             how = (

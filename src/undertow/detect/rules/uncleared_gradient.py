@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -44,15 +44,13 @@ class UnclearedGradient:
     code: ClassVar[str] = "GRD007"
 
     def __init__(self) -> None:
-        self._streak: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._carried = Streak()
         self._held: NDArray[np.bool_] = np.zeros(0, bool)
         self._open: Verdict | None = None
         self._members: NDArray[np.bool_] = np.zeros(0, bool)
 
     def grow(self, count: int) -> None:
-        self._streak = grown(self._streak, count, 0)
-        self._since = grown(self._since, count, 0)
+        self._carried.grow(count)
         self._held = grown(self._held, count, False)
         self._members = grown(self._members, count, False)
 
@@ -67,13 +65,11 @@ class UnclearedGradient:
         held = (holders >= 0) & ~(zeros == 1)
         self._held[ids[measured]] = held[measured]
         carried = (flags == 1) & held
-        self._streak[ids[measured & ~carried]] = 0
+        self._carried.end(ids[measured & ~carried])
         if not carried.any() and self._open is None:
             return ()
-        guilty = ids[carried]
-        self._since[guilty[self._streak[guilty] == 0]] = view.step
-        self._streak[guilty] += 1
-        members = self._streak >= PATIENCE
+        self._carried.hold(ids[carried], view.step)
+        members = self._carried.length >= PATIENCE
         if not members.any():
             if self._open is None:
                 return ()
@@ -88,11 +84,11 @@ class UnclearedGradient:
         layout = view.layout
         chosen = np.flatnonzero(members)
         ordered = layout.in_order(chosen)
-        first_step = int(self._since[chosen].min())
+        first_step = int(self._carried.since[chosen].min())
         total = view.scalar("gradient_norm_total")
         evidence = (
             Evidence("gradient_carried", layout.path(ordered[0]), 1.0, 0.0,
-                     f"still there from the previous step at {int(self._streak[chosen].min())} steps in a row"),
+                     f"still there from the previous step at {int(self._carried.length[chosen].min())} steps in a row"),
             Evidence("gradient_norm_total", None, None if np.isnan(total) else total, None,
                      f"norm of all gradients at step {view.step}; it grows with every step that adds to it"),
         )  # fmt: skip

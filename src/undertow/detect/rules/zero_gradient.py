@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -49,15 +49,13 @@ class ZeroGradient:
     code: ClassVar[str] = "GRD004"
 
     def __init__(self) -> None:
-        self._streak: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._zero = Streak()
         self._due: NDArray[np.bool_] = np.zeros(0, bool)
         self._silent: NDArray[np.bool_] = np.zeros(0, bool)  # modules whose output was zero everywhere
         self._open: dict[str, Verdict] = {}
 
     def grow(self, count: int) -> None:
-        self._streak = grown(self._streak, count, 0)
-        self._since = grown(self._since, count, 0)
+        self._zero.grow(count)
         self._due = grown(self._due, count, False)
         self._silent = grown(self._silent, count, False)
 
@@ -71,24 +69,22 @@ class ZeroGradient:
             return ()
         zero = (zeros == 1) & (states == GradientState.PRESENT)
         if not zero.any():
-            if self._open or self._streak.any():
-                self._streak[ids[~np.isnan(zeros)]] = 0
+            if self._open or self._zero.length.any():
+                self._zero.end(ids[~np.isnan(zeros)])
                 return self._judge(view, flowing=True)
             return ()
         flowing = bool((zeros < 1).any())
-        self._streak[ids[~zero & ~np.isnan(states)]] = 0
+        self._zero.end(ids[~zero & ~np.isnan(states)])
         without = ids[zero]
         calls = view.calls(without)
         if calls is not None:
             without = without[~(calls == 0)]  # NaN: not known, so counted
-        fresh = without[self._streak[without] == 0]
-        self._since[fresh] = view.step
-        self._streak[without] += 1
+        self._zero.hold(without, view.step)
         return self._judge(view, flowing)
 
     def _judge(self, view: View, flowing: bool) -> tuple[Verdict, ...]:
         patience = PATIENCE if flowing else PATIENCE_WHEN_ALL_ARE
-        due = (self._streak >= patience) | (self._due & (self._streak > 0))
+        due = self._zero.lasted(patience) | (self._due & (self._zero.length > 0))
         unchanged = np.array_equal(due, self._due)
         self._due = due
         if unchanged:
@@ -115,7 +111,7 @@ class ZeroGradient:
 
     def _verdict(self, view: View, key: str, members: set[int], flowing: bool) -> Verdict:
         layout = view.layout
-        first_step = min(int(self._since[i]) for i in members)
+        first_step = min(int(self._zero.since[i]) for i in members)
         ordered = layout.in_order(members)
         if key == "bias":
             summary = f"The gradient of {name_layers(layout, ordered)} is exactly zero; the bias has no influence."
@@ -124,7 +120,7 @@ class ZeroGradient:
         layers = (*origin, *(i for i in ordered if i not in origin))
         evidence = [
             Evidence("gradient_zero_fraction", layout.path(i), 1.0, None,
-                     f"every element was exactly zero at the last {int(self._streak[i])} measured steps")
+                     f"every element was exactly zero at the last {int(self._zero.length[i])} measured steps")
             for i in layers[:3]
         ]  # fmt: skip
         evidence.extend(reason)
@@ -155,6 +151,8 @@ class ZeroGradient:
                 shown = Evidence("activation_zero_fraction", layout.path(silent[0]), 1.0, None, how)
                 return [i for i in feeders if layout.layers[i].group == group], [shown]
         # A weight with a zero gradient beside a bias with one that is not has an input of zeros: look before it.
-        alive = {layer.group for layer in layout.layers.parameters if layer.trainable and self._streak[layer.id] == 0}
+        alive = {
+            layer.group for layer in layout.layers.parameters if layer.trainable and self._zero.length[layer.id] == 0
+        }
         whole = [i for i in zero if layout.layers[i].group not in alive] or zero
         return layout.closest_to_the_loss(whole), []
