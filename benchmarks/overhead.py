@@ -43,6 +43,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--models", default="mlp,cnn,gpt", help="which trainings, separated by commas")
     parser.add_argument("--only", default="", help="which tools besides plain and every, separated by commas")
     parser.add_argument("--rounds", type=int, default=0, help="how many times each tool has its turn")
+    parser.add_argument("--threads", type=int, default=0, help="torch threads; torch's own default otherwise")
     return parser.parse_args()
 
 
@@ -85,6 +86,8 @@ def _measure(arguments: argparse.Namespace) -> int:
         print(f"unknown: {', '.join(sorted(unknown))}; tools {', '.join(TOOLS)}; models {', '.join(WORKLOADS)}")
         return 2
     rounds = arguments.rounds or (3 if arguments.quick else 7)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, kernel {choose('cpu').name}, {rounds} rounds")
     for model_name in arguments.models.split(","):
         with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
