@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.ipc
 import pytest
 from tests.crash import frame_maker
 
@@ -37,6 +38,8 @@ def test_frames_are_dropped_and_counted_until_space_returns(tmp_path: Path, size
         writer.write_facts()
         beside = RunReader(tmp_path / "run")
         assert [frame.sequence for frame in beside.frames()] == kept
+        for path in (tmp_path / "run" / "segments").iterdir():  # no half row is left for others to stumble over
+            pyarrow.ipc.open_stream(path.read_bytes()).read_all()
     assert len(kept) < 100
     assert writer.frames_dropped == 100 - len(kept)
     assert writer.last_error

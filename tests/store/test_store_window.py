@@ -12,6 +12,7 @@ from tests.store.small_runs import new_writer
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
 from undertow.store.reader import RunReader
+from undertow.store.rows import RowTable
 from undertow.store.window import Window
 
 UPDATE = STREAMS["update"]
@@ -122,13 +123,17 @@ def test_window_over_a_kill_and_a_resume(tmp_path: Path) -> None:
         check(reader.window("update_norm", 0, 1499, columns), values[:, 0], 0, 1499)
 
 
-def test_window_of_a_thinned_run_still_has_every_extreme(tmp_path: Path) -> None:
+@pytest.mark.parametrize("budget", [3_000_000, 1_200_000])
+def test_window_of_a_thinned_run_still_has_every_extreme(tmp_path: Path, budget: int) -> None:
+    """Where frames or whole files of the finest zoom level are gone, the coarser levels speak for them."""
     values = values_of(6000, 40)
-    write(tmp_path / "run", values, disk_budget=3_000_000)
+    write(tmp_path / "run", values, disk_budget=budget)
     reader = RunReader(tmp_path / "run")
     kept = ~np.isnan(reader.matrix("update_norm")).all(axis=1)
     assert kept.sum() < 5000
-    for columns in (1, 5, 20):
+    finest = RowTable.of(reader._zoom.segments(("update", 16)))
+    assert (finest.frames.sum() < 6000) == (budget == 1_200_000)
+    for columns in (1, 5, 20, 100, 300, 1000):
         check(reader.window("update_norm", 0, 5999, columns), values[:, 0], 0, 5999)
 
 

@@ -114,6 +114,28 @@ def test_a_broken_frame_is_dropped_and_not_raised(tmp_path: Path) -> None:
     assert reader.events()[0]["nan"] is None
 
 
+def test_rows_of_a_frame_that_never_counted_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full when the last row of the frame, its scalars, was to be written."""
+    writer = new_writer(tmp_path / "run", 3)
+    assert writer.append(frame(0, 3))
+    with monkeypatch.context() as patch:
+        patch.setattr(writer._scalars, "append", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        assert not writer.append(frame(1, 3))
+    assert writer.append(frame(2, 3))
+    writer.close()
+    second = new_writer(tmp_path / "run", 3, resume=True)
+    assert second.last_step == 2
+    second.close()
+    reader = RunReader(tmp_path / "run")
+    assert reader.steps.tolist() == [0, 2]
+    for one, expected in zip(reader.frames(), (frame(0, 3), frame(2, 3)), strict=True):
+        assert_same_frame(one, expected)
+    norms = [frame(i, 3).blocks["gradient"].quantity("gradient_norm").tolist() for i in (0, 2)]
+    assert reader.matrix("gradient_norm").tolist() == norms
+    window = reader.window("gradient_norm", 0, 5, 10)
+    assert window.minimum.tolist() == window.maximum.tolist() == norms
+
+
 def test_scalar_segments_are_packed(tmp_path: Path) -> None:
     writer = new_writer(tmp_path / "run")
     count = SCALAR_ROWS + 10
