@@ -9,9 +9,6 @@ from undertow.measure.kernels.interface import Kernel
 from undertow.measure.kernels.reference import ReferenceKernel
 from undertow.measure.kernels.torch_portable import TorchKernel
 
-native = pytest.importorskip("undertow.measure.kernels.native", reason="the C kernel was not built")
-instruction_sets = pytest.importorskip("undertow.measure.kernels._native").choose_instruction_set
-
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
@@ -23,6 +20,8 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
     if request.param == "torch":
         yield TorchKernel()
         return
+    native = pytest.importorskip("undertow.measure.kernels.native", reason="the C kernel was not built")
+    instruction_sets = native._native.choose_instruction_set
     wanted = request.param.removeprefix("native-")
     chosen = instruction_sets(wanted)
     try:
