@@ -27,10 +27,11 @@ def test_cut_graph_is_named_with_the_place_of_the_cut() -> None:
     cut(training, 6)
     (finding,) = training.findings()
     assert (finding.code, finding.severity) == ("GRD003", Severity.SEVERE)
-    assert finding.layers == ("first.weight", "first.bias", "second.weight", "second.bias")
+    assert finding.layers == ("second.bias", "second.weight", "first.bias", "first.weight")
     assert (finding.first_step, finding.detected_step, finding.last_step) == (0, 4, 9)
-    assert finding.evidence[-1].layer == "third.weight"
-    assert "second.bias" in finding.evidence[-1].how
+    assert finding.evidence[0].layer == "third.weight"
+    assert "second.bias" in finding.evidence[0].how
+    assert finding.summary.endswith("the graph is cut before third.weight.")
 
 
 def test_cut_graph_is_seen_without_activations() -> None:
@@ -158,8 +159,8 @@ def test_cut_layers_that_no_graph_has_placed_are_found_as_fast() -> None:
     training.engine.set_layers(training.layers, training.graph)
     cut(training, 5)
     (finding,) = training.findings()
-    assert finding.layers == ("first.weight", "first.bias", "second.weight", "second.bias")
-    assert finding.evidence[-1].layer == "third.weight"
+    assert finding.layers == ("second.bias", "second.weight", "first.bias", "first.weight")
+    assert finding.evidence[0].layer == "third.weight"
 
 
 def test_one_optimizer_of_two_that_is_not_cleared() -> None:

@@ -28,8 +28,8 @@ class NoGradient:
     ------------
     For every parameter held by an optimizer: whether its gradient was None at the optimizer's steps, and
     whether the module that owns it ran in the same forward passes. A module that runs, and whose parameters get
-    no gradient, has been cut off from the loss. All such layers are listed; the evidence names the place of the
-    cut: the first layer in execution order that does receive a gradient.
+    no gradient, has been cut off from the loss. All such layers are listed, those nearest to the cut first; the
+    evidence names the place of the cut: the first layer in execution order that does receive a gradient.
 
     Why it is bad
     -------------
@@ -147,7 +147,7 @@ class NoGradient:
         evidence = [
             Evidence("gradient_state", layout.path(i), GradientState.NONE, GradientState.PRESENT,
                      f"its gradient was None at the last {int(self._none.length[i])} measured steps of its optimizer")
-            for i in layers[:3]
+            for i in layers[-3:]
         ]  # fmt: skip
         if key == "unused":
             summary = f"{layer_count} held by the optimizer never ran in the forward pass: {named}."
@@ -155,17 +155,25 @@ class NoGradient:
         if key == "unknown":
             summary = f"{layer_count} held by the optimizer got no gradient: {named}; they may be unused or cut off."
             return Verdict(key, True, Severity.MILD, layers, first_step, 0.5, summary, tuple(evidence))
-        summary = f"No gradient reaches {named}, though they run and the optimizer holds them."
-        if len(layers) == 1:
-            summary = f"No gradient reaches {named}, though it runs and the optimizer holds it."
-        after = layout.order[chosen].max() if np.isfinite(layout.order[chosen]).any() else -np.inf
-        with_gradient = layout.in_order(np.flatnonzero(self._had & (self._none.length == 0)))
-        if with_gradient:
-            place = next((i for i in with_gradient if layout.order[i] > after), with_gradient[0])
+        # Nearest to the cut first: that is where to look.
+        layers = tuple(reversed(layers))
+        evidence.reverse()
+        those = "it runs and the optimizer holds it" if len(layers) == 1 else "they run and the optimizer holds them"
+        summary = f"No gradient reaches {name_layers(layout, layers)}, though {those}"
+        place = self._first_after(layout, chosen)
+        if place is not None:
+            summary += f"; the graph is cut before {layout.path(place)}"
             how = (
-                f"the graph is cut between {layout.path(layers[-1])} and this layer, "
+                f"the graph is cut between {layout.path(layers[0])} and {layout.path(place)}, "
                 "the first in execution order that does receive a gradient"
             )
-            evidence.append(Evidence("gradient_state", layout.path(place), GradientState.PRESENT, None, how))
+            evidence.insert(0, Evidence("gradient_state", layout.path(place), GradientState.PRESENT, None, how))
         confidence = 0.97 if number < LATER_STEPS else 0.99
-        return Verdict(key, True, Severity.SEVERE, layers, first_step, confidence, summary, tuple(evidence))
+        return Verdict(key, True, Severity.SEVERE, layers, first_step, confidence, f"{summary}.", tuple(evidence))
+
+    def _first_after(self, layout: Layout, cut: NDArray[np.int64]) -> int | None:
+        """The first layer in execution order, behind those cut off, that does receive a gradient."""
+        flowing = layout.in_order(np.flatnonzero(self._had & (self._none.length == 0)))
+        placed = layout.order[cut][np.isfinite(layout.order[cut])]
+        behind = [i for i in flowing if not len(placed) or layout.order[i] > placed.max()]
+        return next(iter(behind or flowing), None)
