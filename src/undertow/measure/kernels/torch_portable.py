@@ -175,9 +175,9 @@ def _merge_rows(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
 
 
 def _count_exponents(values: torch.Tensor, present: torch.Tensor, batch: Batch, out: torch.Tensor) -> None:
-    """`frexp` writes x as m·2^e with m in [½, 1), so the biased exponent is e + 126."""
-    biased = (torch.frexp(values).exponent + 126).clamp(0, EXPONENT_BUCKETS - 2)
-    biased = torch.where(torch.isfinite(values), torch.where(values == 0, 0, biased), EXPONENT_BUCKETS - 1)
+    """The eleven exponent bits of a float64, moved from its bias (1023) to that of float32 (127)."""
+    stored = (values.view(torch.int64) >> 52) & 0x7FF
+    biased = torch.where(stored == 0x7FF, EXPONENT_BUCKETS - 1, (stored - 896).clamp(0, EXPONENT_BUCKETS - 2))
     place = batch.tensors[:, None] * EXPONENT_BUCKETS + biased
     out.index_add_(0, place.view(-1), present.view(-1).to(torch.int64))
 
