@@ -80,7 +80,10 @@ static uint64_t flips[16][4] __attribute__((aligned(32)));
 #define WIDEN(at) ((doubles_avx512)_mm512_cvtps_pd(_mm256_loadu_ps(at)))
 #define FLIP(a, bits) \
     ((doubles_avx512)_mm512_mask_xor_pd((__m512d)(a), (__mmask8)(bits), (__m512d)(a), _mm512_set1_pd(-0.0)))
-#include "_native_pass.h" /* counting bytes is faster on 32-byte vectors: HISTOGRAM stays */
+#undef HISTOGRAM
+#define HISTOGRAM exponents_avx2, histogram_avx512
+#include "_native_histogram512.h"
+#include "_native_pass.h"
 #undef NAME
 #undef TARGET
 #undef WIDTH

@@ -49,20 +49,14 @@ static TARGET void NAME(occurrences)(const uint8_t *exponents, size_t count, con
     }
 }
 
-/* exponents: count bytes, aligned, with room up to the next multiple of LANES. Returns the highest. */
-static TARGET uint8_t NAME(histogram)(uint8_t *exponents, size_t count, uint64_t *out) {
-    const size_t padded = (count + LANES - 1) / LANES * LANES;
-    memset(exponents + count, 0, padded - count);
-    uint8_t top = 0;
-    for (size_t i = 0; i < padded; i++) top = exponents[i] > top ? exponents[i] : top;
-    size_t left = padded;
-    int next = top;
+/* Counts the exponents from next downward, and zero, until none of the `left` elements is missing. */
+static TARGET void NAME(remaining)(const uint8_t *exponents, size_t count, size_t left, int next, uint64_t *out) {
     for (int round = 0; left > 0 && round < WIDEST / TOGETHER; round++) {
         uint8_t wanted[TOGETHER];
         uint32_t found[TOGETHER];
         for (int k = 0; k < TOGETHER; k++) wanted[k] = (uint8_t)(next > k ? next - k : 0);
         if (round == 0) wanted[TOGETHER - 1] = 0; /* zeros are common and far from the rest */
-        NAME(occurrences)(exponents, padded, wanted, found);
+        NAME(occurrences)(exponents, count, wanted, found);
         for (int k = 0; k < TOGETHER; k++) {
             if (wanted[k] == 0 && (round > 0 || k < TOGETHER - 1)) continue;
             out[wanted[k]] += found[k];
@@ -70,9 +64,18 @@ static TARGET uint8_t NAME(histogram)(uint8_t *exponents, size_t count, uint64_t
         }
         next -= round == 0 ? TOGETHER - 1 : TOGETHER;
     }
-    out[0] -= padded - count;
     if (left > 0)
         for (size_t i = 0; i < count; i++)
             if (exponents[i] != 0 && exponents[i] <= next) out[exponents[i]]++;
+}
+
+/* exponents: count bytes, aligned, with room up to the next multiple of LANES. Returns the highest. */
+static TARGET uint8_t NAME(histogram)(uint8_t *exponents, size_t count, uint64_t *out) {
+    const size_t padded = (count + LANES - 1) / LANES * LANES;
+    memset(exponents + count, 0, padded - count);
+    uint8_t top = 0;
+    for (size_t i = 0; i < padded; i++) top = exponents[i] > top ? exponents[i] : top;
+    NAME(remaining)(exponents, padded, padded, top, out);
+    out[0] -= padded - count;
     return top;
 }
