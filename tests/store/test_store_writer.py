@@ -221,3 +221,19 @@ def test_a_process_that_came_later_is_not_the_writer(tmp_path: Path) -> None:
     for path in (tmp_path / "run").rglob("*"):
         os.utime(path, (1e9, 1e9))  # last written long before this process began
     assert RunReader(tmp_path / "run").status == "killed"
+
+
+def test_only_refresh_makes_the_time_axis_longer(tmp_path: Path) -> None:
+    """Files replaced under a reader's eyes are found again, and what it returns still fits its steps."""
+    writer = new_writer(tmp_path / "run", 3)
+    for i in range(5):
+        writer.append(frame(i, 3))
+    reader = RunReader(tmp_path / "run")
+    writer.append(Frame(5, 5, 0.0, {"new": 1.0}, frame(5, 3).blocks))  # packs the scalars that the reader knows
+    assert reader.scalars("loss").tolist() == [1.0 / (1 + i) for i in range(5)]
+    assert len(reader.steps) == len(reader.matrix("gradient_norm")) == 5
+    assert len(list(reader.frames())) == 5
+    assert reader.refresh()
+    assert len(reader.steps) == len(reader.matrix("gradient_norm")) == len(list(reader.frames())) == 6
+    assert not reader.refresh()
+    writer.close()

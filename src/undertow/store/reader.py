@@ -43,6 +43,7 @@ class RunReader:
         self._zoom = Catalogue(self.folder / ZOOM_FOLDER)
         self._catalogues = (self._frame_rows, self._segments, self._zoom)
         self._timeline = Timeline(RowTable.of([]))
+        self._more = False  # frames were seen that `refresh` has not told of
         self._tables: dict[str, tuple[RowTable, Integers]] = {}
         self._levels: dict[str, list[LevelTables]] = {}
         self._document_versions: tuple[object, ...] = ()
@@ -63,7 +64,7 @@ class RunReader:
         return new_frames or bool(changed) or documents_changed
 
     def _refresh_timeline(self) -> bool:
-        changed = False
+        changed, self._more = self._more, False
         for _ in range(_ATTEMPTS):
             changed |= bool(self._frame_rows.refresh())
             try:
@@ -297,14 +298,23 @@ class RunReader:
             return np.arange(len(self.layers))
         return np.array([self.layer_id(int(layer)) for layer in layer_ids], np.int64)
 
+    def _look_again(self) -> None:
+        """Find the files anew, but keep the time axis: only `refresh` may make it longer."""
+        last = self.last_sequence
+        self.refresh()
+        self._tables.clear()
+        self._levels.clear()
+        if self.last_sequence > last:
+            self._timeline = self._timeline.until(last)
+            self._more = True
+
     def _stable(self, read: Callable[[], Result]) -> Result:
         """Read, and look again when the writer has replaced a file under our eyes."""
         for _ in range(_ATTEMPTS):
             try:
                 return read()
             except SegmentReplacedError:
-                self._document_versions = (*self._document_versions, None)  # forces the tables to be made anew
-                self.refresh()
+                self._look_again()
             except DamagedSegmentError as error:
                 raise UnreadableRunError(f"{self.folder}: a segment changed while it was read; {error}") from None
         raise UnreadableRunError(f"{self.folder} changes faster than it can be read", way_out="Try again.")

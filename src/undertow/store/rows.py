@@ -98,6 +98,10 @@ class Timeline:
         else:
             self.steps, self.position = np.unique(table.step, return_inverse=True)
 
+    def until(self, sequence: int) -> Timeline:
+        """As it was when this was the last frame."""
+        return Timeline(self.table.take(self.sequence <= sequence))
+
     def committed(self, table: RowTable) -> tuple[RowTable, Integers]:
         """The rows that belong to a frame, and that frame's number on this timeline."""
         if not len(self.sequence):
