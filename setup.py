@@ -15,7 +15,16 @@ setup(
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             # Instruction sets are chosen at run time inside the kernel, never by the machine that builds it.
             # The vector types never cross a function call, so a warning about how they would be passed is noise.
-            extra_compile_args=["-O3", "-std=c11", "-fno-math-errno", "-ffp-contract=fast", "-pthread", "-Wno-psabi"],
+            # Floats are read as bits in many places: no assumption that they cannot be.
+            extra_compile_args=[
+                "-O3",
+                "-std=c11",
+                "-fno-math-errno",
+                "-ffp-contract=fast",
+                "-fno-strict-aliasing",
+                "-pthread",
+                "-Wno-psabi",
+            ],
             libraries=["m"],
             extra_link_args=["-pthread"],
             py_limited_api=True,
