@@ -168,3 +168,19 @@ def test_one_optimizer_of_two_that_is_not_cleared() -> None:
     for _ in range(6):
         training.run(1, only=("first", "second")).run(1, only=("third", "head"), gradient_carried=1.0)
     assert set(training.findings()[0].layers) == {"third.weight", "third.bias", "head.weight", "head.bias"}
+
+
+def test_a_block_skipped_at_random_is_silent_between_two_looks_at_the_modules() -> None:
+    training = Training().run(2)
+    training.run(15, gradient_zero_fraction={"second": 1.0}, streams=("gradient", "update"))
+    training.run(1, gradient_zero_fraction={"second": 1.0}, activation_calls={"second": 0.0})
+    training.run(60, gradient_zero_fraction={"second": 1.0}, streams=("gradient", "update"))
+    assert training.findings() == []
+    # Seen running with a zero gradient, it is no longer an excuse.
+    training.run(1, gradient_zero_fraction={"second": 1.0})
+    assert training.alarms() == ["GRD004"]
+
+
+def test_a_head_whose_turn_is_over_is_silent() -> None:
+    training = cut(Training("trunk", "left", "right").run(5), 100, {"right": NONE}, streams=("gradient", "update"))
+    assert training.findings() == []

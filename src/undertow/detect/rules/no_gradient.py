@@ -55,6 +55,7 @@ class NoGradient:
         self._had: NDArray[np.bool_] = np.zeros(0, bool)
         self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step without a gradient
         self._idle: NDArray[np.bool_] = np.zeros(0, bool)  # the module was seen not to run
+        self._knows_calls = False
         self._open: dict[str, Verdict] = {}
         self._members: dict[str, NDArray[np.bool_]] = {}
 
@@ -65,6 +66,7 @@ class NoGradient:
         self._idle = grown(self._idle, count, False)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        self._knows_calls |= "activation" in view.frame.blocks
         states, holders, ids = view.row("gradient_state"), view.row("gradient_optimizer"), view.ids("gradient")
         if states is None or holders is None or ids is None:
             return ()
@@ -94,8 +96,10 @@ class NoGradient:
         if not self._open and not self._none.lasted(UPSTREAM_STEPS).any():
             return ()
         layout = view.layout
-        # Where no frame has told whether the module ran, having a place in execution order tells it.
-        ran = self._ran | (~self._idle & np.isfinite(layout.order))
+        # Where no frame has told whether the module ran, having a place in execution order tells it; but a layer
+        # that once had a gradient may rest for a while (a head whose turn is over), so there it must be seen.
+        seen_before = self._had & self._knows_calls
+        ran = self._ran | (~self._idle & np.isfinite(layout.order) & ~seen_before)
         unused = ~ran & self._idle
         upstream = self._upstream(layout)
         patience = np.where(self._had, LATER_STEPS, np.where(upstream, UPSTREAM_STEPS, ELSEWHERE_STEPS))

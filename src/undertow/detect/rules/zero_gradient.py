@@ -50,18 +50,24 @@ class ZeroGradient:
 
     def __init__(self) -> None:
         self._zero = Streak()
+        self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step with a zero gradient
+        self._rests: NDArray[np.bool_] = np.zeros(0, bool)  # there are steps in which the module does not run
+        self._knows_calls = False
         self._due: NDArray[np.bool_] = np.zeros(0, bool)
         self._silent: NDArray[np.bool_] = np.zeros(0, bool)  # modules whose output was zero everywhere
         self._open: dict[str, Verdict] = {}
 
     def grow(self, count: int) -> None:
         self._zero.grow(count)
+        self._ran = grown(self._ran, count, False)
+        self._rests = grown(self._rests, count, False)
         self._due = grown(self._due, count, False)
         self._silent = grown(self._silent, count, False)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         outputs = view.row("activation_zero_fraction")
         if outputs is not None:
+            self._knows_calls = True
             measured = ~np.isnan(outputs)
             self._silent[view.ids("activation")[measured]] = outputs[measured] == 1  # pyright: ignore[reportOptionalSubscript]
         zeros, states, ids = view.row("gradient_zero_fraction"), view.row("gradient_state"), view.ids("gradient")
@@ -70,21 +76,31 @@ class ZeroGradient:
         zero = (zeros == 1) & (states == GradientState.PRESENT)
         if not zero.any():
             if self._open or self._zero.length.any():
-                self._zero.end(ids[~np.isnan(zeros)])
+                self._end(ids[~np.isnan(zeros)])
                 return self._judge(view, flowing=True)
             return ()
         flowing = bool((zeros < 1).any())
-        self._zero.end(ids[~zero & ~np.isnan(states)])
+        self._end(ids[~zero & ~np.isnan(states)])
         without = ids[zero]
         calls = view.calls(without)
         if calls is not None:
+            self._ran[without] |= calls > 0
+            self._rests[without] |= calls == 0
             without = without[~(calls == 0)]  # NaN: not known, so counted
         self._zero.hold(without, view.step)
         return self._judge(view, flowing)
 
+    def _end(self, ids: NDArray[np.int32]) -> None:
+        self._zero.end(ids)
+        self._ran[ids] = False
+
     def _judge(self, view: View, flowing: bool) -> tuple[Verdict, ...]:
         patience = PATIENCE if flowing else PATIENCE_WHEN_ALL_ARE
-        due = self._zero.lasted(patience) | (self._due & (self._zero.length > 0))
+        due = self._zero.lasted(patience)
+        if self._knows_calls:
+            # A block that is skipped has a zero gradient too, where gradients are cleared to zero.
+            due &= self._ran | (~self._rests & (self._zero.length >= 3 * patience))
+        due |= self._due & (self._zero.length > 0)
         unchanged = np.array_equal(due, self._due)
         self._due = due
         if unchanged:
