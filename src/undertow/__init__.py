@@ -1,2 +1,33 @@
-"""Undertow."""
+"""Undertow watches a training run and says what is wrong, in which layer, since when, why, and what to change.
+
+Reading a run needs no torch: `watch` is imported only when it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from undertow.run import Run, open_run
+    from undertow.watch import Watch, watch
+
+__all__ = ["Run", "Watch", "__version__", "open_run", "watch"]
+
+_HOME = {"Run": "undertow.run", "open_run": "undertow.run", "Watch": "undertow.watch", "watch": "undertow.watch"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'undertow' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value  # also puts the function over the submodule of the same name
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

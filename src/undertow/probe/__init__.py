@@ -1,0 +1,1 @@
+"""Where to look: taps on a live model and optimizer, and when to use them."""

@@ -1,0 +1,106 @@
+"""`undertow run`: any training script, unchanged, watched."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from undertow.cli.launch import own_frames_removed, run_module, run_script
+from undertow.errors import UndertowError
+from undertow.settings import Settings
+
+EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
+
+
+@click.command(
+    "run", epilog=EPILOG, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option(
+    "--run-dir",
+    metavar="DIR",
+    help="The run's own folder, made with its parents. Default: a new one under UNDERTOW_DIR.",
+)
+@click.option("--name", help="A label for the run.")
+@click.option("--every", metavar="N|auto", help="Measure every N steps; auto stays within the budget.")
+@click.option("--budget", metavar="SHARE", help="Share of the step time that measuring may cost. Default: 0.01.")
+@click.option("--include", metavar="GLOB", multiple=True, help="Watch only layers that match.")
+@click.option("--exclude", metavar="GLOB", multiple=True, help="Do not watch layers that match.")
+@click.option(
+    "--activations", metavar="auto|yes|no|N", help="Measure activations: by budget, always, never, every N steps."
+)
+@click.option("--on-critical", metavar="warn|ignore|raise", help="What to do when a critical finding opens.")
+@click.option("--disk-budget", metavar="BYTES", help="Thin old frames beyond this size (2GB by default).")
+@click.option("--resume", is_flag=True, default=None, help="Continue the run in --run-dir.")
+@click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
+@click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(script: str, arguments: tuple[str, ...], module: bool, **options: Any) -> Callable[[], None]:
+    """Run a PyTorch training SCRIPT with its ARGUMENTS, unchanged and watched.
+
+    The script's own output, exit code and traceback stay as they would be; Undertow writes only to stderr.
+    """
+    for globs in ("include", "exclude"):
+        options[globs] = list(options[globs]) or None
+    settings = Settings.resolve(**options)
+    target = run_module if module else run_script
+    return lambda: watched(settings, lambda: target(script, arguments))
+
+
+def watched(settings: Settings, work: Callable[[], None]) -> None:
+    """Run `work` under a watch; whatever it raises goes on to the interpreter, as if we were not there."""
+    if settings.disabled:
+        _as_if_alone(work)
+        return
+    try:
+        from undertow.watch import watch_command
+    except ImportError as problem:
+        if problem.name != "torch":
+            raise
+        print("undertow: torch is not installed, so there is nothing to watch", file=sys.stderr)
+        _as_if_alone(work)
+        return
+    from undertow.schema.facts import RunStatus
+
+    watch = watch_command(settings)
+
+    def terminated(number: int, frame: Any) -> None:
+        watch.close(RunStatus.INTERRUPTED, "the process was asked to end (SIGTERM)")
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, terminated)
+    try:
+        _as_if_alone(work)
+    except SystemExit as leaving:
+        failed = leaving.code not in (None, 0)
+        watch.close(RunStatus.FAILED if failed else RunStatus.FINISHED, f"exit code {leaving.code}" if failed else "")
+        raise
+    except KeyboardInterrupt:
+        watch.close(RunStatus.INTERRUPTED, "interrupted by the user")
+        raise
+    except UndertowError as error:
+        watch.close(RunStatus.FAILED, str(error))
+        raise
+    except BaseException as error:
+        watch.close(RunStatus.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    else:
+        watch.close()
+
+
+def _as_if_alone(work: Callable[[], None]) -> None:
+    """Show an uncaught exception now, without our frames, and let the interpreter end in its usual way."""
+    try:
+        work()
+    except (SystemExit, UndertowError):
+        raise
+    except BaseException as error:
+        sys.excepthook(type(error), error, own_frames_removed(error))
+        sys.excepthook = lambda *shown: None
+        raise

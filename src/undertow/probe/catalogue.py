@@ -1,0 +1,186 @@
+"""The watched layers: which tensor and module stands behind each, and in which order they execute."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from undertow.probe.autograd_graph import Owner, Walk
+from undertow.probe.discovery import Found
+from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
+from undertow.schema.layers import Layer, LayerKind, LayerTable
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How slots (positions in the list of watched tensors) map to rows of a block. Replaced, never changed."""
+
+    parameter_ids: NDArray[np.int32]  # layer ids of all parameter layers: the rows of a block
+    row_of_slot: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # elements per slot
+    module_ids: NDArray[np.int32]
+    row_of_module: dict[int, int]  # layer id of a module → row
+
+
+class Catalogue:
+    def __init__(self, include: Sequence[str] | None, exclude: Sequence[str] | None) -> None:
+        self._include = include
+        self._exclude = exclude
+        self._layers: list[Layer] = []
+        self._id_of_path: dict[str, int] = {}
+        self._sequence: list[int] = []  # layer ids in execution order
+        self._graph = LayerGraph()
+        self.owners: dict[int, tuple[Owner, ...]] = {}
+        self.tensors: list[torch.Tensor] = []
+        self.slot_of: dict[int, int] = {}  # id of a tensor → its slot
+        self.module_layer: dict[int, int] = {}  # id of a module → layer id
+        self.skipped: set[str] = set()
+        self.layout = self._make_layout([])
+
+    def adopt(self, table: LayerTable) -> None:
+        """Begin with the layers of the run that is being resumed: their ids are what its segments hold."""
+        self._layers = list(table)
+        self._id_of_path = {layer.path: layer.id for layer in table}
+        self._sequence = [layer.id for layer in table.in_execution_order() if layer.order is not None]
+        self.layout = self._make_layout([])
+
+    @property
+    def table(self) -> LayerTable:
+        order = {layer_id: place for place, layer_id in enumerate(self._sequence)}
+        return LayerTable(tuple(layer.replace(order=order.get(layer.id)) for layer in self._layers))
+
+    @property
+    def graph(self) -> LayerGraph:
+        return self._graph
+
+    def path(self, slot: int) -> str:
+        return self._layers[int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])].path
+
+    def update(self, found: Found) -> bool:
+        """Take in what discovery found; True when there are layers that were not there before."""
+        before = len(self._layers)
+        watched = [p for p in found.parameters if self._wanted(p.path)]
+        for parameter in watched:
+            tensor = parameter.tensor
+            self._add(
+                parameter.path,
+                kind=parameter.kind,
+                parameter_count=tensor.numel(),
+                group=parameter.group,
+                shared_with=tuple(parameter.shared_with),
+                trainable=tensor.requires_grad,
+                shape=tuple(tensor.shape),
+                dtype=str(tensor.dtype).removeprefix("torch."),
+                module_type=parameter.module_type,
+            )
+        for module in found.modules:
+            if self._wanted(module.path):
+                self._add(
+                    module.path,
+                    kind=LayerKind.MODULE,
+                    group=module.path.rpartition(".")[0],
+                    module_type=type(module.module).__name__,
+                )
+                self.module_layer[id(module.module)] = self._id_of_path[module.path]
+        self.owners = {id(p.tensor): tuple(p.owners) for p in watched}
+        self.tensors = [p.tensor for p in watched]
+        self.slot_of = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
+        self.layout = self._make_layout([self._id_of_path[p.path] for p in watched])
+        return len(self._layers) > before
+
+    def _wanted(self, path: str) -> bool:
+        wanted = (self._include is None or any(fnmatch.fnmatchcase(path, glob) for glob in self._include)) and not (
+            self._exclude is not None and any(fnmatch.fnmatchcase(path, glob) for glob in self._exclude)
+        )
+        if not wanted:
+            self.skipped.add(path)
+        return wanted
+
+    def _add(self, path: str, **facts: object) -> None:
+        known = self._id_of_path.get(path)
+        if known is None:
+            self._id_of_path[path] = len(self._layers)
+            self._layers.append(Layer(path, id=len(self._layers), **facts))  # pyright: ignore[reportArgumentType]
+        else:
+            self._layers[known] = self._layers[known].replace(**facts)
+
+    def _make_layout(self, layer_id_of_slot: list[int]) -> Layout:
+        parameters = [layer.id for layer in self._layers if not layer.is_module]
+        modules = [layer.id for layer in self._layers if layer.is_module]
+        row = {layer_id: place for place, layer_id in enumerate(parameters)}
+        return Layout(
+            np.array(parameters, np.int32),
+            np.array([row[layer_id] for layer_id in layer_id_of_slot], np.int64),
+            np.array([tensor.numel() for tensor in self.tensors], np.int64),
+            np.array(modules, np.int32),
+            {layer_id: place for place, layer_id in enumerate(modules)},
+        )
+
+    def ordered(self, walk: Walk, module_positions: dict[int, int]) -> bool:
+        """Merge what a walk saw into the order and the graph; True when anything is new.
+
+        `module_positions` maps layer ids of modules to the sequence number of their last operation, so that
+        modules and parameters sort on one axis. Walks of different losses (several models) join: a layer not
+        yet placed goes right behind the one before it.
+        """
+        keyed = [
+            (walk.position[parameter], place, self._layer_of(parameter))
+            for place, parameter in enumerate(walk.order)
+            if parameter in self.slot_of
+        ]
+        keyed += [(position, len(walk.order), layer) for layer, position in module_positions.items()]
+        keyed.sort()
+        known = {layer_id: place for place, layer_id in enumerate(self._sequence)}
+        new = [layer_id for _, _, layer_id in keyed if layer_id not in known]
+        if new:
+            behind: dict[int, list[int]] = {}
+            anchor = -1
+            for _, _, layer_id in keyed:
+                if layer_id in known:
+                    anchor = layer_id
+                else:
+                    behind.setdefault(anchor, []).append(layer_id)
+            merged: list[int] = [] if not known else behind.pop(-1, [])
+            for layer_id in self._sequence:
+                merged += [layer_id, *behind.pop(layer_id, [])]
+            for rest in behind.values():
+                merged += rest
+            self._sequence = list(dict.fromkeys(merged))
+        grown = join(self._graph, walk.graph)
+        changed = bool(new) or grown != self._graph
+        self._graph = grown
+        return changed
+
+    def has_unplaced(self, slots: Iterable[int]) -> bool:
+        placed = set(self._sequence)
+        rows, ids = self.layout.row_of_slot, self.layout.parameter_ids
+        return any(int(ids[rows[slot]]) not in placed for slot in slots)
+
+    def forget_tensors(self) -> None:
+        self.tensors, self.slot_of, self.module_layer, self.owners = [], {}, {}, {}
+
+    def _layer_of(self, parameter: int) -> int:
+        return int(self.layout.parameter_ids[self.layout.row_of_slot[self.slot_of[parameter]]])
+
+
+def join(first: LayerGraph, second: LayerGraph) -> LayerGraph:
+    """Both graphs as one: modules meet by path; merges of the second are kept when it shows new modules."""
+    known = {node.path: node.id for node in first.nodes if not node.is_merge}
+    if not second.nodes or all(node.is_merge or node.path in known for node in second.nodes):
+        return first
+    nodes, translate = list(first.nodes), dict[int, int]()
+    for node in second.nodes:
+        if not node.is_merge and node.path in known:
+            translate[node.id] = known[node.path]
+        else:
+            translate[node.id] = len(nodes)
+            nodes.append(GraphNode(len(nodes), node.path, node.operation, node.is_merge))
+    edges = dict.fromkeys(first.edges)
+    edges |= dict.fromkeys((translate[a], translate[b]) for a, b in second.edges)
+    source = second.source if first.source is GraphSource.NONE else first.source
+    return LayerGraph(tuple(nodes), tuple(edges), source)

@@ -1,0 +1,210 @@
+"""Which models are being trained, and what their parameters and modules are called.
+
+Names are the model's own paths, with the parts that wrappers add (`_orig_mod`, `module`) taken out.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
+
+from undertow.probe.autograd_graph import Owner
+from undertow.schema.layers import LayerKind
+
+_WRAPPER_TYPES = frozenset(
+    {"OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "AveragedModel"}
+)
+_WRAPPER_PARTS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module"})
+
+_NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RMSNorm")
+
+
+@dataclass(slots=True)
+class FoundParameter:
+    tensor: torch.Tensor
+    path: str
+    kind: LayerKind
+    group: str
+    module_type: str = ""
+    shared_with: list[str] = field(default_factory=list[str])
+    owners: list[Owner] = field(default_factory=list[Owner])
+
+
+@dataclass(slots=True)
+class FoundModule:
+    module: nn.Module
+    path: str
+
+
+@dataclass(slots=True)
+class Found:
+    parameters: list[FoundParameter] = field(default_factory=list[FoundParameter])
+    modules: list[FoundModule] = field(default_factory=list[FoundModule])
+    roots: dict[str, nn.Module] = field(default_factory=dict[str, nn.Module])
+    is_compiled: bool = False
+    unowned: int = 0  # tensors that an optimizer holds although no watched model has them
+
+    def owners(self) -> dict[int, tuple[Owner, ...]]:
+        return {id(parameter.tensor): tuple(parameter.owners) for parameter in self.parameters}
+
+
+def live_optimizers() -> list[Optimizer]:
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
+
+
+def optimizer_tensors(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
+    return [tensor for optimizer in optimizers for group in optimizer.param_groups for tensor in group["params"]]
+
+
+def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()) -> dict[str, nn.Module]:
+    """The outermost live modules that own any of these tensors, by name.
+
+    Where two outermost modules hold the same parameters (a model and a temporary list of its parts),
+    the one that was called, or else the larger one, gives the names.
+    """
+    wanted = {id(tensor) for tensor in tensors}
+    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
+    children = {id(child) for module in modules for child in module._modules.values() if child is not None}
+    called_ids = {id(module) for module in called}
+    candidates: list[tuple[bool, int, nn.Module, set[int]]] = []
+    for module in modules:
+        if id(module) not in children:
+            owned = {id(parameter) for parameter in module.parameters()}
+            if owned & wanted:
+                candidates.append((id(module) in called_ids, len(owned), module, owned))
+    candidates.sort(key=lambda candidate: candidate[:2], reverse=True)
+    roots: list[nn.Module] = []
+    covered: set[int] = set()
+    for _, _, module, owned in candidates:
+        if (owned & wanted) - covered:
+            roots.append(module)
+            covered |= owned
+    return name_roots(roots)
+
+
+def name_roots(roots: Sequence[nn.Module]) -> dict[str, nn.Module]:
+    """One root needs no name; several get the name of the variable that holds them, or of their class."""
+    if len(roots) == 1:
+        return {"": roots[0]}
+    named: dict[str, nn.Module] = {}
+    variables = _variable_names({id(root) for root in roots})
+    for root in sorted(roots, key=lambda root: variables.get(id(root), _snake(type(root).__name__))):
+        base = variables.get(id(root)) or _snake(type(_unwrapped(root)).__name__)
+        name, number = base, 2
+        while name in named:
+            name, number = f"{base}_{number}", number + 1
+        named[name] = root
+    return named
+
+
+def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Found:
+    """Every parameter and module of the models, then the tensors only an optimizer knows."""
+    found = Found(roots=dict(roots))
+    by_id: dict[int, FoundParameter] = {}
+    for prefix, root in roots.items():
+        for path, module in _named_modules(root, prefix):
+            if type(module).__name__ == "OptimizedModule":
+                found.is_compiled = True
+            if type(module).__name__ in _WRAPPER_TYPES:
+                continue
+            if path != prefix:
+                found.modules.append(FoundModule(module, path))
+            for name, tensor in module._parameters.items():
+                if tensor is None or isinstance(tensor, UninitializedParameter):
+                    continue
+                full = f"{path}.{name}" if path else name
+                owner = Owner(path, isinstance(module, (nn.Embedding, nn.EmbeddingBag)))
+                known = by_id.get(id(tensor))
+                if known is not None:
+                    if full != known.path and full not in known.shared_with:
+                        known.shared_with.append(full)
+                        known.owners.append(owner)
+                    continue
+                by_id[id(tensor)] = FoundParameter(
+                    tensor, full, _kind(module, name, tensor), path, type(module).__name__, owners=[owner]
+                )
+    found.parameters = list(by_id.values())
+    for optimizer in optimizers:
+        for parameter in _optimizer_only(optimizer, by_id):
+            found.unowned += 1
+            if not roots or parameter.tensor.grad is not None:
+                by_id[id(parameter.tensor)] = parameter
+                found.parameters.append(parameter)
+    return found
+
+
+def _optimizer_only(optimizer: Optimizer, known: dict[int, FoundParameter]) -> Iterator[FoundParameter]:
+    for number, group in enumerate(optimizer.param_groups):
+        given_names = group.get("param_names")
+        label = str(group.get("name") or f"group{number}")
+        for position, tensor in enumerate(group["params"]):
+            if id(tensor) in known or isinstance(tensor, UninitializedParameter):
+                continue
+            path = given_names[position] if given_names else f"{label}.param{position}"
+            group_path = path.rpartition(".")[0]
+            yield FoundParameter(tensor, path, LayerKind.PARAMETER, group_path, owners=[Owner(group_path)])
+
+
+def _named_modules(root: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    seen: set[int] = set()
+    stack: list[tuple[str, nn.Module]] = [(prefix, root)]
+    while stack:
+        path, module = stack.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield path, module
+        is_wrapper = type(module).__name__ in _WRAPPER_TYPES
+        for name, child in reversed(list(module._modules.items())):
+            if child is not None:
+                inner = path if is_wrapper and name in _WRAPPER_PARTS else f"{path}.{name}" if path else name
+                stack.append((inner, child))
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    while type(module).__name__ in _WRAPPER_TYPES:
+        inner = next((module._modules[part] for part in _WRAPPER_PARTS if module._modules.get(part)), None)
+        if inner is None:
+            return module
+        module = inner
+    return module
+
+
+def _kind(module: nn.Module, name: str, tensor: torch.Tensor) -> LayerKind:
+    type_name = type(module).__name__
+    if any(norm in type_name for norm in _NORMS):
+        return LayerKind.NORM_SHIFT if name == "bias" else LayerKind.NORM_SCALE
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return LayerKind.EMBEDDING
+    if isinstance(module, nn.RNNBase) and name.startswith("weight_hh"):
+        return LayerKind.RECURRENT
+    if "bias" in name:
+        return LayerKind.BIAS
+    return LayerKind.WEIGHT if tensor.dim() >= 2 or "weight" in name else LayerKind.PARAMETER
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _variable_names(wanted: set[int]) -> dict[int, str]:
+    """What the user's code calls these objects: local and global variables of the calling frames."""
+    names: dict[int, str] = {}
+    frame = sys._getframe()
+    while frame is not None:
+        module_name = str(frame.f_globals.get("__name__", ""))
+        if not module_name.startswith(("undertow.", "torch.")):
+            for scope in (frame.f_locals, frame.f_globals):
+                for name, value in list(scope.items()):
+                    if id(value) in wanted and not name.startswith("_"):
+                        names.setdefault(id(value), name)
+        frame = frame.f_back
+    return names

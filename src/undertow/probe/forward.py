@@ -1,0 +1,199 @@
+"""Activations: what modules put out, and the gradient that comes back to their outputs.
+
+Global module hooks, present only while a sampled step runs; nothing is attached to a module. Gradients at outputs
+come from tensor hooks, because full backward hooks break models with in-place activations.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from undertow.measure.kernels.interface import Kernel, Want
+from undertow.measure.partials import Moment, Partials
+
+MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
+MAX_CALLS = 20_000  # without a step: then this is no training loop we should keep measuring
+
+_BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
+    nn.Tanh: (-0.99, 0.99),
+    nn.Sigmoid: (0.01, 0.99),
+    nn.Hardtanh: (-1.0, 1.0),
+    nn.Hardsigmoid: (0.0, 1.0),
+    nn.Softsign: (-0.99, 0.99),
+}
+_CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
+
+
+@dataclass(slots=True)
+class ModuleReading:
+    """One module's outputs over the forward passes of a step."""
+
+    module: nn.Module
+    calls: int = 0
+    position: int | None = None  # autograd sequence number of its last operation
+    outputs: list[Any] = field(default_factory=list[Any])  # Partials, or the same still on a device
+    active_units: list[NDArray[np.uint8]] = field(default_factory=list[NDArray[np.uint8]])
+    saturated: list[Any] = field(default_factory=list[Any])  # share of each call
+    output_gradients: list[Any] = field(default_factory=list[Any])
+
+
+class ForwardTap:
+    """Collects readings between `start` and `stop`."""
+
+    def __init__(self, kernel_for: Callable[[str], Kernel]) -> None:
+        self._kernel_for = kernel_for
+        self._handles: list[Any] = []
+        self._depth = 0
+        self._outermost_counts = False
+        self._paused = False
+        # A container often returns its last part's output: id of the tensor → (weak reference, reading).
+        self._measured: dict[int, tuple[weakref.ref[torch.Tensor], ModuleReading]] = {}
+        self.seconds = 0.0  # spent in hooks since the last `take`
+        self.readings: dict[int, ModuleReading] = {}
+        self.roots_called: list[nn.Module] = []
+        self.error: Exception | None = None
+
+    @property
+    def running(self) -> bool:
+        return bool(self._handles)
+
+    def start(self) -> None:
+        if not self._handles:
+            self._depth = 0
+            self._handles = [
+                register_module_forward_pre_hook(self._enter),
+                register_module_forward_hook(self._leave, always_call=True),
+            ]
+
+    def stop(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._measured = {}
+
+    def pause(self, paused: bool) -> None:
+        """Checkpointed modules run again during the backward pass: those runs are not new activations."""
+        self._paused = paused
+        self._depth = 0
+        self._measured = {}
+
+    def take(self) -> dict[int, ModuleReading]:
+        readings, self.readings = self.readings, {}
+        self.roots_called = []
+        self.seconds = 0.0
+        return readings
+
+    def _enter(self, module: nn.Module, inputs: Any) -> None:
+        if self._paused:
+            return
+        if type(module).__name__ == "OptimizedModule":
+            self.stop()  # what is inside is about to be compiled: our hooks must not become part of it
+            return
+        if self._depth == 0:
+            # A forward pass without gradients by a model in evaluation mode is validation, not training.
+            self._outermost_counts = torch.is_grad_enabled() or module.training
+            if self._outermost_counts and module not in self.roots_called:
+                self.roots_called.append(module)
+        self._depth += 1
+
+    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if self._paused:
+            return
+        self._depth = max(0, self._depth - 1)
+        if not self._outermost_counts or self.error is not None or not self._handles:
+            return
+        began = time.perf_counter()
+        try:
+            self._read(module, output)
+        except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
+            self.error = error
+        self.seconds += time.perf_counter() - began
+
+    def _read(self, module: nn.Module, output: Any) -> None:
+        reading = self.readings.get(id(module))
+        if reading is None:
+            if len(self.readings) >= MAX_CALLS:
+                return
+            reading = self.readings[id(module)] = ModuleReading(module)
+        reading.calls += 1
+        tensor = _first_tensor(output)
+        if tensor is None or reading.calls > MAX_CALLS:
+            return
+        if tensor.grad_fn is not None and reading.position is None:
+            reading.position = tensor.grad_fn._sequence_nr()
+        shared = self._measured.get(id(tensor))
+        if shared is not None and shared[0]() is tensor:
+            source = shared[1]
+            reading.outputs.append(source.outputs[-1])
+            if source.active_units:
+                reading.active_units.append(source.active_units[-1])
+            reading.output_gradients = source.output_gradients
+            return
+        kernel: Kernel = self._kernel_for(tensor.device.type)
+        values = _leading(tensor.detach())
+        partials = kernel.measure([values], Want.MOMENTS)
+        reading.outputs.append(partials)
+        if tensor.device.type == "cpu" and values.dim() >= 2:
+            units = _units(module, values, kernel, partials)
+            if units is not None:
+                reading.active_units.append(units)
+        bounds = _BOUNDED.get(type(module))
+        if bounds is not None:
+            low, high = bounds
+            reading.saturated.append(((values <= low) | (values >= high)).float().mean())
+        self._measured[id(tensor)] = (weakref.ref(tensor), reading)
+        if tensor.requires_grad:
+            self._listen(tensor, reading, kernel)
+
+    def _listen(self, tensor: torch.Tensor, reading: ModuleReading, kernel: Kernel) -> None:
+        sink = reading.output_gradients
+
+        def receive(gradient: torch.Tensor) -> None:
+            began = time.perf_counter()
+            try:
+                sink.append(kernel.measure([gradient.detach()], Want.MOMENTS))
+            except Exception as error:
+                self.error = error
+            self.seconds += time.perf_counter() - began
+
+        tensor.register_hook(receive)
+
+
+def _first_tensor(output: Any) -> torch.Tensor | None:
+    if isinstance(output, (tuple, list)):
+        found = next((item for item in output if isinstance(item, torch.Tensor)), None)
+    elif isinstance(output, dict):
+        found = next((item for item in output.values() if isinstance(item, torch.Tensor)), None)
+    else:
+        found = output if isinstance(output, torch.Tensor) else None
+    if found is None or not found.is_floating_point() or found.device.type == "meta" or found.layout != torch.strided:
+        return None
+    if type(found) not in (torch.Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(found):
+        return None
+    return found
+
+
+def _leading(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.numel() <= MAX_ELEMENTS or tensor.dim() == 0 or tensor.shape[0] < 2:
+        return tensor
+    per_sample = tensor.numel() // tensor.shape[0]
+    return tensor[: max(1, MAX_ELEMENTS // max(per_sample, 1))]
+
+
+def _units(module: nn.Module, values: torch.Tensor, kernel: Kernel, partials: Partials) -> NDArray[np.uint8] | None:
+    """One flag per channel or feature: was it ever non-zero in this call?"""
+    channels_first = values.dim() >= 4 or (values.dim() == 3 and isinstance(module, _CHANNELS_FIRST_3D))
+    dimension = 1 if channels_first or values.dim() == 2 else values.dim() - 1
+    if not partials.moments[0, Moment.ZERO]:
+        return np.ones(values.shape[dimension], np.uint8)
+    return kernel.unit_activity(values, dimension)

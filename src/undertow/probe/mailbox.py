@@ -1,0 +1,68 @@
+"""From the training thread to the background thread. The training never waits; the thread sleeps, never spins."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from undertow.probe.readings import NewLayers, Note, RawFrame
+
+Item = RawFrame | NewLayers | Note
+
+_NAP = 0.2  # seconds; a frame must be on disk within one
+_WAKE_AT = 256  # items, or
+_WAKE_AT_BYTES = 32 << 20
+MOST_BYTES = 256 << 20  # beyond this frames are dropped and counted: memory is the user's
+
+
+class Mailbox:
+    def __init__(self, handle: Callable[[Item], None], idle: Callable[[], None]) -> None:
+        self._handle = handle
+        self._idle = idle
+        self._items: deque[tuple[Item, int]] = deque()
+        self._bytes = 0
+        self._wake = threading.Event()
+        self._done = threading.Event()
+        self._closing = False
+        self.dropped = 0
+        self._thread = threading.Thread(target=self._work, name="undertow", daemon=True)
+        self._thread.start()
+
+    def post(self, item: Item) -> None:
+        size = item.nbytes if isinstance(item, RawFrame) else 0
+        if self._bytes + size > MOST_BYTES and size:
+            self.dropped += 1
+            return
+        self._items.append((item, size))
+        self._bytes += size
+        if len(self._items) >= _WAKE_AT or self._bytes >= _WAKE_AT_BYTES:
+            self._wake.set()
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until everything posted so far has been handled."""
+        self._done.clear()
+        self._wake.set()
+        return self._done.wait(timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Handle what is left and end the thread; False when it did not end in time."""
+        self._closing = True
+        self._wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.wait(_NAP)
+            self._wake.clear()
+            closing = self._closing
+            while self._items:
+                item, size = self._items.popleft()
+                self._bytes -= size
+                self._handle(item)
+            self._done.set()
+            self._idle()
+            if closing:
+                return

@@ -1,0 +1,117 @@
+"""What the training thread hands to the background thread: readings, not yet turned into quantities.
+
+Partial sums may still be on a device; `host` brings them over, away from the training thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from undertow.measure.partials import Partials
+from undertow.probe.catalogue import Layout
+from undertow.probe.forward import ModuleReading
+from undertow.schema.graph import LayerGraph
+from undertow.schema.layers import LayerTable
+
+Number = float | torch.Tensor  # a tensor when reading it now would make the training wait for its device
+
+Slots = NDArray[np.int64]
+
+
+def number(value: Number) -> float:
+    return float(value.item()) if isinstance(value, torch.Tensor) else float(value)
+
+
+def host(partials: Any) -> Partials:
+    return partials if isinstance(partials, Partials) else partials.to_host()
+
+
+@dataclass(slots=True)
+class Reading:
+    """Partial sums of some watched tensors, as if each had been multiplied by `factor`."""
+
+    slots: Slots
+    partials: Any
+    factor: Number = 1.0
+
+
+def _none() -> Slots:
+    return np.empty(0, np.int64)
+
+
+def _no_flags() -> NDArray[np.float32]:
+    return np.empty(0, np.float32)
+
+
+@dataclass(slots=True)
+class RawFrame:
+    """One step (or one optimizer's part of it). Readings of a kind cover disjoint slots."""
+
+    step: int
+    time: float
+    layout: Layout
+    scalars: dict[str, Number]
+    exposed: Slots = field(default_factory=_none)  # the slots this frame speaks of
+    has_gradient: bool = False
+    state: NDArray[np.float32] = field(default_factory=_no_flags)  # per exposed slot, as are the next two
+    carried: NDArray[np.float32] = field(default_factory=_no_flags)
+    optimizer: NDArray[np.float32] = field(default_factory=_no_flags)
+    gradients: list[Reading] = field(default_factory=list[Reading])  # before clipping
+    # What had accumulated by the end of each backward pass, when there were several.
+    micro_gradients: list[list[Reading]] = field(default_factory=list[list[Reading]])
+    stepped: list[Reading] | None = None  # None: the optimizer used the gradients as they were
+    weights_before: list[Reading] = field(default_factory=list[Reading])
+    weights: list[Reading] = field(default_factory=list[Reading])
+    before_is_previous: bool = False  # the weights before this step are those measured after the one before
+    modules: dict[int, ModuleReading] = field(default_factory=dict[int, ModuleReading])  # by layer id
+    output_gradient_factor: Number = 1.0
+    joined: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Roughly, what this frame holds in memory while it waits."""
+        readings = [*self.gradients, *self.weights, *self.weights_before]
+        readings += [reading for one_pass in self.micro_gradients[:-1] for reading in one_pass]
+        return 1000 + sum(
+            array.nbytes
+            for reading in readings
+            if isinstance(reading.partials, Partials)
+            for array in (reading.partials.moments, reading.partials.exponents, reading.partials.sketches)
+            if array is not None
+        )
+
+    def absorb(self, other: RawFrame) -> None:
+        """Take in another optimizer's part of the same step (optimizers that step inside a backward pass)."""
+        mine = np.isin(other.exposed, self.exposed, invert=True)
+        self.joined = True
+        self.exposed = np.concatenate([self.exposed, other.exposed[mine]])
+        if self.has_gradient:
+            held = np.isin(self.exposed, np.concatenate([_none(), *(reading.slots for reading in other.gradients)]))
+            self.state = np.concatenate([self.state, other.state[mine]])
+            self.carried = np.concatenate([self.carried, other.carried[mine]])
+            self.optimizer = np.concatenate([self.optimizer, other.optimizer[mine]])
+            self.state[held] = 0.0
+        self.gradients += other.gradients
+        self.weights_before += other.weights_before
+        self.weights += other.weights
+
+
+@dataclass(slots=True)
+class NewLayers:
+    table: LayerTable
+    graph: LayerGraph
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(slots=True)
+class Note:
+    """A line for the run's journal."""
+
+    kind: str
+    step: int | None
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])

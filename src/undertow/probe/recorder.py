@@ -1,0 +1,471 @@
+"""One watched training: hears the taps, decides what a step is, and reads tensors at the right moments.
+
+A step ends with an optimizer's `step()`. Gradients are read when the backward pass returns (complete and not yet
+clipped) and compared with what the optimizer gets; weights are read right before and after it moves them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.amp.grad_scaler import GradScaler
+from torch.optim.optimizer import Optimizer
+
+from undertow.measure.kernels.interface import Want
+from undertow.probe import taps
+from undertow.probe.forward import ForwardTap, ModuleReading
+from undertow.probe.reader import Marks, TensorReader
+from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Reading, Slots
+from undertow.probe.schedule import Governor, Plan
+from undertow.probe.subjects import Subjects
+from undertow.schema.quantities import GradientState
+
+_FROZEN_WEIGHTS_EVERY = 64  # weight frames between two looks at weights that cannot move
+_MAX_WALKS = 20
+Item = RawFrame | NewLayers | Note
+
+
+class Recorder:
+    """Implements `taps.Listener`."""
+
+    def __init__(
+        self,
+        subjects: Subjects,
+        governor: Governor,
+        post: Callable[[Item], None],
+        failed: Callable[[Exception], None],
+        first_step: int = 0,
+    ) -> None:
+        self.subjects = subjects
+        self.governor = governor
+        self.step = first_step - 1
+        self._first_step = first_step
+        self._post = post
+        self._failed = failed
+        self._reader = TensorReader()
+        self._forward = ForwardTap(self._reader.kernel_for)
+        self._plan = self._next_plan = governor.plan(0)
+        self._spent: dict[str, float] = {}
+        self._step_began = time.perf_counter()
+        self._stepped_in_step: set[int] = set()
+        self._fired: set[int] = set()
+        self._fresh = False  # a backward pass has run since the last step
+        self._in_step = False
+        self._stopped = False
+        self._walks = 0
+        self._want_walk = True
+        self._hooked_saved_tensors = False
+        self._nonfinite_seen = False
+        self._weight_frames = 0
+        self._measured_after = -2  # the step after which weights were last measured
+        self._no_activations = ""
+        self._step_ended = False
+        self._step_shared = False
+        self._weights_before: list[Reading] = []
+        self._before_is_previous = False
+        self._pending: RawFrame | None = None  # a step taken inside the backward pass, sent when that returns
+        self._begin_reading()
+
+    # -- life ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        taps.add(self)
+        if self._plan.activation:
+            self._forward.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        taps.remove(self)
+        self._forward.stop()
+        self._forward.take()
+        self.subjects.release()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """An internal error never reaches the user's loop; the time spent is counted."""
+        if self._stopped:
+            return
+        began = time.perf_counter()
+        try:
+            with torch.no_grad():
+                work()
+            if self._forward.error is not None:
+                raise self._forward.error
+        except Exception as error:
+            self.stop()
+            self._failed(error)
+        self._spent["always"] = self._spent.get("always", 0.0) + time.perf_counter() - began
+
+    @contextmanager
+    def _timed(self, kind: str) -> Iterator[None]:
+        """Charge a part of a tap's time to one kind of measurement."""
+        began = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - began
+        self._spent[kind] = self._spent.get(kind, 0.0) + seconds
+        self._spent["always"] = self._spent.get("always", 0.0) - seconds
+
+    # -- what the taps say --------------------------------------------------------------------------------
+
+    def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
+        self._guarded(lambda: self._before_backward(roots, gradients))
+
+    def after_backward(self) -> None:
+        self._guarded(self._after_backward)
+
+    def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
+        self._guarded(lambda: self._gradients_taken(outputs, inputs))
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        self._guarded(lambda: self._before_step(optimizer))
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        self._guarded(lambda: self._after_step(optimizer))
+
+    def loss_scaled(self, scaler: GradScaler) -> None:
+        if not self._stopped:
+            self._open_step()
+            self._scaler = scaler
+
+    def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
+        self._guarded(lambda: self._scaler_stepped(optimizer))
+
+    def saved_tensors_hooked(self) -> None:
+        self._hooked_saved_tensors = True
+
+    def compiling(self) -> None:
+        self._give_up_activations("the model is compiled: hooks inside it would change what is compiled")
+
+    # -- a backward pass ----------------------------------------------------------------------------------
+
+    def _begin_reading(self) -> None:
+        """Forget everything that belongs to the step that has ended."""
+        self._losses: list[Number] = []
+        self._gradients: list[Reading] = []
+        self._micro: list[list[Reading]] = []
+        self._stepped: list[Reading] | None = None
+        self._marks: Marks | None = None
+        self._backward_count = 0
+        self._closure_read = False
+        self._scaler: GradScaler | None = None
+        self._scale: Number = 1.0
+
+    def _open_step(self) -> None:
+        """The first sign of the next step: until then, further optimizers may still step in the last one."""
+        if self._step_ended:
+            self._step_ended = False
+            self._plan = self._next_plan
+            self._begin_reading()
+
+    def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
+        self._forward.pause(True)
+        if not self.subjects.ready and not self._discover():
+            return
+        if not self._in_step:
+            self._open_step()
+            self._fresh = True
+        elif self._closure_read:
+            return  # LBFGS evaluates its closure many times; the first one is the gradient of this step
+        self._backward_count += 1
+        self._take_losses(roots, gradients)
+        if self._plan.gradient:
+            with self._timed("gradient"):
+                self.subjects.note_cleared(self._reader)
+        self._look_for_nonfinite(roots)
+        if self._want_walk and self._walks < _MAX_WALKS:
+            self._walk(roots)
+
+    def _after_backward(self) -> None:
+        self._forward.pause(False)
+        if not self.subjects.ready or (self._in_step and self._closure_read):
+            return
+        self._closure_read = self._in_step
+        if self._scaler is not None:
+            self._scale = _scale_of(self._scaler)
+        if self._pending is not None:
+            self._emit(self._pending)
+        elif self._plan.gradient:
+            with self._timed("gradient"):
+                slots = self.subjects.slots_with_gradient()
+                tensors = self.subjects.gradients(slots)
+                self._gradients = self._reader.read(slots, tensors, factor=_inverse(self._scale))
+                self._micro.append(self._gradients)
+                self._marks = self._reader.marks(slots, tensors)
+
+    def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
+        """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
+        if not self.subjects.ready and not self._discover():
+            return
+        if any(self.subjects.watches(tensor) for tensor in inputs):
+            self._open_step()
+            self._fresh = True
+            self._backward_count += 1
+            self._take_losses(outputs, ())
+            if self._want_walk and self._walks < _MAX_WALKS:
+                self._walk(outputs)
+
+    def _take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
+        weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
+        self._losses += [loss for loss in map(_loss_of, roots, weights) if loss is not None]
+
+    def _look_for_nonfinite(self, roots: tuple[Any, ...]) -> None:
+        """When a loss has just turned non-finite, its own graph still shows where that began."""
+        loss = self._losses[-1] if self._losses else 0.0
+        if self._nonfinite_seen or isinstance(loss, torch.Tensor) or math.isfinite(loss):
+            return
+        self._nonfinite_seen = True
+        self._plan = Plan(gradient=True, weight=True, activation=self._plan.activation)
+        if not self._hooked_saved_tensors:  # unpacking those could run the user's code again
+            origin = self.subjects.first_nonfinite(roots)
+            if origin is not None:
+                fields = {
+                    "where": "forward",
+                    "layer": origin.path,
+                    "operation": origin.operation,
+                    "detail": origin.detail,
+                }
+                self._post(Note("first_nonfinite", self.step + 1, fields))
+
+    def _walk(self, roots: tuple[Any, ...]) -> None:
+        self._walks += 1
+        self._want_walk = False
+        positions = {
+            layer: reading.position
+            for layer, reading in self._module_readings().items()
+            if reading.position is not None
+        }
+        if self.subjects.walk(roots, positions):
+            self._post_layers()
+
+    # -- an optimizer step --------------------------------------------------------------------------------
+
+    def _before_step(self, optimizer: Optimizer) -> None:
+        self._fired.add(id(optimizer))
+        if not self.subjects.ready and not self._discover():
+            return
+        slots = self.subjects.slots_of(optimizer, self._post_layers)
+        if not len(slots):
+            return
+        self._in_step = True
+        self._count_step(optimizer)
+        self._stepped = None
+        if self._plan.gradient:
+            with self._timed("gradient"):
+                self._read_stepped(optimizer, slots)
+        if self._plan.weight:
+            with self._timed("weight"):
+                self._read_weights_before(slots)
+
+    def _count_step(self, optimizer: Optimizer) -> None:
+        again = id(optimizer) in self._stepped_in_step
+        self._step_shared = not (self._fresh or again or self.step < self._first_step)
+        if not self._step_shared:
+            self._open_step()
+            self.step += 1
+            self._stepped_in_step = set()
+            self._fresh = False
+        self._stepped_in_step.add(id(optimizer))
+
+    def _read_stepped(self, optimizer: Optimizer, slots: Slots) -> None:
+        """The gradients as this optimizer sees them; measured again only when they may have changed."""
+        present = self.subjects.with_gradient(slots)
+        factor = _inverse(_read(getattr(optimizer, "grad_scale", None), 1.0))
+        missing = np.setdiff1d(present, _slots_in(self._gradients))
+        if len(missing):  # no backward pass was seen, or it is still running: this is the first look
+            self._gradients += self._reader.read(missing, self.subjects.gradients(missing), factor=factor)
+        known = np.setdiff1d(present, missing)
+        if len(known):
+            tensors = self.subjects.gradients(known)
+            if self._scaler is not None or not self._reader.unchanged(self._marks, known, tensors):
+                self._stepped = self._reader.read(known, tensors, Want.MOMENTS, factor=factor)
+
+    def _read_weights_before(self, slots: Slots) -> None:
+        moving = self.subjects.moving(slots)
+        previous = self.step if self._step_shared else self.step - 1
+        fresh = self._measured_after == previous
+        self._before_is_previous = fresh and self.subjects.weights_unchanged(self._reader, moving)
+        self._weights_before = []
+        if not self._before_is_previous:
+            want = Want.MOMENTS | Want.SKETCH
+            self._weights_before = self._reader.read(moving, self.subjects.weights(moving), want)
+
+    def _after_step(self, optimizer: Optimizer) -> None:
+        self._in_step = False
+        if not self.subjects.ready:
+            return
+        slots = self.subjects.slots_of(optimizer, self._post_layers)
+        if not len(slots):
+            self._begin_reading()  # another model's step: the backward pass before it was not ours
+            self._fresh = False
+            return
+        skipped = bool(_read(getattr(optimizer, "found_inf", None), 0.0))
+        frame = self._frame(optimizer, slots, skipped)
+        if self._plan.weight:
+            with self._timed("weight"):
+                self._read_weights_after(frame)
+        self._finish(frame)
+
+    def _read_weights_after(self, frame: RawFrame) -> None:
+        moving = self.subjects.moving(frame.exposed, frozen_too=self._weight_frames % _FROZEN_WEIGHTS_EVERY == 0)
+        frame.weights = self._reader.read(moving, self.subjects.weights(moving))
+        frame.weights_before = self._weights_before
+        frame.before_is_previous = self._before_is_previous
+        self.subjects.remember_weights(self._reader, moving)
+        self._measured_after = self.step
+        self._weight_frames += 1
+
+    def _scaler_stepped(self, optimizer: Optimizer) -> None:
+        """A loss scaler that found infinities does not call the optimizer: the step counts and is marked."""
+        if id(optimizer) in self._fired or not self.subjects.ready:
+            self._fired.discard(id(optimizer))
+            return
+        slots = self.subjects.slots_of(optimizer, self._post_layers)
+        if len(slots):
+            self._count_step(optimizer)
+            self._stepped = None
+            self._finish(self._frame(optimizer, slots, skipped=True))
+
+    # -- a frame ------------------------------------------------------------------------------------------
+
+    def _frame(self, optimizer: Optimizer, slots: Slots, skipped: bool) -> RawFrame:
+        frame = RawFrame(self.step, time.time(), self.subjects.layout, self._scalars(optimizer, skipped))
+        if not (self._plan.gradient or self._plan.weight):
+            return frame
+        frame.exposed = slots if self._step_shared else self.subjects.exposed(slots)
+        if self._plan.gradient:
+            frame.has_gradient = True
+            frame.state = self._states(frame.exposed)
+            frame.carried = self.subjects.carried(frame.exposed)
+            frame.optimizer = self.subjects.optimizer_of[frame.exposed].astype(np.float32)
+            frame.gradients = list(self._gradients)
+            frame.stepped = self._stepped
+            frame.micro_gradients = list(self._micro) if len(self._micro) > 1 and not self._step_shared else []
+        return frame
+
+    def _states(self, exposed: Slots) -> NDArray[np.float32]:
+        state = np.full(len(exposed), GradientState.PRESENT, np.float32)
+        state[~np.isin(exposed, _slots_in(self._gradients))] = GradientState.NONE
+        state[~self.subjects.requires_grad(exposed)] = GradientState.FROZEN
+        return state
+
+    def _scalars(self, optimizer: Optimizer, skipped: bool) -> dict[str, Number]:
+        scalars: dict[str, Number] = {}
+        if not self._step_shared:
+            if self._losses:
+                loss = self._losses[0]
+                for more in self._losses[1:]:
+                    loss = loss + more
+                scalars["loss"] = loss * _inverse(self._scale) if self._scaler is not None else loss
+            scalars["backward_count"] = float(self._backward_count)
+        scalars |= self.subjects.learning_rates(optimizer)
+        if self._scaler is not None:
+            scalars["loss_scale"] = self._scale
+            scalars["step_skipped"] = float(skipped)
+        return scalars
+
+    def _finish(self, frame: RawFrame) -> None:
+        self.subjects.mark_uncleared(frame.exposed)
+        if taps.in_backward():  # many small optimizers, one per parameter: one frame when the pass is over
+            if self._pending is None:
+                self._pending = frame
+            else:
+                self._pending.absorb(frame)
+            self._gradients = []
+            return
+        self._emit(frame)
+
+    def _emit(self, frame: RawFrame) -> None:
+        self._pending = None
+        is_first_of_step = not self._step_shared or frame.joined
+        if is_first_of_step:
+            now = time.perf_counter()
+            frame.scalars["step_time"] = now - self._step_began
+            if self._plan.activation and self._forward.readings:
+                frame.modules = self._module_readings()
+                frame.output_gradient_factor = _inverse(self._scale)
+                self._spent["activation"] = self._forward.seconds
+                self._forward.take()
+            self._post(frame)
+            self.governor.spent(self._spent, now - self._step_began, first=self.step == self._first_step)
+            self._spent = {}
+            self._step_began = now
+        else:
+            self._post(frame)
+        self._prepare_next()
+
+    def _prepare_next(self) -> None:
+        self._step_ended = True
+        done = self.step - self._first_step
+        if self.subjects.due(done) and self.subjects.rescan():
+            self._want_walk = True
+            self._post_layers()
+        if (done < 5 or self.subjects.due(done)) and self.subjects.unplaced():
+            self._want_walk = True
+        self._next_plan = self.governor.plan(done + 1)
+        if self._next_plan.activation and not self._no_activations:
+            self._forward.start()
+        elif self._forward.running:
+            self._forward.stop()
+
+    # -- the rest -----------------------------------------------------------------------------------------
+
+    def _module_readings(self) -> dict[int, ModuleReading]:
+        known = self.subjects.catalogue.module_layer
+        return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
+
+    def _discover(self) -> bool:
+        if not self.subjects.discover(self._forward.roots_called):
+            return False
+        if self.subjects.is_compiled:
+            self.compiling()
+        self._post_layers()
+        return True
+
+    def _post_layers(self) -> None:
+        self._post(NewLayers(self.subjects.catalogue.table, self.subjects.catalogue.graph, self.subjects.facts()))
+
+    def _give_up_activations(self, reason: str) -> None:
+        if not self._no_activations:
+            self._no_activations = reason
+            self._forward.stop()
+            self._forward.take()
+            self._post(Note("note", None, {"reason": f"no activations: {reason}"}))
+
+
+def _slots_in(readings: list[Reading]) -> Slots:
+    return np.concatenate([reading.slots for reading in readings]) if readings else np.empty(0, np.int64)
+
+
+def _read(value: Any, default: float) -> Number:
+    """A number that may be a tensor: read at once on the CPU, kept as it is elsewhere."""
+    if value is None:
+        return default
+    if isinstance(value, torch.Tensor):
+        return float(value.item()) if value.device.type == "cpu" else value.detach().clone()
+    return float(value)
+
+
+def _inverse(value: Number) -> Number:
+    return 1.0 if isinstance(value, float) and value in (0.0, 1.0) else 1.0 / value
+
+
+def _scale_of(scaler: GradScaler) -> Number:
+    return _read(getattr(scaler, "_scale", None), 1.0)
+
+
+def _loss_of(root: Any, weight: Any) -> Number | None:
+    """The value being differentiated: a scalar, or the weighted sum a backward pass was started with."""
+    if not isinstance(root, torch.Tensor) or root.device.type == "meta":
+        return None
+    value = root.detach()
+    if isinstance(weight, torch.Tensor) and weight.shape == value.shape:
+        value = (value * weight.detach()).sum()
+    elif value.numel() != 1:
+        return None
+    return _read(value.real if value.is_complex() else value, 0.0)

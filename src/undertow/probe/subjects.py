@@ -1,0 +1,283 @@
+"""Who is being watched: the models, the optimizers that step them, and the state of every watched tensor."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.optim import Optimizer
+
+from undertow.probe import autograd_graph, discovery
+from undertow.probe.catalogue import Catalogue, Layout
+from undertow.probe.reader import Marks, TensorReader
+from undertow.probe.readings import Number, Slots
+
+_RESCAN_STEPS = frozenset({1, 10, 100})
+_RESCAN_EVERY = 1000
+
+
+class Subjects:
+    """`roots` None: find the models by the optimizers that are alive when training begins."""
+
+    def __init__(
+        self,
+        roots: dict[str, nn.Module] | None,
+        optimizers: Sequence[Optimizer] | None,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+    ) -> None:
+        self._given_roots = roots
+        self._given_optimizers = optimizers
+        self._roots: dict[str, nn.Module] = dict(roots or {})
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._slots_cache: dict[int, tuple[weakref.ref[Optimizer], tuple[int, ...], Slots]] = {}
+        self.catalogue = Catalogue(include, exclude)
+        self.ready = False
+        self.is_compiled = False
+        self.unowned = 0
+        self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
+        self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._weight_marks: Marks | None = None
+
+    @property
+    def layout(self) -> Layout:
+        return self.catalogue.layout
+
+    def release(self) -> None:
+        """Let go of the user's tensors and modules."""
+        self._roots, self._given_roots = {}, None
+        self._optimizers, self._slots_cache = [], {}
+        self.catalogue.forget_tensors()
+
+    # -- finding out --------------------------------------------------------------------------------------
+
+    def discover(self, called: Sequence[nn.Module]) -> bool:
+        """True once there is something to watch."""
+        optimizers = list(self._given_optimizers or discovery.live_optimizers())
+        if not optimizers and self._given_roots is None:
+            return False
+        if self._given_roots is None:
+            self._roots = discovery.find_roots(discovery.optimizer_tensors(optimizers), called)
+            relevant = optimizers
+        else:
+            own = {id(parameter) for root in self._roots.values() for parameter in root.parameters()}
+            relevant = [o for o in optimizers if any(id(t) in own for t in discovery.optimizer_tensors([o]))]
+        self._optimizers = [weakref.ref(optimizer) for optimizer in relevant]
+        self._describe()
+        self.ready = bool(self.catalogue.tensors)
+        return self.ready
+
+    def _describe(self) -> bool:
+        alive = [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
+        # With models given, tensors that only an optimizer knows belong to somebody else.
+        extra = alive if self._given_roots is None or self._given_optimizers else []
+        found = discovery.describe(self._roots, extra)
+        self.is_compiled = found.is_compiled
+        self.unowned = found.unowned
+        old = dict(zip(map(id, self.catalogue.tensors), self._cleared.tolist()))
+        is_new = self.catalogue.update(found)
+        self._cleared = np.array([old.get(id(t), True) for t in self.catalogue.tensors], np.bool_)
+        self._slots_cache = {}
+        self._weight_marks = None
+        self._number_optimizers()
+        return is_new
+
+    def _number_optimizers(self) -> None:
+        owner = np.full(len(self.catalogue.tensors), -1, np.int64)
+        for index, ref in enumerate(self._optimizers):
+            optimizer = ref()
+            for tensor in discovery.optimizer_tensors([optimizer]) if optimizer is not None else ():
+                slot = self.catalogue.slot_of.get(id(tensor))
+                if slot is not None:
+                    owner[slot] = index
+        self.optimizer_of = owner
+
+    def rescan(self) -> bool:
+        """Look for parameters added since; True when there are new layers."""
+        return self._describe()
+
+    def due(self, steps: int) -> bool:
+        return steps in _RESCAN_STEPS or (steps > 0 and steps % _RESCAN_EVERY == 0)
+
+    def watches(self, tensor: Any) -> bool:
+        return id(tensor) in self.catalogue.slot_of
+
+    def slots_of(self, optimizer: Optimizer, layers_changed: Callable[[], None]) -> Slots:
+        """The watched slots an optimizer steps; an optimizer not seen before is taken in."""
+        sizes = tuple(len(group["params"]) for group in optimizer.param_groups)
+        cached = self._slots_cache.get(id(optimizer))
+        if cached is not None and cached[0]() is optimizer and cached[1] == sizes:
+            return cached[2]
+        tensors = discovery.optimizer_tensors([optimizer])
+        if self._given_roots is None and any(id(t) not in self.catalogue.slot_of for t in tensors):
+            self._adopt(optimizer)
+            for name, root in discovery.find_roots(tensors).items():
+                if all(root is not known for known in self._roots.values()):
+                    self._roots[self._free_name(name, root)] = root
+            if self._describe():
+                layers_changed()
+        elif any(id(t) in self.catalogue.slot_of for t in tensors):
+            self._adopt(optimizer)
+            if self._describe():
+                layers_changed()
+        slots = np.array(
+            sorted({self.catalogue.slot_of[id(t)] for t in tensors if id(t) in self.catalogue.slot_of}), np.int64
+        )
+        self._slots_cache[id(optimizer)] = (weakref.ref(optimizer), sizes, slots)
+        return slots
+
+    def _adopt(self, optimizer: Optimizer) -> None:
+        """An optimizer made anew every step takes the place of the one that is gone."""
+        if any(ref() is optimizer for ref in self._optimizers):
+            return
+        for index, ref in enumerate(self._optimizers):
+            if ref() is None:
+                self._optimizers[index] = weakref.ref(optimizer)
+                return
+        self._optimizers.append(weakref.ref(optimizer))
+
+    def _free_name(self, name: str, root: nn.Module) -> str:
+        base = name or type(root).__name__.lower()
+        if not self._roots:
+            return ""
+        number, free = 2, base
+        while free in self._roots:
+            free, number = f"{base}_{number}", number + 1
+        return free
+
+    # -- order and graph ----------------------------------------------------------------------------------
+
+    def walk(self, roots: Sequence[Any], module_positions: dict[int, int]) -> bool:
+        return self.catalogue.ordered(autograd_graph.walk(roots, self.catalogue.owners), module_positions)
+
+    def first_nonfinite(self, roots: Sequence[Any]) -> autograd_graph.Origin | None:
+        return autograd_graph.first_nonfinite(roots, self.catalogue.owners)
+
+    def unplaced(self) -> bool:
+        """Some parameter has had a gradient although no graph seen so far showed where it is used."""
+        return self.catalogue.has_unplaced(
+            slot for slot, tensor in enumerate(self.catalogue.tensors) if tensor.grad is not None
+        )
+
+    # -- tensors ------------------------------------------------------------------------------------------
+
+    def slots_with_gradient(self) -> Slots:
+        return np.array([i for i, t in enumerate(self.catalogue.tensors) if t.grad is not None], np.int64)
+
+    def with_gradient(self, slots: Slots) -> Slots:
+        tensors = self.catalogue.tensors
+        return np.array([slot for slot in slots.tolist() if tensors[slot].grad is not None], np.int64)
+
+    def gradients(self, slots: Slots) -> list[torch.Tensor]:
+        tensors = self.catalogue.tensors
+        return [gradient for slot in slots.tolist() if (gradient := tensors[slot].grad) is not None]
+
+    def weights(self, slots: Slots) -> list[torch.Tensor]:
+        tensors = self.catalogue.tensors
+        return [tensors[slot].detach() for slot in slots.tolist()]
+
+    def requires_grad(self, slots: Slots) -> NDArray[np.bool_]:
+        tensors = self.catalogue.tensors
+        return np.array([tensors[slot].requires_grad for slot in slots.tolist()], np.bool_)
+
+    def exposed(self, slots: Slots) -> Slots:
+        """What a step of an optimizer speaks of: its own tensors, and those that no optimizer holds."""
+        return np.union1d(slots, np.flatnonzero(self.optimizer_of == -1)).astype(np.int64)
+
+    def moving(self, slots: Slots, frozen_too: bool = False) -> Slots:
+        return slots if frozen_too else slots[self.requires_grad(slots)]
+
+    # -- was it cleared? was it edited? -------------------------------------------------------------------
+
+    def note_cleared(self, reader: TensorReader) -> None:
+        """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
+        waiting = np.flatnonzero(~self._cleared)
+        if not len(waiting):
+            return
+        tensors = self.catalogue.tensors
+        left: list[int] = []
+        for slot in waiting.tolist():
+            if tensors[slot].grad is None:
+                self._cleared[slot] = True
+            else:
+                left.append(slot)
+        if left:
+            zero = reader.look_zero(self.gradients(np.array(left, np.int64)))
+            if zero is None:
+                self._cleared[left] = True  # cannot be told without making the training wait
+            else:
+                self._cleared[left] |= zero
+
+    def mark_uncleared(self, slots: Slots) -> None:
+        owned = slots[self.optimizer_of[slots] >= 0]
+        self._cleared[owned] = False
+
+    def carried(self, slots: Slots) -> NDArray[np.float32]:
+        return (~self._cleared[slots]).astype(np.float32)
+
+    def remember_weights(self, reader: TensorReader, slots: Slots) -> None:
+        self._weight_marks = reader.marks(slots, self.weights_themselves(slots))
+
+    def weights_unchanged(self, reader: TensorReader, slots: Slots) -> bool:
+        return reader.unchanged(self._weight_marks, slots, self.weights_themselves(slots))
+
+    def weights_themselves(self, slots: Slots) -> list[torch.Tensor]:
+        return [self.catalogue.tensors[slot] for slot in slots.tolist()]
+
+    # -- facts --------------------------------------------------------------------------------------------
+
+    def learning_rates(self, optimizer: Optimizer) -> dict[str, Number]:
+        rates: dict[str, Number] = {}
+        number = 0
+        for ref in self._optimizers:
+            known = ref()
+            if known is None:
+                continue
+            for group in known.param_groups:
+                rate = group.get("lr")
+                if known is optimizer and isinstance(rate, (int, float, torch.Tensor)):
+                    rates[f"lr_{number}"] = rate.detach().clone() if isinstance(rate, torch.Tensor) else float(rate)
+                number += 1
+        if not rates:
+            return {}
+        values = list(rates.values())
+        if all(isinstance(value, float) for value in values):
+            largest: Number = max(values)  # pyright: ignore[reportArgumentType]
+        else:
+            largest = torch.stack([torch.as_tensor(value) for value in values]).max()
+        return {"lr": largest, **(rates if number > 1 else {})}
+
+    def facts(self) -> dict[str, Any]:
+        optimizers: list[dict[str, Any]] = []
+        for ref in self._optimizers:
+            optimizer = ref()
+            if optimizer is not None:
+                groups = [
+                    {key: _plain(value) for key, value in group.items() if key not in ("params", "param_names")}
+                    | {"parameters": len(group["params"])}
+                    for group in optimizer.param_groups
+                ]
+                optimizers.append({"type": type(optimizer).__name__, "groups": groups})
+        devices = sorted({str(tensor.device) for tensor in self.catalogue.tensors})
+        reasons: list[str] = []
+        if self.unowned and self._roots:
+            reasons.append(f"an optimizer holds {self.unowned} tensors that belong to no watched model")
+        return {
+            "optimizers": optimizers,
+            "device": ", ".join(devices),
+            "layers_skipped": len(self.catalogue.skipped),
+            "reasons": reasons,
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return str(value) if not isinstance(value, torch.Tensor) else "tensor"

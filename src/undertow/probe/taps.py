@@ -1,0 +1,193 @@
+"""The places where Undertow touches torch, installed once per process and removed with the last listener.
+
+Nothing is ever attached to the user's model or optimizer: copies and pickles of a watched model carry nothing
+of ours. Each tap calls the original first and last, passes everything through, and never raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+
+class Listener(Protocol):
+    """What a watched training hears. Only outermost backward passes are reported."""
+
+    def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
+    def after_backward(self) -> None: ...
+    def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None: ...
+    def before_step(self, optimizer: Optimizer) -> None: ...
+    def after_step(self, optimizer: Optimizer) -> None: ...
+    def loss_scaled(self, scaler: GradScaler) -> None: ...
+    def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
+    def saved_tensors_hooked(self) -> None: ...
+    def compiling(self) -> None: ...
+
+
+_listeners: list[Listener] = []
+_undo: list[Callable[[], None]] = []
+_lock = threading.RLock()
+_backward_depth = 0
+
+
+def add(listener: Listener) -> None:
+    with _lock:
+        if not _listeners:
+            _install()
+        _listeners.append(listener)
+
+
+def remove(listener: Listener) -> None:
+    """Safe to call twice and from any thread."""
+    with _lock:
+        if listener in _listeners:
+            _listeners.remove(listener)
+            if not _listeners:
+                _uninstall()
+
+
+def forget_all() -> None:
+    """For a forked child: it does not train, and must not write to its parent's run."""
+    with _lock:
+        _listeners.clear()
+        _uninstall()
+
+
+def installed() -> bool:
+    return bool(_undo)
+
+
+def in_backward() -> bool:
+    return _backward_depth > 0
+
+
+def _each() -> tuple[Listener, ...]:
+    return tuple(_listeners)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, torch.Tensor) else tuple(value)
+
+
+def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put a wrapper in place, to be undone unless somebody else has put theirs over it since."""
+    original = getattr(owner, name)
+    wrapper = functools.wraps(original)(make(original))
+    setattr(owner, name, wrapper)
+
+    def undo() -> None:
+        if owner.__dict__.get(name) is wrapper:
+            setattr(owner, name, original)
+
+    _undo.append(undo)
+
+
+def _install() -> None:
+    _replace(torch.autograd, "backward", _wrap_backward)
+    _replace(torch.autograd, "grad", _wrap_grad)
+    _replace(GradScaler, "scale", _wrap_scale)
+    _replace(GradScaler, "step", _wrap_scaler_step)
+    _replace(torch.autograd.graph.saved_tensors_hooks, "__enter__", _wrap_saved_tensors_hooks)
+    _replace(torch, "compile", _wrap_compile)
+    for handle in (
+        register_optimizer_step_pre_hook(_before_step),
+        register_optimizer_step_post_hook(_after_step),
+    ):
+        _undo.append(handle.remove)
+
+
+def _uninstall() -> None:
+    while _undo:
+        _undo.pop()()
+
+
+def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+        global _backward_depth
+        outermost = _backward_depth == 0
+        if outermost:
+            for listener in _each():
+                listener.before_backward(_as_tuple(tensors), _as_tuple(grad_tensors))
+        _backward_depth += 1
+        try:
+            result = original(tensors, grad_tensors, *args, **kwargs)
+        finally:
+            _backward_depth -= 1
+        if outermost:
+            for listener in _each():
+                listener.after_backward()
+        return result
+
+    return backward
+
+
+def _wrap_grad(original: Callable[..., Any]) -> Callable[..., Any]:
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if _backward_depth == 0:
+            for listener in _each():
+                listener.gradients_taken(_as_tuple(outputs), _as_tuple(inputs))
+        return original(outputs, inputs, *args, **kwargs)
+
+    return grad
+
+
+def _wrap_scale(original: Callable[..., Any]) -> Callable[..., Any]:
+    def scale(self: GradScaler, outputs: Any) -> Any:
+        result = original(self, outputs)
+        if self.is_enabled():
+            for listener in _each():
+                listener.loss_scaled(self)
+        return result
+
+    return scale
+
+
+def _wrap_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def step(self: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, optimizer, *args, **kwargs)
+        if self.is_enabled() and isinstance(optimizer, Optimizer):
+            for listener in _each():
+                listener.scaler_stepped(self, optimizer)
+        return result
+
+    return step
+
+
+def _wrap_saved_tensors_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(self: Any) -> Any:
+        for listener in _each():
+            listener.saved_tensors_hooked()
+        return original(self)
+
+    return enter
+
+
+def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        for listener in _each():
+            listener.compiling()
+        return original(*args, **kwargs)
+
+    return compile
+
+
+def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for listener in _each():
+        listener.before_step(optimizer)
+
+
+def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for listener in _each():
+        listener.after_step(optimizer)

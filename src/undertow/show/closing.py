@@ -1,0 +1,27 @@
+"""The last line of a watched training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from undertow.schema.findings import Diagnosis
+
+
+def closing_line(diagnosis: Diagnosis, folder: Path) -> str:
+    """What was watched, what it cost, how it went, and what to type next."""
+    steps = diagnosis.steps.recorded
+    if not steps:
+        return f"no optimizer step was seen, so nothing was recorded ({folder})"
+    count = "1 step" if steps == 1 else f"{steps:,} steps"
+    verdict = str(diagnosis.health)
+    if diagnosis.culprit is not None:
+        where = f" in {diagnosis.culprit.layer}" if diagnosis.culprit.layer else ""
+        verdict = f"{verdict}: {diagnosis.culprit.code}{where}"
+    return f"{verdict}; {count} watched{_cost(diagnosis)}. Read more: undertow report {folder}"
+
+
+def _cost(diagnosis: Diagnosis) -> str:
+    fraction, milliseconds = diagnosis.overhead.fraction_of_step, diagnosis.overhead.milliseconds_per_step
+    if fraction is None or milliseconds is None:
+        return ""
+    return f", at {fraction * 100:.1f} % of the step time ({milliseconds:.2f} ms a step)"

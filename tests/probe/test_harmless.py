@@ -1,0 +1,211 @@
+"""Undertow changes nothing: same losses, same weights, same random streams; and nothing of it remains."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import undertow
+from tests.probe.architectures import CASES, Case
+from tests.probe.training import batches, classes, mlp, train
+from undertow.probe import taps
+
+
+def run_case(case: Case, steps: int = 6) -> tuple[list[bytes], list[bytes], bytes]:
+    optimizer = case.optimizer(case.model)
+    losses = []
+    for step in range(steps):
+        inputs, *targets = case.batch(step)
+        optimizer.zero_grad()
+        loss = case.loss(case.model(inputs), *targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach().float().numpy().tobytes())
+    state = [value.detach().float().numpy().tobytes() for value in case.model.state_dict().values()]
+    stream = torch.random.get_rng_state().numpy().tobytes() + np.float64(random.random()).tobytes()
+    return losses, state, stream
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("found_by_itself", [False, True], ids=["given", "found"])
+def test_training_is_bit_identical(watch, name, found_by_itself):
+    results = []
+    for watched in (False, True):
+        torch.manual_seed(11)
+        random.seed(11)
+        case = CASES[name]()
+        if watched:
+            with watch(None if found_by_itself else case.model, activations=True) as w:
+                results.append(run_case(case))
+            assert w.run.steps.tolist() == list(range(6))
+            assert w.run.status == "finished"
+        else:
+            results.append(run_case(case))
+    plain, seen = results
+    assert plain[0] == seen[0], "losses differ"
+    assert plain[1] == seen[1], "weights differ"
+    assert plain[2] == seen[2], "random streams differ"
+
+
+def _open_files() -> set[str]:
+    return {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_close_leaves_nothing(watch, tmp_path):
+    originals = (
+        torch.autograd.backward, torch.autograd.grad, torch.compile, torch.amp.GradScaler.scale,
+        torch.amp.GradScaler.step, torch.autograd.graph.saved_tensors_hooks.__enter__,
+    )  # fmt: skip
+    from torch.nn.modules import module as modules
+    from torch.optim import optimizer as optimizers
+
+    tables = [
+        modules._global_forward_hooks, modules._global_forward_pre_hooks,
+        optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks,
+    ]  # fmt: skip
+    sizes = [len(table) for table in tables]
+    threads = set(threading.enumerate())
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    w = watch(model, activations=True)
+    train(model, optimizer, 3, batches(8), classes(4))
+    assert torch.autograd.backward is not originals[0]
+    w.close()
+    w.close()
+    assert originals == (
+        torch.autograd.backward, torch.autograd.grad, torch.compile, torch.amp.GradScaler.scale,
+        torch.amp.GradScaler.step, torch.autograd.graph.saved_tensors_hooks.__enter__,
+    )  # fmt: skip
+    assert [len(table) for table in tables] == sizes
+    assert set(threading.enumerate()) == threads
+    assert not [path for path in _open_files() if str(tmp_path) in path]
+    assert not taps.installed()
+    assert not optimizer._optimizer_step_pre_hooks
+    assert all(not p._backward_hooks for p in model.parameters())
+
+
+def test_close_lets_the_model_go(watch):
+    import weakref
+
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    w = watch(model, activations=True)
+    train(model, optimizer, 2, batches(8), classes(4))
+    w.close()
+    gone = weakref.ref(model[0].weight)
+    del model, optimizer
+    gc.collect()
+    assert gone() is None
+
+
+def test_internal_error_detaches_and_says_so_once(watch, capsys, monkeypatch):
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    w = watch(model, quiet=False)
+    train(model, optimizer, 2, batches(8), classes(4))
+
+    def broken(*args: object, **kwargs: object) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(w._recorder._reader, "read", broken)
+    train(model, optimizer, 3, batches(8), classes(4))
+    said = capsys.readouterr().err
+    assert said.count("UT100") == 1
+    assert "a bug of ours" in said
+    assert not taps.installed()
+    w.close()
+    assert w.run.status == "detached"
+    assert w.run.steps.tolist() == [0, 1]
+    assert any(event["kind"] == "error" for event in w.run.events)
+
+
+def test_internal_error_in_the_background_detaches(watch, capsys, monkeypatch):
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    w = watch(model, quiet=False)
+
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("a bug behind the scenes")
+
+    monkeypatch.setattr(w._assembler, "frame", broken)
+    train(model, optimizer, 3, batches(8), classes(4))
+    w.close()
+    assert capsys.readouterr().err.count("UT100") == 1
+    assert w.run.status == "detached"
+
+
+def test_error_in_a_forward_hook_detaches(watch, capsys, monkeypatch):
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    w = watch(model, quiet=False, activations=True)
+
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("a bug in the forward pass")
+
+    monkeypatch.setattr(w._recorder._forward, "_read", broken)
+    train(model, optimizer, 3, batches(8), classes(4))
+    w.close()
+    assert capsys.readouterr().err.count("UT100") == 1
+
+
+def test_disabled_is_a_no_op(monkeypatch, tmp_path):
+    monkeypatch.setenv("UNDERTOW_DISABLED", "1")
+    monkeypatch.chdir(tmp_path)
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model) as w:
+        w.log(val_loss=1.0)
+        w.on_finding(print)
+        train(model, optimizer, 2, batches(8), classes(4))
+    assert not taps.installed()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_users_error_passes_through(watch):
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    w = watch(model)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.zeros(()).backward()
+    train(model, optimizer, 2, batches(4), classes(2))
+    w.close()
+    assert w.run.steps.tolist() == [0, 1]
+
+
+def test_a_failing_training_is_marked(watch):
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="bad data"), watch(model) as w:
+        train(model, optimizer, 2, batches(4), classes(2))
+        raise ValueError("bad data")
+    assert w.run.status == "failed"
+    assert w.run.steps.tolist() == [0, 1]
+
+
+def test_on_critical(watch, capsys):
+    def diverge(**arguments: object) -> undertow.Watch:
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with watch(model, **arguments) as w:
+            for step in range(4):
+                optimizer.zero_grad()
+                (model(batches(4)(step)).mean() * (float("nan") if step >= 1 else 1.0)).backward()
+                optimizer.step()
+                w._mailbox.flush(5)
+        return w
+
+    seen = []
+    diverge(on_critical=seen.append)
+    assert {finding.code for finding in seen} >= {"NUM002"}
+    diverge(on_critical="warn", quiet=False)
+    assert "NUM002" in capsys.readouterr().err
+    with pytest.raises(undertow.errors.CriticalFindingError, match="NUM00"):
+        diverge(on_critical="raise")
