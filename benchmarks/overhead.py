@@ -88,7 +88,12 @@ def _measure(arguments: argparse.Namespace) -> int:
     rounds = arguments.rounds or (3 if arguments.quick else 7)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, kernel {choose('cpu').name}, {rounds} rounds")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} thread(s), kernel {choose('cpu').name}, {rounds} rounds"
+    )
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if busy > 0.5 * cores:
+        print(f"warning: this machine is busy (load {busy:.1f} on {cores} cores); the figures below are mostly noise")
     for model_name in arguments.models.split(","):
         with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
             os.environ["WANDB_DIR"] = folder
