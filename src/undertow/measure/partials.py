@@ -37,9 +37,6 @@ class Moment(IntEnum):
     SUM_SQUARE = 13  # of x itself, not of x − pivot
 
 
-_COUNTS = slice(Moment.COUNT, Moment.ZERO + 1)
-
-
 @dataclass(frozen=True, slots=True)
 class Central:
     """Number of finite elements, their mean, and the sums of the 2nd, 3rd and 4th power of x − mean."""
@@ -149,7 +146,6 @@ def _merge_central(a: Central, b: Central) -> Floats:
     count = a.count + b.count
     some = np.maximum(count, 1.0)
     delta = b.mean - a.mean
-    # The smaller part moves the mean of the larger: exact when one part is empty.
     step = delta / some
     columns = np.zeros((len(count), 5))
     with np.errstate(all="ignore"):
