@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-KERNEL := src/undertow/measure/kernels/_native.c
+KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
 .PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-detection clean
 

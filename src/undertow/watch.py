@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 from undertow import __version__
 from undertow.detect.engine import Change, Engine, FindingChange
+from undertow.detect.journal import to_record
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
 from undertow.explain.diagnosis import diagnose, explained
 from undertow.probe import discovery, taps
@@ -38,6 +39,7 @@ from undertow.schema.severity import Severity
 from undertow.settings import Settings
 from undertow.show.closing import closing_line
 from undertow.store.latest import new_run_folder, point_latest
+from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ Models = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module] | None
 Optimizers = Optimizer | Sequence[Optimizer] | None
 
 _FACTS_EVERY = 2.0  # seconds between two writes of run.json
+_MOST_RECALLED = 20_000  # frames of a resumed run that the rules are shown again
 _PATIENCE = 30.0  # seconds to wait for the background thread when closing
 
 _open: list[Watch] = []
@@ -122,13 +125,16 @@ class Watch:
         )
         if settings.run_dir is None:
             point_latest(settings.directory, self.folder)
-        self._first_step = 0 if self._writer.last_step is None else self._writer.last_step + 1
+        self._first_step = 0
+        self._events: list[dict[str, Any]] = []
         self._engine = Engine()
+        if self._writer.last_step is not None:
+            self._first_step = self._writer.last_step + 1
+            self._recall()
         self._assembler = Assembler()
         self._sequence = 0
         self._steps_recorded = 0
         self._last_recorded = -1
-        self._events: list[dict[str, Any]] = []
         self._callbacks: list[Callable[[Finding], object]] = []
         self._to_raise: Finding | None = None
         self._warned: set[str] = set()
@@ -248,6 +254,14 @@ class Watch:
             f"details are in {self.folder / 'events.jsonl'}"
         )
 
+    def _recall(self) -> None:
+        """Let the rules see the run that is being resumed, so that they judge it as one."""
+        earlier = RunReader(self.folder)
+        self._engine.set_layers(earlier.layers, earlier.graph)
+        for frame in earlier.frames(after_sequence=earlier.last_sequence - _MOST_RECALLED):
+            self._engine.observe(frame)
+        self._events = [event for event in earlier.events() if event.get("kind") == "first_nonfinite"]
+
     # -- in the background thread -------------------------------------------------------------------------
 
     def _handle(self, item: Item) -> None:
@@ -277,18 +291,10 @@ class Watch:
         self._governor.background(kind, time.thread_time() - began)
 
     def _announce(self, change: FindingChange, frame: Frame) -> None:
-        finding = next((one for one in explained([change.finding], self._writer.layers, self._events)), change.finding)
-        self._writer.event(
-            "finding",
-            frame.step,
-            change=str(change.change),
-            code=finding.code,
-            severity=str(finding.severity),
-            layers=list(finding.layers[:16]),
-            summary=finding.summary,
-        )
+        self._writer.event("finding", frame.step, **to_record(change))
         if change.change is Change.CLOSED:
             return
+        finding = explained([change.finding], self._writer.layers, self._events)[0]
         for callback in self._callbacks:
             self._call(callback, finding)
         if finding.severity is Severity.CRITICAL and finding.code not in self._warned:
@@ -396,14 +402,11 @@ def _roots(model: Models) -> dict[str, nn.Module] | None:
     if isinstance(model, nn.Module):
         return {"": model}
     if isinstance(model, Mapping):
-        named = {str(name): one for name, one in model.items()}
-    elif isinstance(model, (list, tuple)):
-        _check_modules(model)
-        return discovery.name_roots(model)
-    else:
-        named = {"": model}
-    _check_modules(list(named.values()))
-    return named
+        _check_modules(list(model.values()))
+        return {str(name): one for name, one in model.items()}
+    models: list[Any] = list(model) if isinstance(model, (list, tuple)) else [model]
+    _check_modules(models)
+    return discovery.name_roots(models)
 
 
 def _check_modules(models: Sequence[Any]) -> None:

@@ -179,11 +179,11 @@ def test_does_not_attach_in_data_loader_workers(tmp_path, method):
         def __len__(self): return 32
         def __getitem__(self, i):
             from undertow.probe import taps
-            return torch.tensor(float(taps.installed())), torch.tensor(float(len(__import__("threading").enumerate()) > 3))
+            return torch.tensor(float(taps.installed()))
     if __name__ == "__main__":
         train(1)
         loader = torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=2, multiprocessing_context={method!r})
-        print([float(a.max()) for a, b in loader])
+        print([float(batch.max()) for batch in loader])
         train(1)
     """
     path = script(tmp_path, body)

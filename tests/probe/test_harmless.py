@@ -10,11 +10,11 @@ import threading
 import numpy as np
 import pytest
 import torch
+from tests.probe.architectures import CASES, Case
+from tests.probe.training import batches, classes, mlp, train
 from torch import nn
 
 import undertow
-from tests.probe.architectures import CASES, Case
-from tests.probe.training import batches, classes, mlp, train
 from undertow.probe import taps
 
 
@@ -55,7 +55,11 @@ def test_training_is_bit_identical(watch, name, found_by_itself):
 
 
 def _open_files() -> set[str]:
-    return {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+    return {
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{fd}")
+    }
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
@@ -183,9 +187,15 @@ def test_a_users_error_passes_through(watch):
 def test_a_failing_training_is_marked(watch):
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="bad data"), watch(model) as w:
-        train(model, optimizer, 2, batches(4), classes(2))
-        raise ValueError("bad data")
+    w = watch(model)
+
+    def fail() -> None:
+        with w:
+            train(model, optimizer, 2, batches(4), classes(2))
+            raise ValueError("bad data")
+
+    with pytest.raises(ValueError, match="bad data"):
+        fail()
     assert w.run.status == "failed"
     assert w.run.steps.tolist() == [0, 1]
 

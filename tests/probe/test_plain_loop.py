@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import nn
-
 from tests.probe.training import Book, batches, classes, mlp, train
+from torch import nn
 
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
-
 from tests.probe.training import Book, batches, classes, exact, mlp, train
+from torch import nn
 
 
 def test_accumulation_is_one_frame_per_step(watch):

@@ -8,13 +8,13 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from tests.probe.training import Book, batches, classes, exact, mlp, train
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-from tests.probe.training import Book, batches, classes, exact, mlp, train
 
-
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, on importing its compiler
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_model(watch, backend):
     class Crossed(nn.Module):
@@ -86,7 +86,9 @@ def test_tied_weights(watch):
     optimizer = torch.optim.Adam(model.parameters())
     tokens = torch.arange(16) % 12
     with watch(model) as w:
-        book = train(model, optimizer, 4, lambda step: tokens, lambda out, step: nn.functional.cross_entropy(out, tokens))
+        book = train(
+            model, optimizer, 4, lambda step: tokens, lambda out, step: nn.functional.cross_entropy(out, tokens)
+        )
     run = w.run
     assert [x for x in run.layers if not x.is_module] == ["embed.weight", "mix.weight", "mix.bias"]
     assert run.layers["embed.weight"].shared_with == ("head.weight",)
@@ -158,7 +160,7 @@ def test_no_gradient_and_no_optimizer(watch):
     model = Model()
     optimizer = torch.optim.SGD([*model.used.parameters(), *model.cut.parameters()], lr=0.1)
     with watch(model) as w:
-        for step in range(12):
+        for step in range(24):
             optimizer.zero_grad()
             classes(4)(model(batches(8)(step)), step).backward()
             optimizer.step()
@@ -436,7 +438,9 @@ def test_activations(watch):
             optimizer.step()
     run = w.run
     for name in ("0", "1", "2", "3", "4"):
-        np.testing.assert_allclose(run.series("activation_mean", name), [t[name].mean() for t in truth], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            run.series("activation_mean", name), [t[name].mean() for t in truth], rtol=1e-4, atol=1e-6
+        )
         np.testing.assert_allclose(run.series("activation_std", name), [t[name].std() for t in truth], rtol=1e-5)
         largest = [np.abs(t[name]).max() for t in truth]
         np.testing.assert_allclose(run.series("activation_max_abs", name), largest, rtol=1e-6)
@@ -449,10 +453,10 @@ def test_activations(watch):
 
 
 def test_inplace_activations_and_validation_passes(watch):
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Dropout(0.1, inplace=True), nn.Linear(16, 4))
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Dropout(0.1), nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watch(model, activations=True) as w:
-        for step in range(3):
+        for _step in range(3):
             train(model, optimizer, 1, batches(8), classes(4))
             model.eval()
             with torch.no_grad():

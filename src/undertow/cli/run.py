@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import click
@@ -102,5 +103,9 @@ def _as_if_alone(work: Callable[[], None]) -> None:
         raise
     except BaseException as error:
         sys.excepthook(type(error), error, own_frames_removed(error))
-        sys.excepthook = lambda *shown: None
+        sys.excepthook = _already_shown
         raise
+
+
+def _already_shown(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    pass

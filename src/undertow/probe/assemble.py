@@ -45,7 +45,7 @@ class SketchMemory:
     def _places(self, slots: Slots) -> slice | NDArray[np.int64]:
         if len(slots) == len(self.known):
             return slice(None)
-        pieces = [np.arange(self.offsets[slot], self.offsets[slot + 1]) for slot in slots.tolist()]
+        pieces = [np.arange(int(self.offsets[slot]), int(self.offsets[slot + 1])) for slot in slots.tolist()]
         return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
     def get(self, slots: Slots) -> Values:
@@ -278,7 +278,9 @@ class Assembler:
             alike = [units for units in window if len(units) == len(window[-1])]
             block.put("activation_dead_fraction", row, 1.0 - float(np.maximum.reduce(alike).mean()))
         if reading.saturated:
-            block.put("activation_saturated_fraction", row, np.mean([number(share) for share in reading.saturated]))
+            block.put(
+                "activation_saturated_fraction", row, float(np.mean([number(share) for share in reading.saturated]))
+            )
         if reading.output_gradients:
             gradient = _merged([host(partials) for partials in reading.output_gradients]).scaled(factor)
             values = statistics(gradient)

@@ -88,6 +88,14 @@ def _collect(roots: Iterable[torch.Tensor]) -> tuple[list[Node], bool]:
     return sorted(seen, key=lambda node: node._sequence_nr()), True
 
 
+def leaves(roots: Iterable[torch.Tensor]) -> set[int]:
+    """Ids of the tensors whose gradients a backward pass from these roots would reach."""
+    nodes, _ = _collect(roots)
+    return {
+        id(up.variable) for node in nodes for up, _ in node.next_functions if up is not None and hasattr(up, "variable")
+    }
+
+
 def _is_compiled(node: Node) -> bool:
     return node.name().startswith("CompiledFunction")
 

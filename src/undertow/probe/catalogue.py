@@ -61,6 +61,11 @@ class Catalogue:
     def path(self, slot: int) -> str:
         return self._layers[int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])].path
 
+    def place(self, slot: int) -> tuple[int, int]:
+        """Sorts slots by execution order; those never seen executing come last."""
+        layer_id = int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])
+        return (self._sequence.index(layer_id) if layer_id in self._sequence else len(self._layers), slot)
+
     def update(self, found: Found) -> bool:
         """Take in what discovery found; True when there are layers that were not there before."""
         before = len(self._layers)
@@ -134,6 +139,11 @@ class Catalogue:
             if parameter in self.slot_of
         ]
         keyed += [(position, len(walk.order), layer) for layer, position in module_positions.items()]
+        seen = {layer_id for _, _, layer_id in keyed}
+        for layer in self._layers:  # a parameter the loss does not reach stands where its module runs
+            owner = self._id_of_path.get(layer.group)
+            if not layer.is_module and layer.id not in seen and owner in module_positions:
+                keyed.append((module_positions[owner], -1, layer.id))
         keyed.sort()
         known = {layer_id: place for place, layer_id in enumerate(self._sequence)}
         new = [layer_id for _, _, layer_id in keyed if layer_id not in known]

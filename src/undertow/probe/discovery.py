@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -64,8 +64,19 @@ def optimizer_tensors(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
     return [tensor for optimizer in optimizers for group in optimizer.param_groups for tensor in group["params"]]
 
 
-def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()) -> dict[str, nn.Module]:
-    """The outermost live modules that own any of these tensors, by name.
+def anything_compiled() -> bool:
+    """Whether a module of this process is compiled: hooks around it would become part of what is compiled."""
+    if "torch._dynamo.eval_frame" not in sys.modules:
+        return False
+    modules = (thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module))
+    return any(
+        type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+        for module in modules
+    )
+
+
+def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()) -> list[nn.Module]:
+    """The outermost live modules that own any of these tensors.
 
     Where two outermost modules hold the same parameters (a model and a temporary list of its parts),
     the one that was called, or else the larger one, gives the names.
@@ -79,7 +90,8 @@ def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()
         if id(module) not in children:
             owned = {id(parameter) for parameter in module.parameters()}
             if owned & wanted:
-                candidates.append((id(module) in called_ids, len(owned), module, owned))
+                was_called = any(id(part) in called_ids for part in module.modules())
+                candidates.append((was_called, len(owned), module, owned))
     candidates.sort(key=lambda candidate: candidate[:2], reverse=True)
     roots: list[nn.Module] = []
     covered: set[int] = set()
@@ -87,7 +99,7 @@ def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()
         if (owned & wanted) - covered:
             roots.append(module)
             covered |= owned
-    return name_roots(roots)
+    return roots
 
 
 def name_roots(roots: Sequence[nn.Module]) -> dict[str, nn.Module]:
@@ -95,14 +107,20 @@ def name_roots(roots: Sequence[nn.Module]) -> dict[str, nn.Module]:
     if len(roots) == 1:
         return {"": roots[0]}
     named: dict[str, nn.Module] = {}
-    variables = _variable_names({id(root) for root in roots})
-    for root in sorted(roots, key=lambda root: variables.get(id(root), _snake(type(root).__name__))):
-        base = variables.get(id(root)) or _snake(type(_unwrapped(root)).__name__)
-        name, number = base, 2
-        while name in named:
-            name, number = f"{base}_{number}", number + 1
-        named[name] = root
+    for base, root in sorted(((root_name(root), root) for root in roots), key=lambda pair: pair[0]):
+        named[free_name(base, named)] = root
     return named
+
+
+def root_name(root: nn.Module) -> str:
+    return _variable_names({id(root)}).get(id(root)) or _snake(type(_unwrapped(root)).__name__)
+
+
+def free_name(base: str, taken: Container[str]) -> str:
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    return name
 
 
 def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Found:

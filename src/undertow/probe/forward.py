@@ -31,6 +31,7 @@ _BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
     nn.Hardsigmoid: (0.0, 1.0),
     nn.Softsign: (-0.99, 0.99),
 }
+_is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
 _CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
 
 
@@ -178,7 +179,7 @@ def _first_tensor(output: Any) -> torch.Tensor | None:
         found = output if isinstance(output, torch.Tensor) else None
     if found is None or not found.is_floating_point() or found.device.type == "meta" or found.layout != torch.strided:
         return None
-    if type(found) not in (torch.Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(found):
+    if type(found) not in (torch.Tensor, nn.Parameter) or _is_wrapped(found):
         return None
     return found
 

@@ -41,6 +41,8 @@ class Mailbox:
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything posted so far has been handled."""
+        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+            return True
         self._done.clear()
         self._wake.set()
         return self._done.wait(timeout)

@@ -19,7 +19,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.interface import Want
-from undertow.probe import taps
+from undertow.probe import discovery, taps
 from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.reader import Marks, TensorReader
 from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Reading, Slots
@@ -77,8 +77,10 @@ class Recorder:
 
     def start(self) -> None:
         taps.add(self)
-        if self._plan.activation:
-            self._forward.start()
+        if discovery.anything_compiled():
+            self.compiling()
+        else:
+            self._forward.start()  # in the first step always: it shows which models are in use, and their order
 
     def stop(self) -> None:
         self._stopped = True
@@ -153,6 +155,7 @@ class Recorder:
         self._marks: Marks | None = None
         self._backward_count = 0
         self._closure_read = False
+        self._looked_at_backward = False
         self._scaler: GradScaler | None = None
         self._scale: Number = 1.0
 
@@ -165,7 +168,7 @@ class Recorder:
 
     def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         self._forward.pause(True)
-        if not self.subjects.ready and not self._discover():
+        if not self.subjects.ready and not self._discover(roots):
             return
         if not self._in_step:
             self._open_step()
@@ -177,6 +180,7 @@ class Recorder:
         if self._plan.gradient:
             with self._timed("gradient"):
                 self.subjects.note_cleared(self._reader)
+                self._looked_at_backward = True
         self._look_for_nonfinite(roots)
         if self._want_walk and self._walks < _MAX_WALKS:
             self._walk(roots)
@@ -200,7 +204,7 @@ class Recorder:
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
-        if not self.subjects.ready and not self._discover():
+        if not self.subjects.ready and not self._discover(outputs):
             return
         if any(self.subjects.watches(tensor) for tensor in inputs):
             self._open_step()
@@ -221,16 +225,13 @@ class Recorder:
             return
         self._nonfinite_seen = True
         self._plan = Plan(gradient=True, weight=True, activation=self._plan.activation)
-        if not self._hooked_saved_tensors:  # unpacking those could run the user's code again
+        spoilt = self.subjects.first_nonfinite_weight(self._reader)
+        if spoilt is not None:
+            self._post(Note("first_nonfinite", self.step + 1, spoilt))
+        elif not self._hooked_saved_tensors:  # unpacking those could run the user's code again
             origin = self.subjects.first_nonfinite(roots)
             if origin is not None:
-                fields = {
-                    "where": "forward",
-                    "layer": origin.path,
-                    "operation": origin.operation,
-                    "detail": origin.detail,
-                }
-                self._post(Note("first_nonfinite", self.step + 1, fields))
+                self._post(Note("first_nonfinite", self.step + 1, origin))
 
     def _walk(self, roots: tuple[Any, ...]) -> None:
         self._walks += 1
@@ -247,7 +248,7 @@ class Recorder:
 
     def _before_step(self, optimizer: Optimizer) -> None:
         self._fired.add(id(optimizer))
-        if not self.subjects.ready and not self._discover():
+        if not self.subjects.ready and not self._discover(stepping=optimizer):
             return
         slots = self.subjects.slots_of(optimizer, self._post_layers)
         if not len(slots):
@@ -341,7 +342,8 @@ class Recorder:
         if self._plan.gradient:
             frame.has_gradient = True
             frame.state = self._states(frame.exposed)
-            frame.carried = self.subjects.carried(frame.exposed)
+            # Gradients put in place by hand, without a backward pass, replace the old ones.
+            frame.carried = self.subjects.carried(frame.exposed) * np.float32(self._looked_at_backward)
             frame.optimizer = self.subjects.optimizer_of[frame.exposed].astype(np.float32)
             frame.gradients = list(self._gradients)
             frame.stepped = self._stepped
@@ -386,9 +388,10 @@ class Recorder:
         if is_first_of_step:
             now = time.perf_counter()
             frame.scalars["step_time"] = now - self._step_began
-            if self._plan.activation and self._forward.readings:
-                frame.modules = self._module_readings()
-                frame.output_gradient_factor = _inverse(self._scale)
+            if self._forward.readings:
+                if self._plan.activation:
+                    frame.modules = self._module_readings()
+                    frame.output_gradient_factor = _inverse(self._scale)
                 self._spent["activation"] = self._forward.seconds
                 self._forward.take()
             self._post(frame)
@@ -419,8 +422,8 @@ class Recorder:
         known = self.subjects.catalogue.module_layer
         return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
 
-    def _discover(self) -> bool:
-        if not self.subjects.discover(self._forward.roots_called):
+    def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
+        if not self.subjects.discover(self._forward.roots_called, loss, stepping):
             return False
         if self.subjects.is_compiled:
             self.compiling()

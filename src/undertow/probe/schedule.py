@@ -7,14 +7,17 @@ on the training thread and in the background thread (whose Python competes with 
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
 
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 _SAFETY = 0.8  # aim below the budget: costs vary from step to step
-_MEMORY = 0.2  # weight of the newest cost in its moving average
+_MEMORY = 9  # recent costs whose median counts: one slow step on a busy machine says nothing
 _SHARES = {"gradient": 0.5, "weight": 0.3, "activation": 0.2}
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
-_LEARNING_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
+# The first steps are always measured: they teach the costs, and show initialisation and wiring.
+_LEARNING_STEPS = {"gradient": 16, "weight": 4, "activation": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,57 +38,61 @@ class Governor:
     every: int | None  # None: governed; a number is kept as given
     budget: float = 0.01
     activations: int | bool | None = None  # None: governed; False: never; True or a number: as given
-    step_seconds: float = 0.0
-    _costs: dict[str, float] = field(default_factory=dict[str, float])
+    _costs: dict[str, deque[float]] = field(default_factory=dict[str, deque[float]])
+    _step_times: deque[float] = field(default_factory=lambda: deque[float](maxlen=_MEMORY))
     _intervals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SHARES, 1))
     _added: float = 0.0  # Undertow's seconds since the start
     _total: float = 0.0  # all seconds since the start
     _steps: int = 0
 
     def plan(self, step: int) -> Plan:
-        learning = step < _LEARNING_STEPS
         if self.every is not None:
             gradient = weight = step % self.every == 0
         else:
-            gradient = learning or step % self._intervals["gradient"] == 0
-            weight = learning or step % self._intervals["weight"] == 0
+            gradient, weight = self._due("gradient", step), self._due("weight", step)
         if self.activations is False:
             activation = False
         elif self.activations is None:
-            activation = learning or step % self._intervals["activation"] == 0
+            activation = self._due("activation", step)
         else:
             activation = step % int(self.activations) == 0
         return Plan(gradient, weight, activation)
 
+    def _due(self, kind: str, step: int) -> bool:
+        return step < _LEARNING_STEPS[kind] or step % self._intervals[kind] == 0
+
     def spent(self, seconds: dict[str, float], step_seconds: float, first: bool) -> None:
         """Account for one step: what each kind of measurement cost in it, and how long it took in all."""
-        added = sum(seconds.values())
-        if first:  # the first step compiles, warms up and discovers: it says nothing about the others
-            self.step_seconds = max(step_seconds - added, 0.0)
+        if first:  # the first step warms up and discovers: it says nothing about the others
             return
+        added = sum(seconds.values())
         self._steps += 1
         self._added += added
         self._total += step_seconds
-        own = max(step_seconds - added, 0.0)
-        self.step_seconds += (own - self.step_seconds) * (_MEMORY if self._steps > 1 else 1.0)
+        self._step_times.append(max(step_seconds - added, 0.0))
         for kind, cost in seconds.items():
-            known = self._costs.get(kind)
-            self._costs[kind] = cost if known is None else known + (cost - known) * _MEMORY
+            self._note(kind, cost)
         if self.every is None or self.activations is None:
             self._set_intervals()
 
     def background(self, kind: str, seconds: float) -> None:
         """Processor time the background thread spent on one frame of this kind."""
         self._added += seconds
-        key = f"{kind}:background"
-        known = self._costs.get(key)
-        self._costs[key] = seconds if known is None else known + (seconds - known) * _MEMORY
+        self._note(f"{kind}:background", seconds)
+
+    def _note(self, key: str, seconds: float) -> None:
+        self._costs.setdefault(key, deque(maxlen=_MEMORY)).append(seconds)
 
     def _cost(self, kind: str) -> float:
-        return self._costs.get(kind, 0.0) + self._costs.get(f"{kind}:background", 0.0)
+        return sum(median(self._costs[key]) for key in (kind, f"{kind}:background") if key in self._costs)
+
+    @property
+    def step_seconds(self) -> float:
+        """Of the training itself, without Undertow."""
+        return median(self._step_times) if self._step_times else 0.0
 
     def _set_intervals(self) -> None:
-        allowed = _SAFETY * max(self.budget * self.step_seconds, FREE_SECONDS) - self._costs.get("always", 0.0)
+        allowed = _SAFETY * max(self.budget * self.step_seconds, FREE_SECONDS) - self._cost("always")
         allowed = max(allowed, 0.1 * FREE_SECONDS)
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)

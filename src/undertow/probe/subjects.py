@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim import Optimizer
 
+from undertow.measure.kernels.interface import Want
+from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
 from undertow.probe.reader import Marks, TensorReader
@@ -56,17 +58,26 @@ class Subjects:
 
     # -- finding out --------------------------------------------------------------------------------------
 
-    def discover(self, called: Sequence[nn.Module]) -> bool:
-        """True once there is something to watch."""
+    def discover(
+        self, called: Sequence[nn.Module], loss: Sequence[Any] = (), stepping: Optimizer | None = None
+    ) -> bool:
+        """True once there is something to watch.
+
+        Models and optimizers left over from earlier work in the same process are told apart from those in
+        use by what has happened since watching began: a model was called, a loss reaches it, or it steps.
+        """
         optimizers = list(self._given_optimizers or discovery.live_optimizers())
-        if not optimizers and self._given_roots is None:
-            return False
         if self._given_roots is None:
-            self._roots = discovery.find_roots(discovery.optimizer_tensors(optimizers), called)
-            relevant = optimizers
+            in_use = autograd_graph.leaves(loss)
+            in_use |= {id(p) for module in called for p in module.parameters()}
+            in_use |= {id(t) for t in discovery.optimizer_tensors([stepping] if stepping is not None else [])}
         else:
-            own = {id(parameter) for root in self._roots.values() for parameter in root.parameters()}
-            relevant = [o for o in optimizers if any(id(t) in own for t in discovery.optimizer_tensors([o]))]
+            in_use = {id(p) for root in self._roots.values() for p in root.parameters()}
+        relevant = [o for o in optimizers if any(id(t) in in_use for t in discovery.optimizer_tensors([o]))]
+        if self._given_roots is None:
+            if not relevant:
+                return False
+            self._roots = discovery.name_roots(discovery.find_roots(discovery.optimizer_tensors(relevant), called))
         self._optimizers = [weakref.ref(optimizer) for optimizer in relevant]
         self._describe()
         self.ready = bool(self.catalogue.tensors)
@@ -116,9 +127,9 @@ class Subjects:
         tensors = discovery.optimizer_tensors([optimizer])
         if self._given_roots is None and any(id(t) not in self.catalogue.slot_of for t in tensors):
             self._adopt(optimizer)
-            for name, root in discovery.find_roots(tensors).items():
+            for root in discovery.find_roots(tensors):
                 if all(root is not known for known in self._roots.values()):
-                    self._roots[self._free_name(name, root)] = root
+                    self._roots[self._free_name(root)] = root
             if self._describe():
                 layers_changed()
         elif any(id(t) in self.catalogue.slot_of for t in tensors):
@@ -141,22 +152,38 @@ class Subjects:
                 return
         self._optimizers.append(weakref.ref(optimizer))
 
-    def _free_name(self, name: str, root: nn.Module) -> str:
-        base = name or type(root).__name__.lower()
+    def _free_name(self, root: nn.Module) -> str:
+        """A name for a model that turned up after the first ones had theirs."""
         if not self._roots:
             return ""
-        number, free = 2, base
-        while free in self._roots:
-            free, number = f"{base}_{number}", number + 1
-        return free
+        return discovery.free_name(discovery.root_name(root), self._roots)
 
     # -- order and graph ----------------------------------------------------------------------------------
 
     def walk(self, roots: Sequence[Any], module_positions: dict[int, int]) -> bool:
         return self.catalogue.ordered(autograd_graph.walk(roots, self.catalogue.owners), module_positions)
 
-    def first_nonfinite(self, roots: Sequence[Any]) -> autograd_graph.Origin | None:
-        return autograd_graph.first_nonfinite(roots, self.catalogue.owners)
+    def first_nonfinite(self, roots: Sequence[Any]) -> dict[str, Any] | None:
+        """Where in the forward pass of this loss non-finite values begin, for the journal."""
+        origin = autograd_graph.first_nonfinite(roots, self.catalogue.owners)
+        if origin is None:
+            return None
+        return {"where": "forward", "layer": origin.path, "operation": origin.operation, "detail": origin.detail}
+
+    def first_nonfinite_weight(self, reader: TensorReader) -> dict[str, Any] | None:
+        """The first weight in execution order that is no longer finite, for the journal."""
+        tensors = [tensor.detach() for tensor in self.catalogue.tensors]
+        if any(tensor.device.type != "cpu" for tensor in tensors):
+            return None  # looking would make the training wait
+        bad: dict[int, int] = {}
+        for reading in reader.read(np.arange(len(tensors)), tensors, Want.MOMENTS):
+            counts = reading.partials.moments[:, [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]]
+            bad |= {slot: int(count) for slot, count in zip(reading.slots.tolist(), counts.sum(axis=1)) if count}
+        if not bad:
+            return None
+        slot = min(bad, key=self.catalogue.place)
+        detail = f"{bad[slot]} of {tensors[slot].numel()} values are not finite"
+        return {"where": "weight", "layer": self.catalogue.path(slot), "operation": "", "detail": detail}
 
     def unplaced(self) -> bool:
         """Some parameter has had a gradient although no graph seen so far showed where it is used."""

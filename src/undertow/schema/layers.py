@@ -129,9 +129,7 @@ class LayerTable(Sequence[Layer]):
     def in_execution_order(self) -> list[Layer]:
         """Executed layers first, in order; those never seen executing follow by id."""
         late = len(self.layers)
-        return sorted(
-            self.layers, key=lambda layer: (late if layer.order is None else layer.order, layer.id)
-        )
+        return sorted(self.layers, key=lambda layer: (late if layer.order is None else layer.order, layer.id))
 
     def get(self, path: str) -> Layer | None:
         return self._by_path.get(path)

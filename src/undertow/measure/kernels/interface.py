@@ -36,5 +36,8 @@ class Kernel(Protocol):
         ...
 
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
-        """One number per tensor from a few of its elements, to notice edits cheaply; None where not offered."""
+        """One number per tensor from a few of its elements, to notice edits cheaply; None where not offered.
+
+        Zero when, and only when, those elements are all zero.
+        """
         ...
