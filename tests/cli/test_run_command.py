@@ -165,7 +165,7 @@ def test_killed_run_reads_back(tmp_path):
     process.stdout.readline()
     time.sleep(2.0)
     process.kill()
-    process.wait()
+    process.communicate()
     run = undertow.open_run(tmp_path / "r")
     assert run.status == "killed"
     assert len(run.steps) > 10

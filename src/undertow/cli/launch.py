@@ -13,7 +13,10 @@ from pathlib import Path
 
 from undertow.errors import SettingError
 
-_runpy_file = runpy.__spec__.origin if runpy.__spec__ and runpy.__spec__.origin != "frozen" else "<frozen runpy>"
+
+def check_script(script: str) -> None:
+    if not os.path.exists(script):
+        raise SettingError(f"the script {script!r} does not exist", way_out="Check the path, or use -m for a module")
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
@@ -24,8 +27,6 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
         sys.path.insert(0, str(path))
         run_module("__main__", arguments, first=script)
         return
-    if not path.is_file():
-        raise SettingError(f"the script {script!r} does not exist", way_out="Check the path, or use -m for a module")
     source = path.read_bytes()
     full = os.path.abspath(script)
     main = types.ModuleType("__main__")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from undertow.cli.launch import own_frames_removed, run_module, run_script
+from undertow.cli.launch import check_script, own_frames_removed, run_module, run_script
 from undertow.errors import UndertowError
 from undertow.settings import Settings
 
@@ -45,6 +45,8 @@ def command(script: str, arguments: tuple[str, ...], module: bool, **options: An
 
     The script's own output, exit code and traceback stay as they would be; Undertow writes only to stderr.
     """
+    if not module:
+        check_script(script)
     for globs in ("include", "exclude"):
         options[globs] = list(options[globs]) or None
     settings = Settings.resolve(**options)
@@ -102,7 +104,8 @@ def _as_if_alone(work: Callable[[], None]) -> None:
     except (SystemExit, UndertowError):
         raise
     except BaseException as error:
-        sys.excepthook(type(error), error, own_frames_removed(error))
+        error.__traceback__ = trace = own_frames_removed(error)
+        sys.excepthook(type(error), error, trace)
         sys.excepthook = _already_shown
         raise
 
