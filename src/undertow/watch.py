@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fnmatch
+import itertools
 import os
 import platform
 import sys
@@ -264,31 +265,37 @@ class Watch:
 
     # -- in the background thread -------------------------------------------------------------------------
 
-    def _handle(self, item: Item) -> None:
+    def _handle(self, items: list[Item]) -> None:
         try:
-            if isinstance(item, RawFrame):
-                self._record(item)
-            elif isinstance(item, NewLayers):
-                self._take_layers(item)
-            else:
-                self._take_note(item)
+            for are_frames, some in itertools.groupby(items, key=lambda item: isinstance(item, RawFrame)):
+                if are_frames:
+                    self._record([item for item in some if isinstance(item, RawFrame)])
+                    continue
+                for item in some:
+                    if isinstance(item, NewLayers):
+                        self._take_layers(item)
+                    elif isinstance(item, Note):
+                        self._take_note(item)
         except Exception as error:
             self._recorder.stop()
             if self._facts.status is RunStatus.RUNNING:
                 self._step_aside(error)
 
-    def _record(self, raw: RawFrame) -> None:
+    def _record(self, raws: list[RawFrame]) -> None:
         began = time.thread_time()
-        frame = self._assembler.frame(raw, self._sequence)
-        self._sequence += 1
-        self._writer.append(frame)
-        if frame.step != self._last_recorded:
-            self._steps_recorded += 1
-            self._last_recorded = frame.step
-        for change in self._engine.observe(frame):
-            self._announce(change, frame)
-        kind = "gradient" if raw.has_gradient else "always"
-        self._governor.background(kind, time.thread_time() - began)
+        frames = self._assembler.frames(raws, self._sequence)
+        self._sequence += len(frames)
+        for frame in frames:
+            self._writer.append(frame)
+        for frame in frames:
+            if frame.step != self._last_recorded:
+                self._steps_recorded += 1
+                self._last_recorded = frame.step
+        for frame in frames:
+            for change in self._engine.observe(frame):
+                self._announce(change, frame)
+        kind = "gradient" if any(raw.has_gradient for raw in raws) else "always"
+        self._governor.background(kind, time.thread_time() - began, len(raws))
 
     def _announce(self, change: FindingChange, frame: Frame) -> None:
         self._writer.event("finding", frame.step, **to_record(change))

@@ -1,5 +1,6 @@
 """Norms, cosines and distances of whole tensors from their sketches, for many tensors at once.
 
+Packed sketches may come as one row or as many rows (one per step); results then have as many rows.
 A sketch is linear, so the sketch of a difference is the difference of sketches. With m buckets a norm is
 right within 3/√(2m) and a cosine within 3/√m in 99 of 100 draws.
 """
@@ -50,8 +51,18 @@ def _fold_index(offsets_bytes: bytes, width: int) -> NDArray[np.int64]:
 
 def _sums(values: Floats, offsets: Offsets) -> Floats:
     """The sum of each tensor's stretch; `reduceat` alone would take an empty one for its neighbour."""
-    starts, filled = offsets[:-1], np.diff(offsets) > 0
-    out = np.zeros(len(starts))
-    if filled.any():
-        out[filled] = np.add.reduceat(values, starts[filled])
+    starts, filled = _stretches(offsets.tobytes())
+    if filled is None:
+        return np.add.reduceat(values, starts, axis=-1) if len(starts) else np.zeros((*values.shape[:-1], 0))
+    out = np.zeros((*values.shape[:-1], len(filled)))
+    if len(starts):
+        out[..., filled] = np.add.reduceat(values, starts, axis=-1)
     return out
+
+
+@lru_cache(maxsize=8)
+def _stretches(offsets_bytes: bytes) -> tuple[Offsets, NDArray[np.bool_] | None]:
+    """Where the stretches with anything in them begin, and which those are (None: all)."""
+    offsets = np.frombuffer(offsets_bytes, np.int64)
+    filled = np.diff(offsets) > 0
+    return offsets[:-1][filled], None if filled.all() else filled

@@ -1,18 +1,26 @@
-"""From readings to a frame: statistics, and what sketches tell about directions. Runs in the background thread."""
+"""From readings to frames: statistics, and what sketches tell about directions.
+
+Runs in the background thread, over all frames that have come in since the last time at once: for a small model
+the cost of a frame is the number of numpy calls, so they are shared.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure import sketches
-from undertow.measure.partials import SKETCH_BUCKETS, Moment, Partials
+from undertow.measure.partials import Moment, Partials
 from undertow.measure.statistics import statistics
 from undertow.probe.catalogue import Layout
+from undertow.probe.dense import Dense, dense, exposed_mask
 from undertow.probe.forward import ModuleReading
-from undertow.probe.readings import RawFrame, Reading, Slots, host, number
+from undertow.probe.memory import Mask, SketchMemory, Values
+from undertow.probe.readings import RawFrame, host, number
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import (
     ACTIVATION,
@@ -28,32 +36,11 @@ from undertow.schema.quantities import (
 
 _ACTIVITY_WINDOW = 20  # sampled frames over which a unit must stay silent to be called dead
 _SKETCH_EVERY = 64  # gradient frames between two stored sketches
-_EXTREMES = STATISTIC_NAMES.index("norm"), STATISTIC_NAMES.index("max_abs"), STATISTIC_NAMES.index("nonfinite_count")
+_MOST_BYTES = 64 << 20  # of readings handled together
+_ROW = {name: row for row, name in enumerate(STATISTIC_NAMES)}
+_STEPPED = ("norm", "max_abs", "nonfinite_count")
 
-Values = NDArray[np.float64]
-
-
-class SketchMemory:
-    """The last sketch of each slot, packed."""
-
-    def __init__(self, sizes: NDArray[np.int64]) -> None:
-        lengths = np.minimum(sizes, SKETCH_BUCKETS)
-        self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        self.values = np.zeros(int(self.offsets[-1]))
-        self.known = np.zeros(len(sizes), np.bool_)
-
-    def _places(self, slots: Slots) -> slice | NDArray[np.int64]:
-        if len(slots) == len(self.known):
-            return slice(None)
-        pieces = [np.arange(int(self.offsets[slot]), int(self.offsets[slot + 1])) for slot in slots.tolist()]
-        return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
-
-    def get(self, slots: Slots) -> Values:
-        return self.values[self._places(slots)]
-
-    def put(self, slots: Slots, packed: Values) -> None:
-        self.values[self._places(slots)] = packed
-        self.known[slots] = True
+Blocks = list[dict[str, Block]]
 
 
 class Assembler:
@@ -62,278 +49,297 @@ class Assembler:
         self._gradient_frames = 0
         self._activity: dict[int, deque[NDArray[np.uint8]]] = {}
 
+    def frames(self, raws: Sequence[RawFrame], sequence: int) -> list[Frame]:
+        """The frames of these readings, numbered from `sequence` on."""
+        out: list[Frame] = []
+        for batch in _batches(raws):
+            self._use(batch[0].layout)
+            scalars = [{name: number(value) for name, value in raw.scalars.items()} for raw in batch]
+            blocks: Blocks = [{} for _ in batch]
+            self._fill(batch, scalars, blocks)
+            for raw, values, found in zip(batch, scalars, blocks):
+                out.append(Frame(sequence + len(out), raw.step, raw.time, values, found))
+        return out
+
+    def _fill(self, raws: list[RawFrame], scalars: list[dict[str, float]], blocks: Blocks) -> None:
+        with_gradient = [place for place, raw in enumerate(raws) if raw.has_gradient]
+        with_weights = [place for place, raw in enumerate(raws) if raw.weights]
+        gradients: dict[int, tuple[Values, Mask]] = {}  # by place: the sketches of that frame's own gradients
+        if with_gradient:
+            chosen = [raws[place] for place in with_gradient]
+            read = self._gradients(chosen, with_gradient, scalars, blocks)
+            if read.sketches is not None:
+                gradients = dict(zip(with_gradient, zip(read.sketches, read.present)))
+        weights: dict[int, tuple[Values, Mask]] = {}
+        if with_weights:
+            weights = self._weights([raws[place] for place in with_weights], with_weights, gradients, blocks)
+        for place, raw in enumerate(raws):
+            if raw.modules:
+                blocks[place]["activation"] = self._activations(raw)
+            if raw.has_gradient:
+                if self._gradient_frames % _SKETCH_EVERY == 0:
+                    blocks[place]["sketch"] = self._stored_sketches(gradients.get(place), weights.get(place))
+                self._gradient_frames += 1
+
     def _use(self, layout: Layout) -> None:
         if layout is self._layout:
             return
         old, self._layout = self._layout, layout
-        memories = {name: SketchMemory(layout.sizes) for name in ("gradient", "update", "weight", "start")}
+        names = ("gradient", "update", "weight", "start")
+        memories = {name: SketchMemory(layout.sizes) for name in names}
         norms = np.full(len(layout.sizes), np.nan)
         if old is not None:  # keep what is known of tensors that are still there
-            old_slot = {int(row): slot for slot, row in enumerate(old.row_of_slot)}
+            slot_before = {int(row): slot for slot, row in enumerate(old.row_of_slot)}
             for slot, row in enumerate(layout.row_of_slot.tolist()):
-                before = old_slot.get(row)
+                before = slot_before.get(row)
                 if before is None or old.sizes[before] != layout.sizes[slot]:
                     continue
                 norms[slot] = self._norm_before[before]
-                for name, memory in memories.items():
-                    known = self._memories[name]
-                    if known.known[before]:
-                        memory.put(np.array([slot]), known.get(np.array([before])))
+                mine, theirs = layout.stretch(slot), old.stretch(before)
+                for name in names:
+                    memories[name].values[mine] = self._memories[name].values[theirs]
+                    memories[name].known[slot] = self._memories[name].known[before]
         self._memories = memories
         self._norm_before = norms  # of each weight, after its last measured step
 
-    def frame(self, raw: RawFrame, sequence: int) -> Frame:
-        self._use(raw.layout)
-        scalars = {name: number(value) for name, value in raw.scalars.items()}
-        blocks: dict[str, Block] = {}
-        self._fresh_gradient = np.zeros(len(raw.layout.sizes), np.bool_)  # slots whose gradient is of this step
-        if raw.has_gradient:
-            self._gradient(raw, blocks, scalars)
-        if raw.weights:
-            self._weights(raw, blocks)
-        if raw.modules:
-            self._activations(raw, blocks)
-        if raw.has_gradient:
-            if self._gradient_frames % _SKETCH_EVERY == 0:
-                self._stored_sketches(raw, blocks)
-            self._gradient_frames += 1
-        return Frame(sequence, raw.step, raw.time, scalars, blocks)
-
     # -- gradients ----------------------------------------------------------------------------------------
 
-    def _gradient(self, raw: RawFrame, blocks: dict[str, Block], scalars: dict[str, float]) -> None:
-        block = _Canvas(GRADIENT, raw.layout.parameter_ids)
-        rows = raw.layout.row_of_slot
-        memory = self._memories["gradient"]
-        for reading in raw.gradients:
-            slots, partials, offsets = _narrowed(reading, raw.exposed)
-            if not len(slots):
-                continue
-            values = statistics(partials)
-            block.put_statistics(rows[slots], values)
-            block.put("stepped_gradient_norm", rows[slots], values[_EXTREMES[0]])
-            block.put("stepped_gradient_max_abs", rows[slots], values[_EXTREMES[1]])
-            block.put("stepped_gradient_nonfinite_count", rows[slots], values[_EXTREMES[2]])
-            if partials.sketches is not None:
-                cosine = sketches.cosines(partials.sketches, memory.get(slots), offsets)
-                block.put("gradient_cosine", rows[slots], np.where(memory.known[slots], cosine, np.nan))
-                memory.put(slots, partials.sketches)
-                self._fresh_gradient[slots] = True
-        for reading in raw.stepped or ():
-            slots, partials, _ = _narrowed(reading, raw.exposed)
-            values = statistics(partials)
-            block.put("stepped_gradient_norm", rows[slots], values[_EXTREMES[0]])
-            block.put("stepped_gradient_max_abs", rows[slots], values[_EXTREMES[1]])
-            block.put("stepped_gradient_nonfinite_count", rows[slots], values[_EXTREMES[2]])
+    def _gradients(
+        self, raws: list[RawFrame], places: list[int], scalars: list[dict[str, float]], blocks: Blocks
+    ) -> Dense:
+        layout = raws[0].layout
+        exposed = exposed_mask(raws, len(layout.sizes))
+        read = dense([raw.gradients for raw in raws], layout, exposed)
+        canvas = _Canvas(GRADIENT, layout.parameter_ids, layout.row_of_slot, len(raws))
+        values = read.statistics()
+        canvas.put_statistics(values)
+        for name in _STEPPED:
+            canvas.put(f"stepped_gradient_{name}", values[_ROW[name]])
+        changed = [place for place, raw in enumerate(raws) if raw.stepped is not None]
+        if changed:
+            stepped = dense([raws[place].stepped or [] for place in changed], layout, exposed[changed])
+            again = stepped.statistics()
+            for name in _STEPPED:
+                canvas.update(f"stepped_gradient_{name}", changed, again[_ROW[name]], stepped.present)
+        if read.sketches is not None:
+            memory = self._memories["gradient"]
+            before, known = memory.advance(read.sketches, read.present)
+            cosine = sketches.cosines(read.sketches, before, memory.offsets)
+            canvas.put("gradient_cosine", np.where(known & read.present, cosine, np.nan))
+        flags = np.full((3, *exposed.shape), np.nan, np.float32)
+        for place, raw in enumerate(raws):
+            flags[:, place, raw.exposed] = raw.state, raw.carried, raw.optimizer
+        for name, flag in zip(("gradient_state", "gradient_carried", "gradient_optimizer"), flags):
+            canvas.put(name, flag)
         # Clipping concerns the optimizer's own tensors: those that no optimizer holds are not stepped.
-        held = rows[raw.exposed[(raw.optimizer >= 0) & (raw.state == GradientState.PRESENT)]]
-        if len(held):
-            total = _length(block.get("gradient_norm")[held])
-            stepped = _length(block.get("stepped_gradient_norm")[held])
-            scalars["gradient_norm_total"] = total
-            if 0 < total < np.inf and np.isfinite(stepped):
-                scalars["clip_coefficient"] = stepped / total if raw.stepped is not None else 1.0
-        exposed = rows[raw.exposed]
-        block.put("gradient_state", exposed, raw.state)
-        block.put("gradient_carried", exposed, raw.carried)
-        block.put("gradient_optimizer", exposed, raw.optimizer)
-        if raw.micro_gradients and not raw.carried.any():
-            self._noise(raw, block)
-        blocks["gradient"] = block.finish()
-
-    def _noise(self, raw: RawFrame, block: _Canvas) -> None:
-        """Micro-batch gradients are differences of what had accumulated by the end of each backward pass."""
-        devices = len(raw.micro_gradients[-1])
-        for device in range(devices):
-            passes = [readings[device] for readings in raw.micro_gradients if len(readings) == devices]
-            slots = passes[-1].slots
-            if len(passes) < 2 or any(not np.array_equal(one.slots, slots) for one in passes):
-                continue
-            parts = [host(one.partials).scaled(number(one.factor)) for one in passes]
-            packed = [part.sketches for part in parts if part.sketches is not None]
-            offsets, count = parts[-1].offsets, len(parts)
-            if len(packed) != count:
-                continue
-            mean = packed[-1] / count
-            spread = np.zeros(len(slots))
-            before: Values = np.zeros_like(packed[0])
-            for accumulated in packed:
-                spread += sketches.norms(accumulated - before - mean, offsets) ** 2
-                before = accumulated
-            variance = spread / (count - 1)
-            signal = sketches.norms(mean, offsets) ** 2 - variance / count
-            with np.errstate(divide="ignore", invalid="ignore"):
-                scale = np.where(signal > 0, variance / signal, np.where(variance > 0, np.inf, np.nan))
-            shown = np.isin(slots, raw.exposed)
-            block.put("gradient_noise_scale", raw.layout.row_of_slot[slots[shown]], scale[shown])
+        held = (flags[2] >= 0) & (flags[0] == GradientState.PRESENT)
+        total = _lengths(canvas.get("gradient_norm"), held)
+        stepped_total = _lengths(canvas.get("stepped_gradient_norm"), held)
+        for place, raw in enumerate(raws):
+            if held[place].any():
+                before, after = float(total[place]), float(stepped_total[place])
+                scalars[places[place]]["gradient_norm_total"] = before
+                if 0 < before < np.inf and np.isfinite(after):
+                    coefficient = after / before if raw.stepped is not None else 1.0
+                    scalars[places[place]]["clip_coefficient"] = coefficient
+            if raw.micro_gradients and not raw.carried.any():
+                canvas.put_at(place, "gradient_noise_scale", _noise(raw))
+        canvas.finish(places, blocks)
+        return read
 
     # -- weights and updates ------------------------------------------------------------------------------
 
-    def _weights(self, raw: RawFrame, blocks: dict[str, Block]) -> None:
-        weight = _Canvas(WEIGHT, raw.layout.parameter_ids)
-        update = _Canvas(UPDATE, raw.layout.parameter_ids)
-        rows = raw.layout.row_of_slot
+    def _weights(
+        self, raws: list[RawFrame], places: list[int], gradients: dict[int, tuple[Values, Mask]], blocks: Blocks
+    ) -> dict[int, tuple[Values, Mask]]:
+        layout = raws[0].layout
+        read = dense([raw.weights for raw in raws], layout, exposed_mask(raws, len(layout.sizes)))
+        after, present = read.sketches, read.present
+        canvas = _Canvas(WEIGHT, layout.parameter_ids, layout.row_of_slot, len(raws))
+        values = read.statistics()
+        canvas.put_statistics(values)
+        if after is not None:
+            before, known, norm_before = self._before(raws, after, present, values[_ROW["norm"]])
+            self._drift(after, canvas)
+            canvas.finish(places, blocks)
+            canvas = _Canvas(UPDATE, layout.parameter_ids, layout.row_of_slot, len(raws))
+            self._updates(after - before, known, norm_before, [gradients.get(place) for place in places], canvas)
+        canvas.finish(places, blocks)
+        return {} if after is None else dict(zip(places, zip(after, present)))
+
+    def _before(self, raws: list[RawFrame], after: Values, present: Mask, norms: Values) -> tuple[Values, Mask, Values]:
+        """The weights before each step: measured then, or those after the step before when nothing came between."""
         current, start = self._memories["weight"], self._memories["start"]
-        if not raw.before_is_previous:
-            current.known[:] = False  # weights may have been edited, or not measured, since the last time
-        for reading in raw.weights_before:
-            partials = host(reading.partials)
-            self._norm_before[reading.slots] = np.sqrt(partials.moments[:, Moment.SUM_SQUARE])
-            if partials.sketches is not None:
-                current.put(reading.slots, partials.sketches)
-        for reading in raw.weights:
-            slots, partials, offsets = _narrowed(reading, raw.exposed)
-            if not len(slots) or partials.sketches is None:
-                continue
-            values = statistics(partials)
-            weight.put_statistics(rows[slots], values)
-            after = partials.sketches
-            self._moved(slots, after, offsets, current, update, rows)
-            first = slots[~start.known[slots]]
-            if len(first):
-                # Drift counts from before the first measured step when that is known.
-                taken = np.where(current.known[first], True, False)
-                for slot, known in zip(first.tolist(), taken.tolist()):
-                    place = np.array([slot])
-                    where = int(np.searchsorted(slots, slot))
-                    start.put(place, current.get(place) if known else after[offsets[where] : offsets[where + 1]])
-            origin = start.get(slots)
-            length = sketches.norms(origin, offsets)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                drift = np.where(length > 0, sketches.distances(after, origin, offsets) / length, np.nan)
-            weight.put("weight_drift", rows[slots], drift)
-            weight.put("weight_cosine_to_start", rows[slots], sketches.cosines(after, origin, offsets))
-            current.put(slots, after)
-            self._norm_before[slots] = values[_EXTREMES[0]]
-        blocks["weight"] = weight.finish()
-        blocks["update"] = update.finish()
+        before, known, norm_before = np.empty_like(after), np.empty_like(present), np.empty_like(norms)
+        for place, raw in enumerate(raws):
+            if not raw.before_is_previous:
+                current.forget()
+                if raw.weights_before:
+                    read = dense([raw.weights_before], raw.layout, np.ones((1, len(raw.layout.sizes)), np.bool_))
+                    if read.sketches is not None:
+                        current.put(read.sketches[0], read.present[0])
+                        squares = read.moments[0, :, Moment.SUM_SQUARE]
+                        self._norm_before = np.where(read.present[0], np.sqrt(squares), self._norm_before)
+            before[place], known[place] = current.values, current.known & present[place]
+            norm_before[place] = self._norm_before
+            if not start.known.all():  # drift counts from before the first measured step when that is known
+                new = present[place] & ~start.known
+                start.put(current.values, new & current.known)
+                start.put(after[place], new & ~current.known)
+            current.put(after[place], present[place])
+            self._norm_before = np.where(present[place], norms[place], self._norm_before)
+        return before, known, norm_before
 
-    def _moved(
-        self,
-        slots: Slots,
-        after: Values,
-        offsets: NDArray[np.int64],
-        current: SketchMemory,
-        update: _Canvas,
-        rows: NDArray[np.int64],
-    ) -> None:
-        known = current.known[slots]
-        if not known.any():
-            return
-        change = after - current.get(slots)
-        length = np.where(known, sketches.norms(change, offsets), np.nan)
-        previous, gradient = self._memories["update"], self._memories["gradient"]
+    def _drift(self, after: Values, canvas: _Canvas) -> None:
+        start = self._memories["start"]
+        length = sketches.norms(start.values, start.offsets)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(self._norm_before[slots] > 0, length / self._norm_before[slots], np.nan)
-        turn = np.where(known & previous.known[slots], sketches.cosines(change, previous.get(slots), offsets), np.nan)
-        fresh = known & self._fresh_gradient[slots]
-        descent = np.where(fresh, -sketches.cosines(change, gradient.get(slots), offsets), np.nan)
-        update.put("update_norm", rows[slots], length)
-        update.put("update_ratio", rows[slots], ratio)
-        update.put("update_cosine", rows[slots], turn)
-        update.put("update_gradient_cosine", rows[slots], descent)
-        moved = slots[known]
-        if len(moved) == len(slots):
-            previous.put(slots, change)
-        else:
-            for slot in moved.tolist():
-                where = int(np.searchsorted(slots, slot))
-                previous.put(np.array([slot]), change[offsets[where] : offsets[where + 1]])
+            drift = sketches.distances(after, start.values, start.offsets) / np.where(length > 0, length, np.nan)
+        seen = ~np.isnan(canvas.get("weight_nonfinite_count"))
+        canvas.put("weight_drift", np.where(seen, drift, np.nan))
+        canvas.put(
+            "weight_cosine_to_start", np.where(seen, sketches.cosines(after, start.values, start.offsets), np.nan)
+        )
 
-    def _stored_sketches(self, raw: RawFrame, blocks: dict[str, Block]) -> None:
+    def _updates(
+        self,
+        change: Values,
+        known: Mask,
+        norm_before: Values,
+        gradients: list[tuple[Values, Mask] | None],
+        canvas: _Canvas,
+    ) -> None:
+        memory = self._memories["update"]
+        length = np.where(known, sketches.norms(change, memory.offsets), np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(norm_before > 0, length / norm_before, np.nan)
+        previous, had = memory.advance(change, known)
+        turn = sketches.cosines(change, previous, memory.offsets)
+        none = np.zeros(change.shape[1]), np.zeros(known.shape[1], np.bool_)
+        rows, present = zip(*(pair if pair is not None else none for pair in gradients))
+        descent = -sketches.cosines(change, np.stack(rows), memory.offsets)
+        canvas.put("update_norm", length)
+        canvas.put("update_ratio", ratio)
+        canvas.put("update_cosine", np.where(known & had, turn, np.nan))
+        canvas.put("update_gradient_cosine", np.where(known & np.stack(present), descent, np.nan))
+
+    def _stored_sketches(self, *pairs: tuple[Values, Mask] | None) -> Block:
         """Once in a while the directions themselves are kept, folded, for analyses across distant steps."""
-        width = STORED_SKETCH_WIDTH
-        out = np.full((2, len(raw.layout.parameter_ids), width), np.nan, np.float32)
-        for line, name in enumerate(("gradient", "weight")):
-            memory = self._memories[name]
-            folded = sketches.fold(memory.values, memory.offsets, width)
-            known = np.flatnonzero(memory.known)
-            out[line, raw.layout.row_of_slot[known]] = folded[known]
-        blocks["sketch"] = Block(SKETCH.name, raw.layout.parameter_ids, out.reshape(2, -1))
+        layout, width = self._layout, STORED_SKETCH_WIDTH
+        assert layout is not None
+        out = np.full((len(pairs), len(layout.parameter_ids), width), np.nan, np.float32)
+        for line, pair in enumerate(pairs):
+            if pair is not None:
+                folded = sketches.fold(pair[0], layout.offsets, width)
+                out[line, layout.row_of_slot[pair[1]]] = folded[pair[1]]
+        return Block(SKETCH.name, layout.parameter_ids, out.reshape(len(pairs), -1))
 
     # -- activations --------------------------------------------------------------------------------------
 
-    def _activations(self, raw: RawFrame, blocks: dict[str, Block]) -> None:
-        block = _Canvas(ACTIVATION, raw.layout.module_ids)
+    def _activations(self, raw: RawFrame) -> Block:
+        layout = raw.layout
+        rows = {layer_id: row for row, layer_id in enumerate(layout.module_ids.tolist())}
+        values = np.full((len(ACTIVATION.quantities), len(rows)), np.nan, np.float32)
         factor = number(raw.output_gradient_factor)
         for layer_id, reading in raw.modules.items():
-            row = raw.layout.row_of_module.get(layer_id)
-            if row is not None:
-                self._module(block, np.array([row]), layer_id, reading, factor)
-        blocks["activation"] = block.finish()
+            if layer_id in rows:
+                for name, value in self._module(layer_id, reading, factor):
+                    values[_ACTIVATION_LINE[name], rows[layer_id]] = value
+        return Block(ACTIVATION.name, layout.module_ids, values)
 
-    def _module(
-        self, block: _Canvas, row: NDArray[np.int64], layer_id: int, reading: ModuleReading, factor: float
-    ) -> None:
-        block.put("activation_calls", row, reading.calls)
+    def _module(self, layer_id: int, reading: ModuleReading, factor: float) -> Iterator[tuple[str, float]]:
+        yield "activation_calls", reading.calls
         if reading.outputs:
             values = statistics(_merged([host(partials) for partials in reading.outputs]))
             for name in ("mean", "std", "max_abs", "zero_fraction", "nonfinite_count"):
-                block.put(f"activation_{name}", row, values[STATISTIC_NAMES.index(name)])
+                yield f"activation_{name}", values[_ROW[name], 0]
         if reading.active_units:
             window = self._activity.setdefault(layer_id, deque(maxlen=_ACTIVITY_WINDOW))
-            window.append(
-                np.maximum.reduce([u for u in reading.active_units if len(u) == len(reading.active_units[0])])
-            )
-            alike = [units for units in window if len(units) == len(window[-1])]
-            block.put("activation_dead_fraction", row, 1.0 - float(np.maximum.reduce(alike).mean()))
+            width = len(reading.active_units[0])
+            window.append(np.maximum.reduce([units for units in reading.active_units if len(units) == width]))
+            alike = [units for units in window if len(units) == width]
+            yield "activation_dead_fraction", 1.0 - float(np.maximum.reduce(alike).mean())
         if reading.saturated:
-            block.put(
-                "activation_saturated_fraction", row, float(np.mean([number(share) for share in reading.saturated]))
-            )
+            yield "activation_saturated_fraction", float(np.mean([number(share) for share in reading.saturated]))
         if reading.output_gradients:
             gradient = _merged([host(partials) for partials in reading.output_gradients]).scaled(factor)
             values = statistics(gradient)
-            block.put("output_gradient_norm", row, values[_EXTREMES[0]])
-            block.put("output_gradient_nonfinite_count", row, values[_EXTREMES[2]])
+            yield "output_gradient_norm", values[_ROW["norm"], 0]
+            yield "output_gradient_nonfinite_count", values[_ROW["nonfinite_count"], 0]
+
+
+_ACTIVATION_LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
 
 
 class _Canvas:
-    """A block being filled, NaN where nothing was measured."""
+    """Blocks of one stream being filled, one per frame; NaN where nothing was measured."""
 
-    def __init__(self, stream: Stream, layer_ids: NDArray[np.int32]) -> None:
-        self._stream = stream
-        self._ids = layer_ids
-        self._values = np.full((len(stream.quantities), len(layer_ids)), np.nan, np.float32)
+    def __init__(self, stream: Stream, layer_ids: NDArray[np.int32], rows: NDArray[np.int64], frames: int) -> None:
+        self._stream, self._ids = stream, layer_ids
+        self._rows = slice(None) if np.array_equal(rows, np.arange(len(layer_ids))) else rows
+        self._values = np.full((frames, len(stream.quantities), len(layer_ids)), np.nan, np.float32)
         self._line = {name: line for line, name in enumerate(stream.names)}
 
-    def put(self, name: str, rows: NDArray[np.int64], values: float | NDArray[np.floating]) -> None:
+    def put(self, name: str, values: NDArray[np.floating]) -> None:
         with np.errstate(over="ignore"):
-            self._values[self._line[name], rows] = values
+            self._values[:, self._line[name], self._rows] = values
 
-    def put_statistics(self, rows: NDArray[np.int64], values: Values) -> None:
+    def put_at(self, frame: int, name: str, values: Values) -> None:
         with np.errstate(over="ignore"):
-            self._values[: len(STATISTIC_NAMES), rows] = values
+            self._values[frame, self._line[name], self._rows] = values
+
+    def update(self, name: str, frames: list[int], values: Values, which: Mask) -> None:
+        for place, row, chosen in zip(frames, values, which):
+            self.put_at(place, name, np.where(chosen, row, self.get(name)[place]))
+
+    def put_statistics(self, values: Values) -> None:
+        with np.errstate(over="ignore"):
+            self._values[:, : len(STATISTIC_NAMES), self._rows] = values.transpose(1, 0, 2)
 
     def get(self, name: str) -> NDArray[np.float32]:
-        return self._values[self._line[name]]
+        """frames × slots."""
+        return self._values[:, self._line[name], self._rows]
 
-    def finish(self) -> Block:
-        return Block(self._stream.name, self._ids, self._values)
-
-
-def _narrowed(reading: Reading, exposed: Slots) -> tuple[Slots, Partials, NDArray[np.int64]]:
-    """The part of a reading that the frame speaks of, on the host and with its factor applied."""
-    partials = host(reading.partials)
-    factor = number(reading.factor)
-    if factor != 1.0:
-        partials = partials.scaled(factor)
-    keep = np.isin(reading.slots, exposed)
-    if keep.all():
-        return reading.slots, partials, partials.offsets
-    chosen = np.flatnonzero(keep)
-    lengths = np.diff(partials.offsets)[chosen]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    packed = None
-    if partials.sketches is not None:
-        pieces = [partials.sketches[partials.offsets[i] : partials.offsets[i + 1]] for i in chosen.tolist()]
-        packed = np.concatenate(pieces) if pieces else np.empty(0)
-    exponents = None if partials.exponents is None else partials.exponents[chosen]
-    return reading.slots[chosen], Partials(partials.moments[chosen], exponents, packed, offsets), offsets
+    def finish(self, places: list[int], blocks: Blocks) -> None:
+        for place, values in zip(places, self._values):
+            blocks[place][self._stream.name] = Block(self._stream.name, self._ids, values)
 
 
-def _length(norms: NDArray[np.float32]) -> float:
-    return float(np.linalg.norm(norms.astype(np.float64)))
+def _batches(raws: Sequence[RawFrame]) -> Iterator[list[RawFrame]]:
+    """Consecutive frames of one layout, of a bounded size."""
+    for _, alike in itertools.groupby(raws, key=lambda raw: id(raw.layout)):
+        batch: list[RawFrame] = []
+        size = 0
+        for raw in alike:
+            if batch and size > _MOST_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append(raw)
+            size += raw.nbytes
+        yield batch
+
+
+def _noise(raw: RawFrame) -> Values:
+    """Micro-batch gradients are differences of what had accumulated by the end of each backward pass."""
+    slots = len(raw.layout.sizes)
+    read = dense(raw.micro_gradients, raw.layout, np.ones((len(raw.micro_gradients), slots), np.bool_))
+    offsets, count = raw.layout.offsets, len(raw.micro_gradients)
+    if read.sketches is None:
+        return np.full(slots, np.nan)
+    accumulated = np.concatenate([np.zeros((1, read.sketches.shape[1])), read.sketches])
+    each, mean = np.diff(accumulated, axis=0), read.sketches[-1] / count
+    variance = (sketches.norms(each - mean, offsets) ** 2).sum(axis=0) / (count - 1)
+    signal = sketches.norms(mean, offsets) ** 2 - variance / count
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(signal > 0, variance / signal, np.where(variance > 0, np.inf, np.nan))
+    shown = read.present.all(axis=0)
+    shown &= np.isin(np.arange(slots), raw.exposed)
+    return np.where(shown, scale, np.nan)
+
+
+def _lengths(norms: NDArray[np.float32], which: Mask) -> Values:
+    """The norm of each frame's chosen tensors taken together."""
+    return np.sqrt(np.where(which, np.square(norms, dtype=np.float64), 0.0).sum(axis=1))
 
 
 def _merged(parts: list[Partials]) -> Partials:

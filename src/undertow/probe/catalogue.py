@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undertow.measure.partials import offsets_of
 from undertow.probe.autograd_graph import Owner, Walk
 from undertow.probe.discovery import Found
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
@@ -23,8 +24,11 @@ class Layout:
     parameter_ids: NDArray[np.int32]  # layer ids of all parameter layers: the rows of a block
     row_of_slot: NDArray[np.int64]
     sizes: NDArray[np.int64]  # elements per slot
+    offsets: NDArray[np.int64]  # of the slots' sketches, packed
     module_ids: NDArray[np.int32]
-    row_of_module: dict[int, int]  # layer id of a module → row
+
+    def stretch(self, slot: int) -> slice:
+        return slice(int(self.offsets[slot]), int(self.offsets[slot + 1]))
 
 
 class Catalogue:
@@ -118,12 +122,13 @@ class Catalogue:
         parameters = [layer.id for layer in self._layers if not layer.is_module]
         modules = [layer.id for layer in self._layers if layer.is_module]
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
+        sizes = np.array([tensor.numel() for tensor in self.tensors], np.int64)
         return Layout(
             np.array(parameters, np.int32),
             np.array([row[layer_id] for layer_id in layer_id_of_slot], np.int64),
-            np.array([tensor.numel() for tensor in self.tensors], np.int64),
+            sizes,
+            offsets_of(sizes),
             np.array(modules, np.int32),
-            {layer_id: place for place, layer_id in enumerate(modules)},
         )
 
     def ordered(self, walk: Walk, module_positions: dict[int, int]) -> bool:

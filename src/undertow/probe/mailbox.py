@@ -17,7 +17,7 @@ MOST_BYTES = 256 << 20  # beyond this frames are dropped and counted: memory is 
 
 
 class Mailbox:
-    def __init__(self, handle: Callable[[Item], None], idle: Callable[[], None]) -> None:
+    def __init__(self, handle: Callable[[list[Item]], None], idle: Callable[[], None]) -> None:
         self._handle = handle
         self._idle = idle
         self._items: deque[tuple[Item, int]] = deque()
@@ -61,9 +61,9 @@ class Mailbox:
             self._wake.clear()
             closing = self._closing
             while self._items:
-                item, size = self._items.popleft()
-                self._bytes -= size
-                self._handle(item)
+                batch = [self._items.popleft() for _ in range(len(self._items))]
+                self._bytes -= sum(size for _, size in batch)
+                self._handle([item for item, _ in batch])
             self._done.set()
             self._idle()
             if closing:

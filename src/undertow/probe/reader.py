@@ -1,4 +1,8 @@
-"""Reads lists of tensors through the kernel of their device, and notices cheaply whether tensors have changed."""
+"""Reads lists of tensors through the kernel of their device, and notices cheaply whether tensors have changed.
+
+The same lists are read at every step, so what does not change between steps (sizes, formats) is kept, and the
+calls left per tensor are those that do not let go of the interpreter lock.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,35 @@ from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.probe.readings import Number, Reading, Slots
 
-EVERYTHING = Want.MOMENTS | Want.EXPONENTS | Want.SKETCH
+_MOST_LISTS = 64
+
+Addresses = NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A list of tensors the native kernel reads where they lie."""
+
+    slots: Slots  # kept, so that its id stays its own
+    dtypes: list[torch.dtype]
+    shapes: Any
 
 
 @dataclass(slots=True)
 class Marks:
-    """What identified each tensor and its content: object, version, memory, and a few of its elements."""
+    """What identified each tensor of a list and its content: memory, version, and a few of its elements."""
 
-    identity: dict[int, tuple[int, int, int]]
-    content: dict[int, float] | None
+    slots: Slots
+    identity: list[tuple[int, int]]
+    content: NDArray[np.float64] | None
 
 
 class TensorReader:
+    """Slots name the tensors: equal slots must be the same array object for the short way to be taken."""
+
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
+        self._lists: dict[int, _Known | None] = {}
 
     def kernel_for(self, device_type: str) -> Kernel:
         kernel = self._kernels.get(device_type)
@@ -35,16 +54,26 @@ class TensorReader:
             kernel = self._kernels[device_type] = choose(device_type)
         return kernel
 
+    def forget_lists(self) -> None:
+        self._lists = {}
+
     def read(
-        self, slots: Slots, tensors: Sequence[torch.Tensor], want: Want = EVERYTHING, factor: Number = 1.0
+        self, slots: Slots, tensors: Sequence[torch.Tensor], want: Want = Want.ALL, factor: Number = 1.0
     ) -> list[Reading]:
         """One reading per device."""
+        known, addresses = self._addresses(slots, tensors)
+        if known is not None and addresses is not None:
+            kernel: Any = self.kernel_for("cpu")
+            return [Reading(slots, kernel.measure_at(addresses, known.shapes, want), factor)]
+        with torch.no_grad():
+            return self._read_slowly(slots, [tensor.detach() for tensor in tensors], want, factor)
+
+    def _read_slowly(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
         readings: list[Reading] = []
         devices = {tensor.device for tensor in tensors}
         for device in sorted(devices, key=str):
-            if len(devices) == 1:
-                chosen, mine = slots, tensors
-            else:
+            chosen, mine = slots, tensors
+            if len(devices) > 1:
                 places = [place for place, tensor in enumerate(tensors) if tensor.device == device]
                 chosen, mine = slots[places], [tensors[place] for place in places]
             kernel = self.kernel_for(device.type)
@@ -53,12 +82,28 @@ class TensorReader:
             readings.append(Reading(chosen, measure(mine, want), factor))
         return readings
 
+    def _addresses(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> tuple[_Known | None, Addresses | None]:
+        key = id(slots)
+        if key not in self._lists:
+            if len(self._lists) >= _MOST_LISTS:
+                self._lists = {}
+            shapes_of = getattr(self.kernel_for("cpu"), "shapes", None)
+            shapes = None if shapes_of is None or not len(tensors) else shapes_of(tensors)
+            self._lists[key] = None if shapes is None else _Known(slots, [t.dtype for t in tensors], shapes)
+        known = self._lists[key]
+        if known is None or known.slots is not slots:
+            return None, None
+        addresses: list[int] = []
+        for tensor, dtype in zip(tensors, known.dtypes):
+            if tensor.dtype is not dtype or tensor.layout is not torch.strided or not tensor.is_contiguous():
+                return None, None
+            addresses.append(tensor.data_ptr())
+        return known, np.array(addresses, np.uint64)
+
+    # -- has it changed? ----------------------------------------------------------------------------------
+
     def marks(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> Marks:
-        identity = {
-            slot: (id(tensor), tensor._version, _address(tensor)) for slot, tensor in zip(slots.tolist(), tensors)
-        }
-        contents = self.contents(tensors)
-        return Marks(identity, None if contents is None else dict(zip(slots.tolist(), contents.tolist())))
+        return Marks(slots, _identity(tensors), self.contents(slots, tensors))
 
     def unchanged(self, marks: Marks | None, slots: Slots, tensors: Sequence[torch.Tensor]) -> bool:
         """False when any tensor is another one or may have been edited.
@@ -68,37 +113,46 @@ class TensorReader:
         """
         if marks is None:
             return False
-        for slot, tensor in zip(slots.tolist(), tensors):
-            if marks.identity.get(slot) != (id(tensor), tensor._version, _address(tensor)):
+        identity, content = marks.identity, marks.content
+        if marks.slots is not slots:
+            place = {slot: index for index, slot in enumerate(marks.slots.tolist())}
+            chosen = [place.get(slot) for slot in slots.tolist()]
+            if any(index is None for index in chosen):
                 return False
-        if marks.content is None:
+            identity = [identity[index] for index in chosen if index is not None]
+            content = None if content is None else content[chosen]
+        if identity != _identity(tensors):
+            return False
+        if content is None:
             return True
-        contents = self.contents(tensors)
-        if contents is None:
-            return True
-        before = np.array([marks.content.get(slot, np.nan) for slot in slots.tolist()])
-        return bool(np.array_equal(before, contents, equal_nan=True))
+        now = self.contents(slots, tensors)
+        return now is None or bool((now == content).all())
 
-    def contents(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
-        if any(tensor.device.type != "cpu" for tensor in tensors):
+    def contents(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
+        known, addresses = self._addresses(slots, tensors)
+        if known is not None and addresses is not None:
+            kernel: Any = self.kernel_for("cpu")
+            return kernel.fingerprint_at(addresses, known.shapes)
+        if not len(tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
             return None
         return self.kernel_for("cpu").fingerprint(tensors)
 
-    def look_zero(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.bool_] | None:
+    def look_zero(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.bool_] | None:
         """Whether the elements looked at are all zero; None where looking would make the training wait."""
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None
-        contents = self.contents(tensors)
+        contents = self.contents(slots, tensors)
         if contents is not None:
             return contents == 0.0
-        return np.array([not bool(_few(tensor).any()) for tensor in tensors], np.bool_)
+        with torch.no_grad():
+            return np.array([not bool(_few(tensor).any()) for tensor in tensors], np.bool_)
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.data_ptr() if tensor.layout == torch.strided else 0
+def _identity(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    return [(t.data_ptr() if t.layout is torch.strided else id(t), t._version) for t in tensors]
 
 
-def _few(tensor: torch.Tensor) -> Any:
+def _few(tensor: torch.Tensor) -> torch.Tensor:
     values = tensor.coalesce().values() if tensor.is_sparse else tensor
     flat = values.detach().reshape(-1)
     return flat[:: max(1, flat.numel() // 32)]

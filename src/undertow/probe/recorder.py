@@ -95,8 +95,7 @@ class Recorder:
             return
         began = time.perf_counter()
         try:
-            with torch.no_grad():
-                work()
+            work()
             if self._forward.error is not None:
                 raise self._forward.error
         except Exception as error:
@@ -277,10 +276,13 @@ class Recorder:
         """The gradients as this optimizer sees them; measured again only when they may have changed."""
         present = self.subjects.with_gradient(slots)
         factor = _inverse(_read(getattr(optimizer, "grad_scale", None), 1.0))
-        missing = np.setdiff1d(present, _slots_in(self._gradients))
+        if len(self._gradients) == 1 and self._gradients[0].slots is present:
+            missing, known = _NOTHING, present
+        else:
+            missing = np.setdiff1d(present, _slots_in(self._gradients))
+            known = np.setdiff1d(present, missing)
         if len(missing):  # no backward pass was seen, or it is still running: this is the first look
             self._gradients += self._reader.read(missing, self.subjects.gradients(missing), factor=factor)
-        known = np.setdiff1d(present, missing)
         if len(known):
             tensors = self.subjects.gradients(known)
             if self._scaler is not None or not self._reader.unchanged(self._marks, known, tensors):
@@ -313,7 +315,8 @@ class Recorder:
         self._finish(frame)
 
     def _read_weights_after(self, frame: RawFrame) -> None:
-        moving = self.subjects.moving(frame.exposed, frozen_too=self._weight_frames % _FROZEN_WEIGHTS_EVERY == 0)
+        look_at_frozen = self._weight_frames % _FROZEN_WEIGHTS_EVERY == 0
+        moving = frame.exposed if look_at_frozen else self.subjects.moving(frame.exposed)
         frame.weights = self._reader.read(moving, self.subjects.weights(moving))
         frame.weights_before = self._weights_before
         frame.before_is_previous = self._before_is_previous
@@ -352,8 +355,9 @@ class Recorder:
 
     def _states(self, exposed: Slots) -> NDArray[np.float32]:
         state = np.full(len(exposed), GradientState.PRESENT, np.float32)
-        state[~np.isin(exposed, _slots_in(self._gradients))] = GradientState.NONE
-        state[~self.subjects.requires_grad(exposed)] = GradientState.FROZEN
+        if len(self._gradients) != 1 or self._gradients[0].slots is not exposed:
+            state[~np.isin(exposed, _slots_in(self._gradients))] = GradientState.NONE
+        state[self.subjects.frozen(exposed)] = GradientState.FROZEN
         return state
 
     def _scalars(self, optimizer: Optimizer, skipped: bool) -> dict[str, Number]:
@@ -405,9 +409,11 @@ class Recorder:
     def _prepare_next(self) -> None:
         self._step_ended = True
         done = self.step - self._first_step
-        if self.subjects.due(done) and self.subjects.rescan():
-            self._want_walk = True
-            self._post_layers()
+        if self.subjects.due(done):
+            self._reader.forget_lists()
+            if self.subjects.rescan():
+                self._want_walk = True
+                self._post_layers()
         if (done < 5 or self.subjects.due(done)) and self.subjects.unplaced():
             self._want_walk = True
         self._next_plan = self.governor.plan(done + 1)
@@ -441,8 +447,11 @@ class Recorder:
             self._post(Note("note", None, {"reason": f"no activations: {reason}"}))
 
 
+_NOTHING: Slots = np.empty(0, np.int64)
+
+
 def _slots_in(readings: list[Reading]) -> Slots:
-    return np.concatenate([reading.slots for reading in readings]) if readings else np.empty(0, np.int64)
+    return np.concatenate([reading.slots for reading in readings]) if readings else _NOTHING
 
 
 def _read(value: Any, default: float) -> Number:
@@ -466,6 +475,8 @@ def _loss_of(root: Any, weight: Any) -> Number | None:
     """The value being differentiated: a scalar, or the weighted sum a backward pass was started with."""
     if not isinstance(root, torch.Tensor) or root.device.type == "meta":
         return None
+    if root.numel() == 1 and weight is None and root.device.type == "cpu" and not root.is_complex():
+        return float(root.item())
     value = root.detach()
     if isinstance(weight, torch.Tensor) and weight.shape == value.shape:
         value = (value * weight.detach()).sum()

@@ -15,6 +15,7 @@ FREE_SECONDS = 1e-3  # a step may always cost this much more
 _SAFETY = 0.8  # aim below the budget: costs vary from step to step
 _MEMORY = 9  # recent costs whose median counts: one slow step on a busy machine says nothing
 _SHARES = {"gradient": 0.5, "weight": 0.3, "activation": 0.2}
+_SETTLE_EVERY = 8  # steps between two looks at the costs
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
 # The first steps are always measured: they teach the costs, and show initialisation and wiring.
 _LEARNING_STEPS = {"gradient": 16, "weight": 4, "activation": 4}
@@ -72,13 +73,13 @@ class Governor:
         self._step_times.append(max(step_seconds - added, 0.0))
         for kind, cost in seconds.items():
             self._note(kind, cost)
-        if self.every is None or self.activations is None:
+        if (self.every is None or self.activations is None) and self._steps % _SETTLE_EVERY == 0:
             self._set_intervals()
 
-    def background(self, kind: str, seconds: float) -> None:
-        """Processor time the background thread spent on one frame of this kind."""
+    def background(self, kind: str, seconds: float, frames: int) -> None:
+        """Processor time the background thread spent on some frames of this kind."""
         self._added += seconds
-        self._note(f"{kind}:background", seconds)
+        self._note(f"{kind}:background", seconds / frames)
 
     def _note(self, key: str, seconds: float) -> None:
         self._costs.setdefault(key, deque(maxlen=_MEMORY)).append(seconds)

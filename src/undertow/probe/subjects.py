@@ -45,6 +45,8 @@ class Subjects:
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
         self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._weight_marks: Marks | None = None
+        self._same: dict[bytes, Slots] = {}
+        self._exposed: dict[int, Slots] = {}
 
     @property
     def layout(self) -> Layout:
@@ -94,9 +96,16 @@ class Subjects:
         is_new = self.catalogue.update(found)
         self._cleared = np.array([old.get(id(t), True) for t in self.catalogue.tensors], np.bool_)
         self._slots_cache = {}
+        self._same: dict[bytes, Slots] = {}
+        self._exposed: dict[int, Slots] = {}
         self._weight_marks = None
         self._number_optimizers()
         return is_new
+
+    def _one(self, slots: Sequence[int]) -> Slots:
+        """The one array that stands for these slots: equal lists are then the same object."""
+        array = np.array(slots, np.int64)
+        return self._same.setdefault(array.tobytes(), array)
 
     def _number_optimizers(self) -> None:
         owner = np.full(len(self.catalogue.tensors), -1, np.int64)
@@ -136,9 +145,7 @@ class Subjects:
             self._adopt(optimizer)
             if self._describe():
                 layers_changed()
-        slots = np.array(
-            sorted({self.catalogue.slot_of[id(t)] for t in tensors if id(t) in self.catalogue.slot_of}), np.int64
-        )
+        slots = self._one(sorted({self.catalogue.slot_of[id(t)] for t in tensors if id(t) in self.catalogue.slot_of}))
         self._slots_cache[id(optimizer)] = (weakref.ref(optimizer), sizes, slots)
         return slots
 
@@ -172,7 +179,7 @@ class Subjects:
 
     def first_nonfinite_weight(self, reader: TensorReader) -> dict[str, Any] | None:
         """The first weight in execution order that is no longer finite, for the journal."""
-        tensors = [tensor.detach() for tensor in self.catalogue.tensors]
+        tensors = self.catalogue.tensors
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None  # looking would make the training wait
         bad: dict[int, int] = {}
@@ -194,11 +201,11 @@ class Subjects:
     # -- tensors ------------------------------------------------------------------------------------------
 
     def slots_with_gradient(self) -> Slots:
-        return np.array([i for i, t in enumerate(self.catalogue.tensors) if t.grad is not None], np.int64)
+        return self._one([slot for slot, tensor in enumerate(self.catalogue.tensors) if tensor.grad is not None])
 
     def with_gradient(self, slots: Slots) -> Slots:
         tensors = self.catalogue.tensors
-        return np.array([slot for slot in slots.tolist() if tensors[slot].grad is not None], np.int64)
+        return self._one([slot for slot in slots.tolist() if tensors[slot].grad is not None])
 
     def gradients(self, slots: Slots) -> list[torch.Tensor]:
         tensors = self.catalogue.tensors
@@ -206,39 +213,40 @@ class Subjects:
 
     def weights(self, slots: Slots) -> list[torch.Tensor]:
         tensors = self.catalogue.tensors
-        return [tensors[slot].detach() for slot in slots.tolist()]
+        return [tensors[slot] for slot in slots.tolist()]
 
-    def requires_grad(self, slots: Slots) -> NDArray[np.bool_]:
+    def frozen(self, slots: Slots) -> list[int]:
+        """Places in `slots` of tensors that do not ask for a gradient."""
         tensors = self.catalogue.tensors
-        return np.array([tensors[slot].requires_grad for slot in slots.tolist()], np.bool_)
+        return [place for place, slot in enumerate(slots.tolist()) if not tensors[slot].requires_grad]
 
     def exposed(self, slots: Slots) -> Slots:
         """What a step of an optimizer speaks of: its own tensors, and those that no optimizer holds."""
-        return np.union1d(slots, np.flatnonzero(self.optimizer_of == -1)).astype(np.int64)
+        known = self._exposed.get(id(slots))
+        if known is None:
+            both = np.union1d(slots, np.flatnonzero(self.optimizer_of == -1))
+            known = self._exposed[id(slots)] = self._one(both.tolist())
+        return known
 
-    def moving(self, slots: Slots, frozen_too: bool = False) -> Slots:
-        return slots if frozen_too else slots[self.requires_grad(slots)]
+    def moving(self, slots: Slots) -> Slots:
+        frozen = self.frozen(slots)
+        return self._one(np.delete(slots, frozen).tolist()) if frozen else slots
 
     # -- was it cleared? was it edited? -------------------------------------------------------------------
 
     def note_cleared(self, reader: TensorReader) -> None:
         """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
-        waiting = np.flatnonzero(~self._cleared)
-        if not len(waiting):
+        if self._cleared.all():
             return
         tensors = self.catalogue.tensors
-        left: list[int] = []
-        for slot in waiting.tolist():
-            if tensors[slot].grad is None:
-                self._cleared[slot] = True
-            else:
-                left.append(slot)
+        left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if tensors[slot].grad is not None]
+        zero: NDArray[np.bool_] | None = None
         if left:
-            zero = reader.look_zero(self.gradients(np.array(left, np.int64)))
-            if zero is None:
-                self._cleared[left] = True  # cannot be told without making the training wait
-            else:
-                self._cleared[left] |= zero
+            slots = self._one(left)
+            zero = reader.look_zero(slots, self.gradients(slots))
+        self._cleared[:] = True
+        if left and zero is not None:  # else it cannot be told without making the training wait
+            self._cleared[left] = zero
 
     def mark_uncleared(self, slots: Slots) -> None:
         owned = slots[self.optimizer_of[slots] >= 0]
@@ -248,13 +256,10 @@ class Subjects:
         return (~self._cleared[slots]).astype(np.float32)
 
     def remember_weights(self, reader: TensorReader, slots: Slots) -> None:
-        self._weight_marks = reader.marks(slots, self.weights_themselves(slots))
+        self._weight_marks = reader.marks(slots, self.weights(slots))
 
     def weights_unchanged(self, reader: TensorReader, slots: Slots) -> bool:
-        return reader.unchanged(self._weight_marks, slots, self.weights_themselves(slots))
-
-    def weights_themselves(self, slots: Slots) -> list[torch.Tensor]:
-        return [self.catalogue.tensors[slot] for slot in slots.tolist()]
+        return reader.unchanged(self._weight_marks, slots, self.weights(slots))
 
     # -- facts --------------------------------------------------------------------------------------------
 

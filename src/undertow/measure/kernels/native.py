@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -18,6 +19,15 @@ from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offset
 _NOTHING = np.zeros(0)
 
 
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Sizes and formats of a list of tensors, and where their sketches begin."""
+
+    counts: NDArray[np.int64]
+    formats: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+
 class NativeKernel:
     name = "native"
 
@@ -27,19 +37,24 @@ class NativeKernel:
             if any(map(is_sparse, tensors)):
                 return measure_mixed(lambda some, wanted: self.measure(some, wanted, threads), tensors, want)
             tensors = _copied(tensors)
-        number = len(tensors)
         addresses, counts, formats = _describe(tensors)
-        offsets = offsets_of(counts)
+        return self.measure_at(addresses, Shapes(counts, formats, offsets_of(counts)), want, threads)
+
+    def measure_at(
+        self, addresses: NDArray[np.uint64], shapes: Shapes, want: Want = Want.ALL, threads: int | None = None
+    ) -> Partials:
+        """Measure memory that holds tensors of known shapes: for lists that are read again at every step."""
+        number, offsets = len(addresses), shapes.offsets
         moments = np.empty((number, len(Moment)))
         exponents = np.empty((number, EXPONENT_BUCKETS), np.int64) if want & Want.EXPONENTS else None
         sketches = np.empty(offsets[-1]) if want & Want.SKETCH else None
         if not want & Want.MOMENTS:
             moments.fill(np.nan)
-            moments[:, Moment.COUNT] = counts
+            moments[:, Moment.COUNT] = shapes.counts
         _native.measure(
             addresses,
-            counts,
-            formats,
+            shapes.counts,
+            shapes.formats,
             int(want),
             torch.get_num_threads() if threads is None else threads,
             moments,
@@ -62,9 +77,20 @@ class NativeKernel:
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
         if not _readable(tensors):
             tensors = _copied([t.detach().coalesce().values() if is_sparse(t) else t for t in tensors])
-        out = np.empty(len(tensors))
-        _native.fingerprint(*_describe(tensors), out)
+        addresses, counts, formats = _describe(tensors)
+        return self.fingerprint_at(addresses, Shapes(counts, formats, offsets_of(counts)))
+
+    def fingerprint_at(self, addresses: NDArray[np.uint64], shapes: Shapes) -> NDArray[np.float64]:
+        out = np.empty(len(addresses))
+        _native.fingerprint(addresses, shapes.counts, shapes.formats, out)
         return out
+
+    def shapes(self, tensors: Sequence[torch.Tensor]) -> Shapes | None:
+        """What stays the same from step to step; None when the kernel cannot read these where they lie."""
+        if not _readable(tensors):
+            return None
+        _, counts, formats = _describe(tensors)
+        return Shapes(counts, formats, offsets_of(counts))
 
 
 def _readable(tensors: Sequence[torch.Tensor]) -> bool:
