@@ -1,0 +1,110 @@
+"""Writes the pages that come from the source: `quantities.md` from the schema, `codes.md` from the rules.
+
+python docs/generate.py
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from undertow.explain.pages import Page, page_of
+from undertow.schema.codes import CODES
+from undertow.schema.quantities import QUANTITIES, STORED_SKETCH_WIDTH, STREAMS, Stream
+
+FOLDER = Path(__file__).parent
+NOTE = "<!-- Made by docs/generate.py from the source. Do not edit. -->"
+
+STREAM_NOTES = {
+    "gradient": "Read when the backward pass of a step has ended: complete, unscaled, and before any clipping.",
+    "weight": "Read right after the optimizer has stepped.",
+    "update": "What the step changed, from the weights before and after it.",
+    "activation": "Of modules, in sampled steps. Large outputs are read from their first samples.",
+    "sketch": f"Directions, kept now and then for later analyses: {STORED_SKETCH_WIDTH} numbers per layer.",
+}
+
+
+def quantities_page() -> str:
+    parts = [
+        NOTE,
+        "# Quantities",
+        _wrapped(
+            f"Undertow records {len(QUANTITIES)} numbers per layer, in {len(STREAMS)} streams. Quantities of a stream "
+            "are measured at the same moment. All are float32, and NaN means *not measured*; a measured value that is "
+            "not finite shows in the counts ([why](decisions/0002-nan-means-not-measured.md)). *From sketches* means "
+            "estimated from a short image of the tensor instead of a copy: a norm is then right within about 7 %, a "
+            "cosine within about 0.1, in 99 of 100 cases, and an update of exactly nothing is exactly 0 "
+            "([why](decisions/0007-sketches-instead-of-copies.md))."
+        ),
+        "Numbers per step rather than per layer (loss, learning rate, …) are in "
+        "[capture.md](capture.md#numbers-per-step).",
+    ]
+    for stream in STREAMS.values():
+        layers = "module" if stream.covers_modules else "parameter"
+        of = stream.quantities[0].of
+        parts += [
+            f"## {stream.name.capitalize()}",
+            _wrapped(f"Per {layers}: {of}, unless said otherwise. {STREAM_NOTES[stream.name]}"),
+            "\n".join(_table(stream, of)),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(stream: Stream, usual: str) -> Iterator[str]:
+    yield "| quantity | unit | meaning |"
+    yield "|---|---|---|"
+    for quantity in stream.quantities:
+        other = "" if quantity.of == usual else f" (of the {quantity.of})"
+        yield f"| `{quantity.name}` | {quantity.unit} | {quantity.what}{other} |"
+
+
+def codes_page() -> str:
+    pages = [page_of(code) for code in CODES]
+    spoken, reserved = [page for page in pages if page.exists], [page for page in pages if not page.exists]
+    parts = [
+        NOTE,
+        "# Codes",
+        _wrapped(
+            f"A code means the same for ever. This version reports {len(spoken)} of them, described below with what "
+            "can be done; `undertow explain CODE` prints the same page. "
+            f"The other {len(reserved)} are [reserved](#reserved): no rule reports them yet."
+        ),
+        "An alarm is a finding of severity `moderate`, `severe` or `critical`; `info` and `mild` are remarks.",
+        "\n".join(f"- [{page.code} {page.name}](#{page.code.lower()}-{page.name}): {page.summary}" for page in spoken),
+    ]
+    parts += [part for page in spoken for part in _code_parts(page)]
+    parts += ["## Reserved", "\n".join(f"- {page.code} {page.name}" for page in reserved)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _code_parts(page: Page) -> Iterator[str]:
+    yield f"## {page.code} {page.name}"
+    yield page.summary
+    for title, text in page.sections:
+        yield f"### {title}"
+        yield "\n".join(f"- {line.strip()}" for line in text.splitlines()) if title == "References" else _wrapped(text)
+    if page.remedies:
+        yield "### What to do"
+    for remedy in page.remedies:
+        yield f"**{remedy.what}**"
+        # Indented, not fenced: a fragment for the reader's own code, which neither tests nor formatters take up.
+        yield textwrap.indent(remedy.how, "    ")
+        yield f"Risk: {remedy.risk}"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+PAGES: dict[str, Callable[[], str]] = {"quantities.md": quantities_page, "codes.md": codes_page}
+
+
+def main() -> None:
+    for name, make in PAGES.items():
+        (FOLDER / name).write_text(make(), encoding="utf-8")
+        print(f"wrote {FOLDER / name}")
+
+
+if __name__ == "__main__":
+    main()
