@@ -1,0 +1,77 @@
+"""Torch tensors as stored elements. Imported only when there is a torch tensor to read."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any
+
+import torch
+
+from undertow.checkpoints.checkpoint import Entry
+from undertow.checkpoints.elements import STORED, Elements
+from undertow.checkpoints.naming import kind_of
+from undertow.schema.checkpoints import Skipped
+
+_NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in STORED if hasattr(torch, name)}
+_BITS = {1: torch.uint8, 2: torch.int16}
+
+
+def entry_of(path: str, tensor: torch.Tensor, kind: str = "", *, mapped: bool = False) -> Entry | Skipped:
+    """`mapped`: the tensor lies in a mapped file, so its pages can be given back after use."""
+    reason = _unsuitable(tensor)
+    if reason:
+        return Skipped(path, reason)
+    dtype, shape = _NAMES[tensor.dtype], tuple(tensor.shape)
+
+    def load() -> Elements:
+        return elements_of(tensor)
+
+    def release() -> None:
+        if mapped:
+            _give_back(tensor)
+
+    where = (tensor.data_ptr(), tensor.storage_offset(), shape, tensor.stride()) if tensor.numel() else None
+    return Entry(path, kind or kind_of(path, shape), shape, dtype, load, release, where)
+
+
+def elements_of(tensor: torch.Tensor) -> Elements:
+    """The values on the host, in row-major order; a copy only where the tensor is elsewhere or otherwise ordered."""
+    dtype = _NAMES[tensor.dtype]
+    plain = tensor.detach().resolve_neg().cpu().contiguous()
+    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        plain = plain.view(_BITS[plain.element_size()])
+    return Elements(plain.numpy().view(STORED[dtype]), dtype)
+
+
+def _unsuitable(tensor: torch.Tensor) -> str:
+    if hasattr(tensor, "full_tensor"):
+        return "it is one rank's part of a tensor spread over devices; read the saved checkpoint instead"
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return (
+            f"it is stored as {tensor.layout if not tensor.is_quantized else 'quantised values'}, not as plain floats"
+        )
+    if tensor.dtype not in _NAMES:
+        return f"its elements are {str(tensor.dtype).removeprefix('torch.')}, which are not weights in plain floats"
+    if tensor.is_meta:
+        return "it holds no values (meta device)"
+    return ""
+
+
+def _give_back(tensor: torch.Tensor) -> None:
+    """Tell the system that these pages of a mapped file are not needed: otherwise they count as ours until the end."""
+    advise = _madvise()
+    if advise is None:
+        return
+    storage = tensor.untyped_storage()
+    begin = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > begin:
+        advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(mmap.MADV_DONTNEED))
+
+
+def _madvise() -> Any:
+    try:
+        return ctypes.CDLL(None).madvise if hasattr(mmap, "MADV_DONTNEED") else None
+    except (OSError, AttributeError, TypeError):
+        return None

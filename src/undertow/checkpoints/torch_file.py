@@ -1,0 +1,138 @@
+"""Files of `torch.save`, loaded with `weights_only=True` and mapped: tensors and plain containers, no code.
+
+Torch is imported here and nowhere earlier, and only for such a file.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from undertow.checkpoints.checkpoint import Checkpoint, Entry
+from undertow.checkpoints.errors import UnreadableCheckpointError
+from undertow.checkpoints.naming import arrange
+from undertow.schema.checkpoints import Skipped
+
+# How torch's own format before 1.6 begins; any other pickle is refused unread.
+_LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+_DEEPEST = 32
+
+
+def read_torch_file(path: Path) -> Checkpoint:
+    mapped = _check_format(path)
+    torch = import_torch(path)
+    content = _load(torch, path, mapped)
+    found = dict(_tensors(content, torch.Tensor, ()))
+    paths, skipped, notes = arrange(list(found))
+    if not mapped:
+        notes.append("a torch file of before 1.6 cannot be mapped: all of it was loaded")
+    return collect(str(path), "torch", {paths[key]: found[key] for key in paths}, skipped, notes, mapped=mapped)
+
+
+def collect(
+    source: str, format: str, tensors: Mapping[str, Any], skipped: list[Skipped], notes: list[str], *, mapped: bool
+) -> Checkpoint:
+    from undertow.checkpoints.tensors import entry_of
+
+    entries: list[Entry] = []
+    for path, tensor in tensors.items():
+        entry = entry_of(path, tensor, mapped=mapped)
+        if isinstance(entry, Skipped):
+            skipped.append(entry)
+        else:
+            entries.append(entry)
+    return Checkpoint(source, format, tuple(entries), tuple(skipped), tuple(notes))
+
+
+def import_torch(path: Path) -> Any:
+    try:
+        import torch
+    except ImportError as problem:
+        raise UnreadableCheckpointError(
+            f"{path} needs torch to be read", way_out="pip install 'undertow[torch]', or convert it to safetensors"
+        ) from problem
+    return torch
+
+
+def _check_format(path: Path) -> bool:
+    """Whether torch can map the file. Refuses what torch did not write before anything is unpickled."""
+    with path.open("rb") as file:
+        first = file.read(len(_LEGACY))
+    if zipfile.is_zipfile(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+        except zipfile.BadZipFile as problem:
+            raise damaged(path, str(problem)) from problem
+        if any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in names):
+            raise UnreadableCheckpointError(
+                f"{path} is a TorchScript program, not a checkpoint",
+                way_out="Save its state_dict() with torch.save, or as safetensors",
+            )
+        if not any(name.endswith("/data.pkl") for name in names):
+            raise UnreadableCheckpointError(
+                f"{path} is a zip archive that torch.save did not write", way_out="Give a checkpoint file or folder"
+            )
+        return True
+    if first == _LEGACY:
+        return False
+    if first[:2] == b"PK":
+        raise damaged(path, "its end is missing")
+    if first[:1] == b"\x80":
+        raise UnreadableCheckpointError(
+            f"{path} is a pickle: loading it would run whatever code it holds, so Undertow does not",
+            way_out="Save the tensors with torch.save(model.state_dict(), …) or as safetensors",
+        )
+    raise UnreadableCheckpointError(
+        f"{path} is no checkpoint that Undertow knows",
+        way_out="Give a .safetensors file, a file of torch.save, or a folder of a sharded or distributed checkpoint",
+    )
+
+
+def _load(torch: Any, path: Path, mapped: bool) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as problem:
+        reason = str(problem)
+        if "Unsupported" in reason or "GLOBAL" in reason or "weights_only" in reason.lower():
+            raise UnreadableCheckpointError(
+                f"{path} holds Python objects besides tensors, and loading them would run code: {_first_line(reason)}",
+                way_out="Save only the state: torch.save(model.state_dict(), …)",
+            ) from problem
+        raise damaged(path, _first_line(reason)) from problem
+    except (RuntimeError, ValueError, EOFError, OSError, KeyError, TypeError, AttributeError, IndexError) as problem:
+        raise damaged(path, _first_line(str(problem))) from problem
+
+
+def _first_line(text: str) -> str:
+    marker = "WeightsUnpickler error:"
+    text = text.split(marker, 1)[1] if marker in text else text
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return lines[0][:200].rstrip(".") if lines else "no reason given"
+
+
+def damaged(path: Path, why: str) -> UnreadableCheckpointError:
+    return UnreadableCheckpointError(
+        f"{path} is no intact torch file: {why}", way_out="Copy it again, or save it again"
+    )
+
+
+def _tensors(value: Any, tensor: type, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every tensor in nested dictionaries and lists, with the keys that lead to it."""
+    if isinstance(value, tensor):
+        yield key or ("tensor",), value
+    elif len(key) >= _DEEPEST:
+        return
+    elif isinstance(value, Mapping):
+        table = cast(Mapping[Any, Any], value)
+        # An optimizer's state, whatever it is called.
+        if key and "param_groups" in table and "state" in table:
+            key = ("optimizer", *key[1:])
+        for name, one in table.items():
+            yield from _tensors(one, tensor, (*key, str(name)))
+    elif isinstance(value, (list, tuple)):
+        for place, one in enumerate(cast(list[Any], value)):
+            yield from _tensors(one, tensor, (*key, str(place)))
