@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from undertow.components.animator import GradientFlowAnimator
     from undertow.run import Run, open_run
+    from undertow.schema.seeds.history import GradientHistory
     from undertow.watch import Watch, watch
 
-__all__ = ["Run", "Watch", "__version__", "open_run", "watch"]
+__all__ = ["GradientFlowAnimator", "GradientHistory", "Run", "Watch", "__version__", "open_run", "watch"]
 
-_HOME = {"Run": "undertow.run", "open_run": "undertow.run", "Watch": "undertow.watch", "watch": "undertow.watch"}
+_HOME = {
+    "GradientHistory": "undertow.schema.seeds.history",
+    "GradientFlowAnimator": "undertow.components.animator",
+    "Run": "undertow.run",
+    "open_run": "undertow.run",
+    "Watch": "undertow.watch",
+    "watch": "undertow.watch",
+}
 
 
 def __getattr__(name: str) -> Any:

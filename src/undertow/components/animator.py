@@ -1,0 +1,154 @@
+"""Records gradients frame by frame, draws them, writes them out, and sums them up."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undertow.components.frame_files import frames_as_csv, frames_as_json
+from undertow.components.frame_heatmap import HeatmapOrder, HeatmapScale, draw_heatmap
+from undertow.components.frame_summary import IssueCounter, summarise
+from undertow.schema.seeds.animation import GradientFlowSummary, GradientFrame, GradientPresence, LayerGradientInfo
+from undertow.schema.seeds.arrays import Floats, InputError, as_array
+
+VANISHING_THRESHOLD = 1e-7
+EXPLODING_THRESHOLD = 1e3
+SEQUENTIAL_LIMIT = 1 << 20
+
+
+class GradientFlowAnimator:
+    """A rolling window of frames; `max_frames=0` keeps all of them.
+
+    A layer is vanishing when the mean of |g| is below one threshold, exploding when the largest |g| is above the
+    other. Non-finite gradients, gradients without elements and missing ones (None) are states of their own.
+    """
+
+    def __init__(self, max_frames: int = 0) -> None:
+        if max_frames < 0:
+            raise InputError(f"max_frames is {max_frames}, expected 0 (keep all) or more")
+        self.max_frames = max_frames
+        self.vanishing_threshold = VANISHING_THRESHOLD
+        self.exploding_threshold = EXPLODING_THRESHOLD
+        self._frames: deque[GradientFrame] = deque(maxlen=max_frames or None)
+        self._counter = IssueCounter()
+
+    def with_vanishing_threshold(self, threshold: float) -> GradientFlowAnimator:
+        self.vanishing_threshold = float(threshold)
+        return self
+
+    def with_exploding_threshold(self, threshold: float) -> GradientFlowAnimator:
+        self.exploding_threshold = float(threshold)
+        return self
+
+    def record_step(self, step: int, gradients: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Add one frame: a gradient (or None) per layer name."""
+        if isinstance(step, bool) or int(step) != step or step < 0:
+            raise InputError(f"step is {step!r}, expected a whole number from 0 on")
+        pairs = list(gradients.items() if isinstance(gradients, Mapping) else gradients)
+        names = [str(name) for name, _ in pairs]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"step {step}: layer {twice!r} is given twice")
+        sizes = {name: _measure(name, gradient) for name, (_, gradient) in zip(names, pairs)}
+        norms = [norm for _, _, norm, _, _ in sizes.values() if np.isfinite(norm)]
+        largest = max(norms, default=0.0)
+        layers = [self._describe(name, *sizes[name], largest) for name in sorted(sizes)]
+        frame = GradientFrame(int(step), layers)
+        self._counter.count(frame, names)
+        self._frames.append(frame)
+
+    def _describe(
+        self,
+        name: str,
+        mean: float,
+        top: float,
+        norm: float,
+        nonfinite: int,
+        presence: GradientPresence,
+        largest: float,
+    ) -> LayerGradientInfo:
+        has_values = presence in (GradientPresence.PRESENT, GradientPresence.NONFINITE)
+        intensity = min(1.0, norm / largest) if largest > 0 else 0.0
+        return LayerGradientInfo(
+            name=name,
+            mean_abs_grad=mean,
+            max_abs_grad=top,
+            grad_norm=norm,
+            is_vanishing=presence is GradientPresence.PRESENT and mean < self.vanishing_threshold,
+            is_exploding=has_values and top > self.exploding_threshold,
+            flow_intensity=intensity if np.isfinite(norm) else float("nan"),
+            nonfinite_count=nonfinite,
+            presence=presence,
+        )
+
+    def frames(self) -> list[GradientFrame]:
+        """The frames the window still holds, oldest first."""
+        return list(self._frames)
+
+    def export_json(self, path: str | os.PathLike[str]) -> None:
+        """Write an array of frames; a number that is not finite becomes null, with its count beside it."""
+        _write(path, frames_as_json(self._frames))
+
+    def export_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write one row per step and layer."""
+        _write(path, frames_as_csv(self._frames))
+
+    def to_ascii_animation(
+        self,
+        *,
+        scale: HeatmapScale | str = HeatmapScale.FRAME,
+        order: HeatmapOrder | str = HeatmapOrder.NAME,
+        step_labels: bool = False,
+        max_columns: int | None = None,
+    ) -> str:
+        """A text heatmap: a row per layer, a column per frame.
+
+        `scale` normalises by the largest norm of each frame, of each layer, or of the run, or shows decades of the
+        run's range; `order` is by name or as layers first appeared; `max_columns` thins columns (worst frame kept).
+        """
+        rows = sorted(self._counter.names) if HeatmapOrder(order) is HeatmapOrder.NAME else list(self._counter.names)
+        return draw_heatmap(
+            list(self._frames), rows, HeatmapScale(scale), step_labels=step_labels, max_columns=max_columns
+        )
+
+    def summary_report(self) -> GradientFlowSummary:
+        return summarise(list(self._frames), self._counter)
+
+
+def _measure(name: str, gradient: Any) -> tuple[float, float, float, int, GradientPresence]:
+    """Mean and largest absolute value, L2 norm, number of non-finite elements, state."""
+    if gradient is None:
+        return 0.0, 0.0, 0.0, 0, GradientPresence.MISSING
+    size = np.abs(as_array(gradient, name).reshape(-1))
+    if not size.size:
+        return 0.0, 0.0, 0.0, 0, GradientPresence.EMPTY
+    nonfinite = int(size.size - np.isfinite(size).sum())
+    if nonfinite:
+        known = size[~np.isnan(size)]
+        top = float(known.max()) if known.size else float("nan")
+        return float("nan"), top, float("nan"), nonfinite, GradientPresence.NONFINITE
+    top = float(size.max())
+    mean, norm = _total(size) / size.size, np.sqrt(_total(size * size)) if 1e-140 < top < 1e140 else _scaled_norm(size)
+    return float(mean), top, float(norm), 0, GradientPresence.PRESENT
+
+
+def _total(values: Floats) -> float:
+    """Added one after another: other orders differ in the last digit, and that can tip a heatmap cell."""
+    return float(np.cumsum(values)[-1] if values.size <= SEQUENTIAL_LIMIT else values.sum())
+
+
+def _scaled_norm(size: Floats) -> float:
+    """Where squares would over- or underflow."""
+    top = float(size.max())
+    return top * float(np.sqrt(np.square(size / top).sum())) if top > 0 else 0.0
+
+
+def _write(path: str | os.PathLike[str], text: str) -> None:
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(text.encode("utf-8"))

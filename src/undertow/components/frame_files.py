@@ -1,0 +1,62 @@
+"""Frames as text for other programs: JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from undertow.schema.seeds.animation import GradientFrame, GradientPresence, LayerGradientInfo
+
+HEADER = ("step", "layer", "mean_abs_grad", "max_abs_grad", "grad_norm", "is_vanishing", "is_exploding")
+
+
+def frames_as_json(frames: Iterable[GradientFrame]) -> str:
+    """Strict JSON, two spaces of indent, no newline at the end."""
+    table = [{"step": frame.step, "layers": [_layer(layer) for layer in frame.layers]} for frame in frames]
+    return json.dumps(table, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _layer(layer: LayerGradientInfo) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "name": layer.name,
+        "mean_abs_grad": _finite(layer.mean_abs_grad),
+        "max_abs_grad": _finite(layer.max_abs_grad),
+        "grad_norm": _finite(layer.grad_norm),
+        "is_vanishing": layer.is_vanishing,
+        "is_exploding": layer.is_exploding,
+        "flow_intensity": _finite(layer.flow_intensity),
+    }
+    if layer.nonfinite_count:
+        record["nonfinite_count"] = layer.nonfinite_count
+    if layer.presence is not GradientPresence.PRESENT:
+        record["presence"] = layer.presence.value
+    return record
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def frames_as_csv(frames: Iterable[GradientFrame]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    for frame in frames:
+        for layer in frame.layers:
+            numbers = (scientific(value) for value in (layer.mean_abs_grad, layer.max_abs_grad, layer.grad_norm))
+            writer.writerow((frame.step, layer.name, *numbers, int(layer.is_vanishing), int(layer.is_exploding)))
+    return text.getvalue()
+
+
+def scientific(value: float) -> str:
+    """Eight digits after the point, the exponent without plus sign or padding: 2.00000000e-1."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    digits, exponent = f"{value:.8e}".split("e")
+    return f"{digits}e{int(exponent)}"

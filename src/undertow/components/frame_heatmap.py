@@ -1,0 +1,118 @@
+"""Frames as a text heatmap."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import unicodedata
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.schema.seeds.animation import GradientFrame, GradientPresence
+
+BLOCKS = " ░▒▓█"
+NONFINITE = "×"
+MISSING = "·"
+TITLE = "Gradient Flow Animation (step → right, layer ↓)"
+NOTHING = "(no gradient frames recorded)\n"
+DECADES = 8  # shown by the logarithmic scale, below the largest norm of the run
+
+
+class HeatmapScale(StrEnum):
+    FRAME = "frame"
+    LAYER = "layer"
+    RUN = "run"
+    LOG = "log"
+
+
+class HeatmapOrder(StrEnum):
+    NAME = "name"
+    EXECUTION = "execution"
+
+
+_LEGEND = {
+    HeatmapScale.LAYER: "scale: norm over the largest norm of the same layer",
+    HeatmapScale.RUN: "scale: norm over the largest norm of the run",
+    HeatmapScale.LOG: f"scale: log10, {DECADES} decades below the largest norm of the run",
+}
+
+
+def draw_heatmap(
+    frames: list[GradientFrame],
+    rows: list[str],
+    scale: HeatmapScale,
+    *,
+    step_labels: bool,
+    max_columns: int | None,
+) -> str:
+    if not frames:
+        return NOTHING
+    retained = {layer.name for frame in frames for layer in frame.layers}
+    rows = [name for name in rows if name in retained]
+    cells, marks = _cells(frames, rows, scale)
+    starts = _thin(len(frames), max_columns)
+    width = max((display_width(name) for name in rows), default=8)
+    width = max(width, 5)
+    lines = [TITLE, _pad("layer", width) + "  " + "".join(str(start % 10) for start in starts)]
+    lines.append("─" * (width + 2 + len(starts)))
+    edges = [*starts, len(frames)]
+    for row, name in enumerate(rows):
+        pieces = [_symbol(cells[row, a:b], marks[row][a:b]) for a, b in itertools.pairwise(edges)]
+        lines.append(_pad(name, width) + "  " + "".join(pieces))
+    if scale in _LEGEND:
+        lines.append(_LEGEND[scale])
+    if step_labels:
+        stride = math.ceil(len(frames) / len(starts))
+        per = f", {stride} frames a column" if stride > 1 else ""
+        lines.append(f"steps {frames[0].step} … {frames[-1].step}{per}")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(frames: list[GradientFrame], rows: list[str], scale: HeatmapScale) -> tuple[NDArray[np.float64], list[str]]:
+    """Intensity of every cell (0 where a layer is missing from a frame), and a mark where it is no number."""
+    place = {name: row for row, name in enumerate(rows)}
+    intensity = np.zeros((len(rows), len(frames)))
+    norms = np.zeros((len(rows), len(frames)))
+    marks = [[" "] * len(frames) for _ in rows]
+    for column, frame in enumerate(frames):
+        for layer in frame.layers:
+            row = place[layer.name]
+            if layer.presence is GradientPresence.NONFINITE:
+                marks[row][column] = NONFINITE
+            elif layer.presence is GradientPresence.MISSING:
+                marks[row][column] = MISSING
+            else:
+                intensity[row, column], norms[row, column] = layer.flow_intensity, layer.grad_norm
+    if scale is not HeatmapScale.FRAME and norms.size:
+        largest = norms.max(axis=1, keepdims=True) if scale is HeatmapScale.LAYER else np.full((1, 1), norms.max())
+        intensity = np.divide(norms, largest, out=np.zeros_like(norms), where=largest > 0)
+        if scale is HeatmapScale.LOG:
+            with np.errstate(divide="ignore"):
+                intensity = np.clip(1 + np.log10(intensity) / DECADES, 0, 1)
+    return intensity, ["".join(row) for row in marks]
+
+
+def _thin(count: int, max_columns: int | None) -> list[int]:
+    stride = 1 if not max_columns or max_columns < 1 else math.ceil(count / max_columns)
+    return list(range(0, count, stride))
+
+
+def _symbol(cells: NDArray[np.float64], marks: str) -> str:
+    for mark in (NONFINITE, MISSING):
+        if mark in marks:
+            return mark
+    return BLOCKS[min(4, math.floor(float(cells.max()) * 4 + 0.5))]
+
+
+def display_width(text: str) -> int:
+    """Terminal columns: wide characters take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
+
+
+def _pad(text: str, width: int) -> str:
+    return " " * (width - display_width(text)) + text

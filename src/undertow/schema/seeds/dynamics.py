@@ -1,0 +1,111 @@
+"""How training goes: convergence, phase, plateau, stability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class ConvergenceTrend(StrEnum):
+    """Of the loss. A gradient norm that falls says nothing about it."""
+
+    CONVERGING = "Converging"
+    STABLE = "Stable"
+    DIVERGING = "Diverging"
+    OSCILLATING = "Oscillating"
+    UNKNOWN = "Unknown"
+
+
+class LearningPhase(StrEnum):
+    INITIAL_LEARNING = "InitialLearning"
+    RAPID_LEARNING = "RapidLearning"
+    REFINEMENT = "Refinement"
+    CONVERGENCE = "Convergence"
+    PLATEAU = "Plateau"
+    OVERFITTING = "Overfitting"
+
+
+class PlateauSeverity(StrEnum):
+    MILD = "Mild"
+    MODERATE = "Moderate"
+    SEVERE = "Severe"
+
+
+class StabilityTrend(StrEnum):
+    IMPROVING = "Improving"
+    STABLE = "Stable"
+    DEGRADING = "Degrading"
+
+
+class StabilityOutlook(StrEnum):
+    STABLE = "Stable"
+    IMPROVING = "Improving"
+    DETERIORATING = "Deteriorating"
+    UNCERTAIN = "Uncertain"
+
+
+class InstabilityType(StrEnum):
+    GRADIENT_EXPLOSION = "GradientExplosion"
+    GRADIENT_VANISHING = "GradientVanishing"
+    OSCILLATION = "Oscillation"
+    STAGNATION = "Stagnation"
+    CHAOS = "Chaos"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvergenceIndicators:
+    """Scores run from −1 (surely moving away) to 1 (surely approaching); None where the series was not given."""
+
+    gradient_convergence_score: float | None
+    parameter_convergence_score: float | None
+    loss_convergence_score: float | None
+    convergence_trend: ConvergenceTrend
+    estimated_steps_to_convergence: int | None
+    steps_interval: tuple[int, int] | None = None
+    loss_slope: float | None = None  # per step, over the window
+    loss_slope_interval: tuple[float, float] | None = None  # 99 %
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class PlateauDetection:
+    is_plateau: bool | None
+    plateau_duration: int | None
+    plateau_severity: PlateauSeverity | None
+    suggested_actions: list[str]
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingDynamics:
+    learning_phase: LearningPhase | None
+    gradient_momentum: float | None  # cosine of the update with the negative gradient
+    learning_velocity: float | None  # loss decrease per step
+    adaptation_rate: float | None  # update norm over weight norm
+    plateau_detection: PlateauDetection
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class InstabilitySource:
+    source_type: InstabilityType
+    affected_layers: list[str]
+    severity: float  # 0 … 1
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityForecast:
+    short_term_outlook: StabilityOutlook
+    long_term_outlook: StabilityOutlook
+    confidence_level: float | None
+    recommended_monitoring: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityAssessment:
+    overall_stability: float | None
+    stability_trend: StabilityTrend | None
+    instability_sources: list[InstabilitySource]
+    stability_forecast: StabilityForecast
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])

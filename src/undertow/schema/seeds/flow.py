@@ -1,0 +1,269 @@
+"""Gradient flow through a network: layers, edges, paths, and regions where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class FlowDirection(StrEnum):
+    """Where a layer's gradient norm is going."""
+
+    FORWARD = "Forward"  # rising
+    BACKWARD = "Backward"  # falling
+    OSCILLATING = "Oscillating"
+    STAGNANT = "Stagnant"  # no net change
+
+
+class NodeType(StrEnum):
+    SOURCE = "Source"  # nothing feeds it
+    SINK = "Sink"  # it feeds nothing
+    BOTTLENECK = "Bottleneck"
+    AMPLIFIER = "Amplifier"
+    NORMAL = "Normal"
+    DEAD = "Dead"
+
+
+class EdgeType(StrEnum):
+    STRONG = "Strong"
+    WEAK = "Weak"
+    INTERMITTENT = "Intermittent"
+    BLOCKED = "Blocked"
+
+
+class VanishingSeverity(StrEnum):
+    """Decades below the limit: under one, one, two, three or more."""
+
+    MILD = "Mild"
+    MODERATE = "Moderate"
+    SEVERE = "Severe"
+    CRITICAL = "Critical"
+
+
+class ExplodingSeverity(StrEnum):
+    """Decades above the limit: under one, one, two, three or more (or infinite)."""
+
+    MILD = "Mild"
+    MODERATE = "Moderate"
+    SEVERE = "Severe"
+    CRITICAL = "Critical"
+
+
+class RecoveryPotential(StrEnum):
+    HIGH = "High"
+    MEDIUM = "Medium"
+    LOW = "Low"
+    NONE = "None"
+
+
+class ColorScheme(StrEnum):
+    DEFAULT = "Default"
+    HIGH_CONTRAST = "HighContrast"
+    COLOR_BLIND = "ColorBlind"
+    MONOCHROME = "Monochrome"
+
+
+@dataclass(frozen=True, slots=True)
+class GradientVisualizationConfig:
+    show_temporal_flows: bool = True
+    show_critical_paths: bool = True
+    show_problem_regions: bool = True
+    color_scheme: ColorScheme = ColorScheme.DEFAULT
+    temporal_window: int = 50  # samples of a layer that count as recent
+    flow_threshold: float = 0.01  # healthy edges with less gain are not listed
+
+
+@dataclass(frozen=True, slots=True)
+class GradientDirection:
+    """`consistency_score` is the cosine with the gradient one sample before; `norm_ratio` compares norms only."""
+
+    step: int
+    direction_vector: tuple[float, ...] | None
+    magnitude: float
+    consistency_score: float | None
+    norm_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientDirections(Sequence[GradientDirection]):
+    """One `GradientDirection` per sample, made when it is asked for: a long run has millions of them."""
+
+    steps: NDArray[np.int64]
+    norms: NDArray[np.float64]
+    cosines: NDArray[np.float64] | None = None
+    sketches: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    @overload
+    def __getitem__(self, index: int) -> GradientDirection: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[GradientDirection]: ...
+    def __getitem__(self, index: int | slice) -> GradientDirection | list[GradientDirection]:
+        if isinstance(index, slice):
+            return [self._make(position) for position in range(*index.indices(len(self)))]
+        return self._make(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[GradientDirection]:
+        return (self._make(position) for position in range(len(self)))
+
+    def _make(self, position: int) -> GradientDirection:
+        cosine = None if self.cosines is None else float(self.cosines[position])
+        sketch = None if self.sketches is None else self.sketches[position]
+        norm = float(self.norms[position])
+        before = float(self.norms[position - 1]) if position else 0.0
+        return GradientDirection(
+            step=int(self.steps[position]),
+            direction_vector=None if sketch is None or np.isnan(sketch).any() else tuple(sketch.tolist()),
+            magnitude=norm,
+            consistency_score=None if cosine is None or np.isnan(cosine) else cosine,
+            norm_ratio=norm / before if before > 0 and np.isfinite(norm / before) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GradientLayerFlow:
+    layer_name: str
+    gradient_magnitudes: list[float]
+    gradient_directions: Sequence[GradientDirection]
+    flow_consistency: float | None
+    bottleneck_score: float | None
+    information_flow_rate: float | None
+    nonfinite_count: int = 0
+    first_nonfinite_step: int | None = None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalGradientFlow:
+    step: int
+    layer_name: str
+    gradient_magnitude: float
+    flow_direction: FlowDirection | None
+    stability_score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNode:
+    layer_name: str
+    node_type: NodeType
+    gradient_strength: float | None
+    connectivity: int | None
+    influence_score: float | None
+    gain: float | None = None  # gradient here over the gradient at the layers it feeds
+    flow_share: float | None = None  # of all gradient that travels from the loss to the inputs
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEdge:
+    """Points the way data flows. `flow_strength` is the gain: gradient at `from_layer` over that at `to_layer`."""
+
+    from_layer: str
+    to_layer: str
+    flow_strength: float | None
+    flow_consistency: float | None
+    edge_type: EdgeType | None
+    blocked_share: float | None = None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkMetrics:
+    overall_flow_efficiency: float | None
+    network_connectivity: float | None
+    bottleneck_density: float | None
+    flow_stability: float | None
+    information_propagation_speed: float | None
+    loss_to_input_gain: float | None = None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFlowNetwork:
+    nodes: list[FlowNode]
+    edges: list[FlowEdge]
+    network_metrics: NetworkMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalGradientPath:
+    """Layers in execution order. `total_flow_strength` is the product of the gains along the path."""
+
+    path_id: str
+    layers: list[str]
+    path_length: int
+    total_flow_strength: float
+    bottleneck_layers: list[str]
+    criticality_score: float
+    optimization_potential: float
+    weakest_edge: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionExtent:
+    start_layer: str
+    end_layer: str
+    affected_parameters: int | None
+    duration_steps: int  # recorded samples in the run of affected samples
+    start_step: int | None = None
+    end_step: int | None = None
+    ongoing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VanishingRegion:
+    region_id: str
+    affected_layers: list[str]
+    severity_level: VanishingSeverity
+    extent: RegionExtent
+    mitigation_suggestions: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplodingRegion:
+    region_id: str
+    affected_layers: list[str]
+    severity_level: ExplodingSeverity
+    extent: RegionExtent
+    mitigation_suggestions: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientDeadZone:
+    zone_id: str
+    affected_layers: list[str]
+    dead_duration: int  # samples below the limit, consecutive or not
+    recovery_potential: RecoveryPotential
+    intervention_required: bool
+    current_run: int = 0  # samples since it was last alive
+    longest_run: int = 0
+    first_step: int | None = None
+    ongoing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NonFiniteLayer:
+    layer_name: str
+    count: int
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFlowVisualization:
+    layer_flows: dict[str, GradientLayerFlow]
+    temporal_flows: list[TemporalGradientFlow]
+    flow_network: GradientFlowNetwork
+    critical_paths: list[CriticalGradientPath]
+    vanishing_regions: list[VanishingRegion]
+    exploding_regions: list[ExplodingRegion]
+    dead_zones: list[GradientDeadZone]
+    visualization_config: GradientVisualizationConfig
+    nonfinite_layers: list[NonFiniteLayer] = field(default_factory=list[NonFiniteLayer])
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])

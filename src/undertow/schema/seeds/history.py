@@ -1,0 +1,237 @@
+"""What one layer's gradient did over the steps, and the small records around it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from undertow.schema.seeds.arrays import InputError, as_array, as_series, as_steps
+
+
+class LayerHealth(StrEnum):
+    HEALTHY = "Healthy"
+    WARNING = "Warning"
+    CRITICAL = "Critical"
+    UNKNOWN = "Unknown"  # fewer than three finite samples
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFlow:
+    """One layer at one step. What was not measured is None."""
+
+    layer_name: str
+    step: int
+    gradient_norm: float
+    gradient_mean: float | None = None
+    gradient_std: float | None = None
+    gradient_max: float | None = None
+    gradient_min: float | None = None
+    dead_neurons_ratio: float | None = None
+    active_neurons_ratio: float | None = None
+    timestamp: float | None = None
+
+
+@dataclass(slots=True)
+class GradientHistory:
+    """Parallel ring buffers, oldest first; the oldest entry of each falls out when `max_history_length` is reached.
+
+    `gradient_cosines` (with the gradient one sample before) and `gradient_sketches` (short linear images of the
+    gradient) are optional: without them nothing is said about directions.
+    """
+
+    layer_name: str
+    max_history_length: int = 1000
+    parameter_count: int | None = None
+    gradient_norms: deque[float] = field(init=False)
+    gradient_means: deque[float | None] = field(init=False)
+    gradient_stds: deque[float | None] = field(init=False)
+    step_numbers: deque[int] = field(init=False)
+    gradient_cosines: deque[float | None] = field(init=False)
+    gradient_sketches: deque[tuple[float, ...] | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        length = self.max_history_length
+        if length < 1:
+            raise InputError(f"layer {self.layer_name!r}: max_history_length is {length}, expected 1 or more")
+        self.gradient_norms = deque(maxlen=length)
+        self.gradient_means = deque(maxlen=length)
+        self.gradient_stds = deque(maxlen=length)
+        self.step_numbers = deque(maxlen=length)
+        self.gradient_cosines = deque(maxlen=length)
+        self.gradient_sketches = deque(maxlen=length)
+
+    @classmethod
+    def new(cls, layer_name: str, max_history_length: int = 1000) -> GradientHistory:
+        return cls(layer_name, max_history_length)
+
+    @classmethod
+    def from_norms(
+        cls,
+        name: str,
+        norms: Any,
+        steps: Any = None,
+        parameter_count: int | None = None,
+        *,
+        means: Any = None,
+        stds: Any = None,
+        cosines: Any = None,
+        sketches: Any = None,
+    ) -> GradientHistory:
+        """A history of given norms. Unordered steps are put in order; repeated ones are refused."""
+        values = as_series(norms, name)
+        if (values < 0).any():
+            raise InputError(f"layer {name!r}: a gradient norm is negative ({float(values[values < 0][0])})")
+        if parameter_count is not None and parameter_count < 0:
+            raise InputError(f"layer {name!r}: parameter_count is {parameter_count}")
+        numbers = as_steps(steps, name, len(values))
+        order = np.argsort(numbers, kind="stable")
+        history = cls(name, max(1, len(values)), parameter_count)
+        history.gradient_norms.extend(values[order].tolist())
+        history.step_numbers.extend(numbers[order].tolist())
+        history.gradient_means.extend(_beside(means, name, order))
+        history.gradient_stds.extend(_beside(stds, name, order))
+        history.gradient_cosines.extend(_beside(cosines, name, order))
+        history.gradient_sketches.extend(_sketches(sketches, name, order))
+        return history
+
+    def add_gradient_flow(
+        self, flow: GradientFlow, *, cosine: float | None = None, sketch: Sequence[float] | None = None
+    ) -> None:
+        self.gradient_norms.append(flow.gradient_norm)
+        self.gradient_means.append(flow.gradient_mean)
+        self.gradient_stds.append(flow.gradient_std)
+        self.step_numbers.append(flow.step)
+        self.gradient_cosines.append(cosine)
+        self.gradient_sketches.append(None if sketch is None else tuple(sketch))
+
+    def get_trend_slope(self) -> float | None:
+        """Least-squares slope of the norms against 0, 1, 2 …; None below three samples or with non-finite ones."""
+        count = len(self.gradient_norms)
+        norms = np.array(self.gradient_norms, dtype=np.float64)
+        if count < 3 or not np.isfinite(norms).all():
+            return None
+        index = np.arange(count, dtype=np.float64)
+        above = count * (index @ norms) - index.sum() * norms.sum()
+        return float(above / (count * (index @ index) - index.sum() ** 2))
+
+    def __len__(self) -> int:
+        return len(self.gradient_norms)
+
+
+def _beside(values: Any, name: str, order: np.ndarray[Any, np.dtype[np.intp]]) -> list[float | None]:
+    if values is None:
+        return [None] * len(order)
+    series = as_series(values, name)
+    if len(series) != len(order):
+        raise InputError(f"layer {name!r}: {len(order)} norms but {len(series)} values beside them")
+    return [None if np.isnan(value) else float(value) for value in series[order]]
+
+
+def _sketches(values: Any, name: str, order: np.ndarray[Any, np.dtype[np.intp]]) -> list[tuple[float, ...] | None]:
+    if values is None:
+        return [None] * len(order)
+    table = as_array(values, name)
+    if table.ndim != 2 or len(table) != len(order):
+        raise InputError(f"layer {name!r}: sketches have shape {table.shape}, expected ({len(order)}, width)")
+    return [tuple(row) for row in table[order].tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientAlert:
+    """Base of the alerts; each kind carries what it saw and the limit."""
+
+    layer_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class VanishingGradients(GradientAlert):
+    norm: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExplodingGradients(GradientAlert):
+    norm: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadNeurons(GradientAlert):
+    ratio: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class GradientOscillation(GradientAlert):
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoGradientFlow(GradientAlert):
+    steps_without_gradient: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradientDebugConfig:
+    """Limits of the alerts above."""
+
+    vanishing_threshold: float = 1e-7
+    exploding_threshold: float = 10.0
+    dead_neuron_threshold: float = 0.1
+    oscillation_variance_threshold: float = 100.0
+    no_gradient_steps_threshold: int = 10
+    dead_element_magnitude: float = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class GradientStatistics:
+    """Of the finite norms of one layer. Percentiles interpolate linearly between order statistics."""
+
+    mean: float | None
+    std: float | None
+    median: float | None
+    percentile_95: float | None
+    percentile_5: float | None
+    samples: int
+    variance: float | None
+    skewness: float | None
+    kurtosis: float | None
+    nonfinite_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FlowCharacteristics:
+    consistency_score: float | None
+    smoothness_index: float | None
+    trend_strength: float | None
+    oscillation_frequency: float | None
+    stability_measure: float | None
+    oscillation_z: float | None = None  # turning points against independent noise, in standard deviations
+    is_oscillating: bool | None = None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class LayerHealthMetrics:
+    overall_health: LayerHealth
+    gradient_stability: float | None
+    information_flow_rate: float | None
+    neuron_activity_ratio: float | None
+    convergence_indicator: float | None
+    risk_factors: list[str]
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ComparativeAnalysis:
+    relative_performance: float | None
+    rank_among_layers: int | None
+    similar_layers: list[str]
+    performance_gap: float | None
+    optimization_potential: float | None
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
