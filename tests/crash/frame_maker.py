@@ -1,7 +1,7 @@
 """Frames whose every number follows from their sequence number, and a process that writes them without end.
 
-Run as a script with a run folder, a disk budget (0: none) and a pause between frames: it reports each
-frame on its standard output after the write has returned.
+Run as a script with a run folder, a disk budget (0: none), a pause between writes and how many frames to write
+at once: it reports each frame on its standard output after the write has returned.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ def new_writer(folder: Path, **options: object) -> RunWriter:
 
 def main() -> None:
     # A small budget makes it thin and pack all the time, so that kills land in there as well.
-    budget, pause = int(sys.argv[2]), float(sys.argv[3])
+    budget, pause, at_once = int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
     writer = new_writer(Path(sys.argv[1]), disk_budget=budget or None, resume=True)
     sequence = writer._sequence + 1
     while True:
-        if writer.append(make_frame(sequence)):
-            os.write(1, sequence.to_bytes(8, "little"))
-        sequence += 1
+        frames = [make_frame(sequence + i) for i in range(at_once)]
+        if writer.append_many(frames) == at_once:
+            os.write(1, b"".join(frame.sequence.to_bytes(8, "little") for frame in frames))
+        sequence += at_once
         time.sleep(pause)
 
 

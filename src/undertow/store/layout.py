@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -65,6 +66,9 @@ class Column:
 SEQUENCE, STEP, TIME, LAST_SEQUENCE, LAST_STEP, FRAMES = range(6)  # places of the key columns; zoom rows have all six
 _KEY = (Column("sequence", "<i8"), Column("step", "<i8"), Column("time", "<f8"))
 _ZOOM_KEY = (*_KEY, Column("last_sequence", "<i8"), Column("last_step", "<i8"), Column("frames", "<i8"))
+# The same as records: Arrow pads each column to eight bytes, so the keys of a row of one lie side by side.
+KEY: np.dtype[Any] = np.dtype([(column.name, column.dtype) for column in _KEY])
+ZOOM_KEY: np.dtype[Any] = np.dtype([(column.name, column.dtype) for column in _ZOOM_KEY])
 ZOOM_VALUES = ("minimum", "mean", "maximum")
 ZOOM_COUNTS = ("infinite", "nan")
 

@@ -1,4 +1,4 @@
-"""Appending rows to one segment file, one write each; and writing a packed segment whole."""
+"""Appending rows to one segment file, one write for any number of them; and writing a packed segment whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from undertow.store.template import Template
 
 
 class SegmentWriter:
-    """An open segment. `append` writes what its template holds, wholly or not at all."""
+    """An open segment. Of the rows that `append` is given, each is written wholly or not at all."""
 
     def __init__(self, path: Path, template: Template) -> None:
         self.path = path
@@ -34,18 +34,26 @@ class SegmentWriter:
                 path.unlink()
             raise
 
-    def append(self) -> None:
-        self._write(self.template.batch)
-        self.rows += 1
+    def append(self, data: bytearray | memoryview | None = None) -> None:
+        """Write some rows, by default the one that the template holds. Raises OSError when not all of them fit;
+        `rows` then counts those that do.
+        """
+        before = self.size
+        try:
+            self._write(self.template.batch if data is None else data, self.template.stride)
+        finally:
+            self.rows += (self.size - before) // self.template.stride
 
-    def _write(self, data: bytes | bytearray) -> None:
-        """Raises OSError after cutting off what a full disk left of a row. Only bytes that no reader
-        counts as a row are ever cut, so a reader's map of the file stays valid."""
+    def _write(self, data: bytes | bytearray | memoryview, unit: int | None = None) -> None:
+        """Raises OSError after cutting off what a full disk left of a unit, by default of the whole. Only bytes that
+        no reader counts as a row are ever cut, so a reader's map of the file stays valid."""
+        written = 0
         try:
             written = os.write(self._file, data)
             while written < len(data):  # rarely: the next try says why
                 written += os.write(self._file, memoryview(data)[written:])
         except OSError:
+            self.size += written - written % (unit or len(data))
             self.broken = True
             os.ftruncate(self._file, self.size)
             os.lseek(self._file, self.size, os.SEEK_SET)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import nanoarrow as na
@@ -21,7 +21,17 @@ import numpy as np
 from nanoarrow.ipc import StreamWriter
 from numpy.typing import NDArray
 
-from undertow.store.layout import METADATA_KEY, SCALARS, Column, SegmentFacts, columns_of, data_places
+from undertow.store.layout import (
+    FRAMES,
+    KEY,
+    METADATA_KEY,
+    SCALARS,
+    ZOOM_KEY,
+    Column,
+    SegmentFacts,
+    columns_of,
+    data_places,
+)
 from undertow.store.messages import PREFIX_SIZE, flatbuffer_size, read_batch
 
 _ARROW_TYPES: Mapping[str, Any] = {
@@ -30,6 +40,15 @@ _ARROW_TYPES: Mapping[str, Any] = {
     "<f4": na.Type.FLOAT,
     "<u2": na.Type.UINT16,
 }
+
+
+class Part(NamedTuple):
+    """Some numbers of a row: where they begin in its bytes, and how they lie there."""
+
+    place: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 class Template:
@@ -52,20 +71,22 @@ class Template:
             for column, place in zip(columns, self._places)
         ]
 
-    def key(self) -> NDArray[Any]:
-        """Sequence, step and time of a one-row batch as one record."""
-        return np.ndarray(1, [("sequence", "<i8"), ("step", "<i8"), ("time", "<f8")], self.batch, self._places[0])
-
-    def values(self) -> NDArray[Any]:
-        """The quantities of a one-row batch as one (quantities × cells) view, so that one copy fills them all.
-        For scalars: one number per name.
+    def parts(self) -> list[Part]:
+        """What has to be filled in of a one-row batch: the key as one record; then all values as one part, so that
+        one copy fills them, or each column of a zoom level.
         """
+        zoomed = self.facts.level > 1
+        key_type = ZOOM_KEY if zoomed else KEY
+        key = Part(self._places[0], key_type, (), ())
+        if zoomed:
+            columns = list(zip(self._places, self.arrays))[FRAMES + 1 :]
+            return [key, *(Part(place, array.dtype, array.shape[1:], array.strides[1:]) for place, array in columns)]
         count = len(self.facts.quantities)
         first = self._places[-count] if count else 0
         if self.facts.stream == SCALARS:
-            return np.ndarray(count, "<f8", self.batch, first)
+            return [key, Part(first, np.dtype("<f8"), (count,), (8,))]
         spacing = self._places[-count + 1] - first if count > 1 else self.stride
-        return np.ndarray((count, self.facts.cells), "<f4", self.batch, first, (spacing, 4))
+        return [key, Part(first, np.dtype("<f4"), (count, self.facts.cells), (spacing, 4))]
 
 
 def _serialize(facts: SegmentFacts, rows: int) -> bytes:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.store.catalogue import segment_name
-from undertow.store.layout import ABSENT, SCALARS, SegmentFacts
+from undertow.store.layout import ABSENT, SCALARS, SegmentFacts, facts_of_scalars
+from undertow.store.row_buffer import RowBuffer
 from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
 from undertow.store.segment_writer import SegmentWriter, write_packed
 from undertow.store.template import Template
-from undertow.store.zoom_writer import Pyramid, Summary
+from undertow.store.zoom_writer import Pyramid, Summaries
 
 SCALAR_ROWS = 4096  # frames per scalars segment; packed when full, so they cost 8 bytes a number
+BUFFER_BYTES = 256 << 10  # of rows encoded side by side and written at once
 
 
 @dataclass(slots=True)
@@ -61,6 +64,13 @@ class Files:
         self.bytes_on_disk += size
 
 
+class Written(NamedTuple):
+    """How many of the rows are on disk, the first ones, and why not all."""
+
+    rows: int
+    error: Exception | None = None
+
+
 class RowFile:
     """Appends rows of one layout, beginning a new segment when the last one is full or beyond repair."""
 
@@ -68,22 +78,48 @@ class RowFile:
         self.template = Template(facts)
         self._files = files
         self._most_rows = most_rows
+        self._full = files.segment_bytes + self.template.stride - 1  # the row that reaches the limit is the last
+        self._most_at_once = max(1, BUFFER_BYTES // self.template.stride)
+        self._buffer = RowBuffer(self.template, 1)
         self._segment: SegmentWriter | None = None
         self._first_sequence = 0
 
-    def append(self) -> None:
-        """Write the row that the template holds. Raises OSError, and then nothing was written."""
+    def append(self, keys: NDArray[Any], *values: NDArray[Any]) -> Written:
+        """Write rows, given as the parts of the template with an index for the row before."""
+        count, done = len(keys), 0
+        try:
+            while done < count:
+                segment, room = self._open_segment(keys, done)
+                rows = min(count - done, room, self._most_at_once)
+                data = self._encode(rows, done, (keys, *values))
+                before = segment.rows
+                try:
+                    segment.append(data)
+                finally:
+                    done += segment.rows - before
+                    self._files.wrote((segment.rows - before) * self.template.stride)
+        except Exception as error:  # whatever it is, the rows before it are on disk
+            return Written(done, error)
+        return Written(done)
+
+    def _encode(self, rows: int, first: int, parts: tuple[NDArray[Any], ...]) -> memoryview:
+        if rows > self._buffer.rows:
+            self._buffer = RowBuffer(self.template, min(self._most_at_once, 2 * rows))
+        for target, part in zip(self._buffer.targets, parts):
+            target[:rows] = part[first : first + rows]
+        return self._buffer.data(rows)
+
+    def _open_segment(self, keys: NDArray[Any], first: int) -> tuple[SegmentWriter, int]:
+        """A segment, and how many rows it has room for."""
         segment = self._segment
-        if segment is not None and (
-            segment.broken or segment.size >= self._files.segment_bytes or segment.rows >= self._most_rows
-        ):
+        if segment is not None:
+            room = min((self._full - segment.size) // self.template.stride, self._most_rows - segment.rows)
+            if room > 0 and not segment.broken:
+                return segment, room
             self.close()
-            segment = None
-        if segment is None:
-            segment = self._segment = self._files.begin(self.template)
-            self._first_sequence = int(self.template.arrays[0][0])
-        segment.append()
-        self._files.wrote(self.template.stride)
+        segment = self._segment = self._files.begin(self.template)
+        self._first_sequence = int(keys["sequence"][first])
+        return segment, max(1, min((self._full - segment.size) // self.template.stride, self._most_rows))
 
     def close(self) -> None:
         segment, self._segment = self._segment, None
@@ -117,28 +153,23 @@ class Track:
         self._files = files
         self._facts = facts
         self._rows = RowFile(files, facts)
-        self._key = self._rows.template.key()
-        self._values = self._rows.template.values()
-        self._pyramid = Pyramid((len(facts.quantities), facts.cells), self._write_zoom) if zoomed else None
+        self._pyramid = Pyramid(len(facts.quantities) * facts.cells, self._write_zoom) if zoomed else None
         self._zoom: dict[int, RowFile] = {}
 
-    def append(self, sequence: int, step: int, time: float, values: NDArray[np.float32]) -> None:
-        self._key[0] = (sequence, step, time)
-        self._values[...] = values
-        self._rows.append()
+    def append(self, keys: NDArray[Any], values: NDArray[np.float32]) -> Written:
+        """Values are (rows × quantities × cells)."""
+        return self._rows.append(keys, values)
 
-    def summarize(self, sequence: int, step: int, time: float, values: NDArray[np.float32]) -> None:
-        """Called once the frame is committed."""
+    def summarize(self, keys: NDArray[Any], values: NDArray[np.float32]) -> None:
+        """Called once the frames are committed."""
         if self._pyramid is not None:
-            self._pyramid.add(sequence, step, time, values)
+            self._pyramid.add(keys, values)
 
-    def _write_zoom(self, level: int, row: Summary) -> None:
+    def _write_zoom(self, level: int, rows: Summaries) -> None:
         if level not in self._zoom:
             self._zoom[level] = RowFile(self._files, msgspec.structs.replace(self._facts, level=level))
-        row.fill(self._zoom[level].template)
         # A zoom row that does not fit on the disk is no loss: readers fall back to the level below.
-        with contextlib.suppress(OSError):
-            self._zoom[level].append()
+        self._zoom[level].append(*rows.parts())
 
     def close(self) -> None:
         if self._pyramid is not None:
@@ -153,22 +184,31 @@ class ScalarTrack:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._places: dict[str, int] = {}
+        self._names: dict[str, None] = {}  # in the order of the columns
         self._rows: RowFile | None = None
 
-    def append(self, sequence: int, step: int, time: float, scalars: dict[str, float]) -> None:
-        if self._rows is None or not self._places.keys() >= scalars.keys():
+    def append(self, keys: NDArray[Any], scalars: Sequence[Mapping[str, float]]) -> Written:
+        done = 0
+        while done < len(scalars):
+            rows = self._covering(scalars[done])
+            end = done + 1
+            while end < len(scalars) and scalars[end].keys() <= self._names.keys():
+                end += 1
+            absent = itertools.repeat(ABSENT)
+            values = [list(map(one.get, self._names, absent)) for one in scalars[done:end]]
+            written, error = rows.append(keys[done:end], np.array(values, "<f8"))
+            done += written
+            if error is not None:
+                return Written(done, error)
+        return Written(done)
+
+    def _covering(self, scalars: Mapping[str, float]) -> RowFile:
+        """Rows that have a place for every one of these names."""
+        if self._rows is None or not scalars.keys() <= self._names.keys():
             self.close()
-            names = [*self._places, *(name for name in scalars if name not in self._places)]
-            self._rows = RowFile(self._files, SegmentFacts(SCALARS, quantities=tuple(names)), SCALAR_ROWS)
-            self._places = {name: place for place, name in enumerate(names)}
-            self._key = self._rows.template.key()
-            self._values = self._rows.template.values()
-        self._key[0] = (sequence, step, time)
-        self._values[...] = ABSENT
-        for name, value in scalars.items():
-            self._values[self._places[name]] = value
-        self._rows.append()
+            self._names.update(dict.fromkeys(scalars))
+            self._rows = RowFile(self._files, facts_of_scalars(tuple(self._names)), SCALAR_ROWS)
+        return self._rows
 
     def close(self) -> None:
         if self._rows is not None:

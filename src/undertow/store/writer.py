@@ -1,17 +1,17 @@
 """Writing a run. Called from one background thread; after construction nothing here raises into it.
 
-A frame is written block by block and counts once its scalars row, the last of it, is on disk. A
-frame that does not fit on the disk is dropped and counted; when space returns, writing goes on.
+A frame is written block by block and counts once its scalars row, the last of it, is on disk. Frames
+that come together are written together: the blocks of all of them, one write per stream, then their
+scalars. A frame that does not fit on the disk is dropped and counted; when space returns, writing goes on.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 from undertow.schema.quantities import STREAMS
 from undertow.store import documents
+from undertow.store.batch import Batch, Group, batches, plain
 from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of
 from undertow.store.journal import Journal
 from undertow.store.layout import facts_of_block
@@ -103,17 +104,20 @@ class RunWriter:
 
     def append(self, frame: Frame) -> bool:
         """True when the frame is on disk. False: it was dropped and counted, and `last_error` says why."""
+        return self.append_many((frame,)) == 1
+
+    def append_many(self, frames: Sequence[Frame]) -> int:
+        """Write frames, many of one layout in hardly more time than one; returns how many are on disk. The others
+        were dropped and counted, and `last_error` says why the latest of them was.
+        """
+        written = 0
         try:
-            written = self._commit(frame)
-        except Exception as error:  # whatever it is, the training is worth more than the frame
-            self.last_error = str(error) or type(error).__name__
-            self.facts.frames_dropped += 1
-            return False
-        try:
-            self._follow_up(frame, written)
-        except Exception as error:  # the frame itself is safe
-            self.last_error = str(error) or type(error).__name__
-        return True
+            for batch in batches(frames, _MOST_OPEN_TRACKS):
+                written += self._commit(batch)
+        except Exception as error:  # whatever it is, the training is worth more than the frames
+            self._trouble(error)
+        self.facts.frames_dropped += len(frames) - written
+        return written
 
     def event(self, kind: str, step: int | None = None, **fields: Any) -> None:
         self._journal.append(kind, step, fields)
@@ -137,33 +141,62 @@ class RunWriter:
         self.write_facts()
         self._journal.close()
 
-    def _commit(self, frame: Frame) -> list[tuple[Track, Block]]:
+    def _commit(self, batch: Batch) -> int:
+        """Write all blocks, then the scalars: what has no row of scalars does not count."""
         if self._closed:
             raise ValueError("the run is closed")
         if not self._save_layers():
             raise OSError(f"{documents.LAYERS_FILE} cannot be written: {self.last_error}")
+        batch.number([self._next_sequence(frame) for frame in batch.frames])
+        written: list[tuple[Track, Group]] = []
+        lost: set[int] = set()  # places of frames in the batch
+        for group in batch.groups:
+            group = group.without(lost)
+            if not group.places:
+                continue
+            done = 0
+            try:
+                track = self._track(group.first)
+                done, error = track.append(batch.keys(group.places), group.values())
+                written.append((track, group))
+            except Exception as trouble:
+                error = trouble
+            if error is not None:
+                self._trouble(error)
+                lost.update(group.places[done:])
+        left = [place for place in range(len(batch.frames)) if place not in lost]
+        done, error = self._scalars.append(batch.keys(left), [plain(batch.frames[place].scalars) for place in left])
+        if error is not None:
+            self._trouble(error)
+            lost.update(left[done:])
+        if done:
+            try:
+                self._follow_up(batch, written, lost, batch.frames[left[0]].step)
+            except Exception as error:  # the frames themselves are safe
+                self._trouble(error)
+        return done
+
+    def _next_sequence(self, frame: Frame) -> int:
         if frame.sequence + self._offset <= self._sequence:
             self._offset = self._sequence + 1 - frame.sequence
-        self._sequence = sequence = frame.sequence + self._offset
-        key = (sequence, frame.step, frame.time)
-        written: list[tuple[Track, Block]] = []
-        for block in frame.blocks.values():
-            track = self._track(block)
-            track.append(*key, block.values)
-            written.append((track, block))
-        self._scalars.append(*key, _plain(frame.scalars))
-        return written
+        self._sequence = frame.sequence + self._offset
+        return self._sequence
 
-    def _follow_up(self, frame: Frame, written: list[tuple[Track, Block]]) -> None:
-        """What a frame entails once it counts: zoom levels, the seam of a resumed run, the disk budget."""
-        for track, block in written:
-            track.summarize(self._sequence, frame.step, frame.time, block.values)
+    def _follow_up(self, batch: Batch, written: list[tuple[Track, Group]], lost: set[int], first_step: int) -> None:
+        """What frames entail once they count: zoom levels, the seam of a resumed run, the disk budget."""
+        for track, group in written:
+            group = group.without(lost)
+            if group.places:
+                track.summarize(batch.keys(group.places), group.values())
         if self._seam_due:
             self._seam_due = False
-            self.facts.seams.append(frame.step)
+            self.facts.seams.append(first_step)
             self.write_facts()
         if self._budget is not None:
             self._budget.keep(self._sequence)
+
+    def _trouble(self, error: Exception) -> None:
+        self.last_error = str(error) or type(error).__name__
 
     def _track(self, block: Block) -> Track:
         key = (block.stream, block.layer_ids.tobytes())
@@ -228,19 +261,6 @@ class RunWriter:
         self.facts.name = self.facts.name or earlier.facts.name
         self.facts.seams[:0] = earlier.facts.seams
         self.facts.frames_dropped += earlier.facts.frames_dropped
-
-
-def _plain(scalars: Mapping[str, float]) -> dict[str, float]:
-    """Names that UTF-8 can hold, and numbers; what is none of these is left out."""
-    plain: dict[str, float] = {}
-    for name, value in scalars.items():
-        try:
-            plain[str(name).encode("utf-8", "replace").decode()] = float(value)
-        except (TypeError, ValueError):
-            continue
-        except OverflowError:
-            plain[str(name)] = math.inf if value > 0 else -math.inf
-    return plain
 
 
 def _unwritable(folder: Path, error: OSError) -> UnwritableRunError:
