@@ -20,7 +20,9 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
     if request.param == "torch":
         yield TorchKernel()
         return
-    native = pytest.importorskip("undertow.measure.kernels.native", reason="the C kernel was not built")
+    native = pytest.importorskip(
+        "undertow.measure.kernels.native", reason="the C kernel was not built", exc_type=ImportError
+    )
     instruction_sets = native._native.choose_instruction_set
     wanted = request.param.removeprefix("native-")
     chosen = instruction_sets(wanted)

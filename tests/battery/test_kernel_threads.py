@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-NativeKernel = pytest.importorskip("undertow.measure.kernels.native", reason="the C kernel was not built").NativeKernel
+NativeKernel = pytest.importorskip(
+    "undertow.measure.kernels.native", reason="the C kernel was not built", exc_type=ImportError
+).NativeKernel
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:

@@ -119,7 +119,7 @@ def test_internal_error_detaches_and_says_so_once(watch, capsys, monkeypatch):
     def broken(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(w._recorder._reader, "read", broken)
+    monkeypatch.setattr(w._recorder._reader, "read_and_mark", broken)
     train(model, optimizer, 3, batches(8), classes(4))
     said = capsys.readouterr().err
     assert said.count("UT100") == 1

@@ -129,8 +129,8 @@ class Assembler:
         flags = np.full((3, *exposed.shape), np.nan, np.float32)
         for place, raw in enumerate(raws):
             flags[:, place, raw.exposed] = raw.state, raw.carried, raw.optimizer
-        for name, flag in zip(("gradient_state", "gradient_carried", "gradient_optimizer"), flags):
-            canvas.put(name, flag)
+        for line, name in enumerate(("gradient_state", "gradient_carried", "gradient_optimizer")):
+            canvas.put(name, flags[line])
         # Clipping concerns the optimizer's own tensors: those that no optimizer holds are not stepped.
         held = (flags[2] >= 0) & (flags[0] == GradientState.PRESENT)
         total = _lengths(canvas.get("gradient_norm"), held)

@@ -142,7 +142,7 @@ class ForwardTap:
             return
         kernel: Kernel = self._kernel_for(tensor.device.type)
         values = _leading(tensor.detach())
-        partials = kernel.measure([values], Want.MOMENTS)
+        partials = measure(kernel, values)
         reading.outputs.append(partials)
         if tensor.device.type == "cpu" and values.dim() >= 2:
             units = _units(module, values, kernel, partials)
@@ -162,12 +162,21 @@ class ForwardTap:
         def receive(gradient: torch.Tensor) -> None:
             began = time.perf_counter()
             try:
-                sink.append(kernel.measure([gradient.detach()], Want.MOMENTS))
+                sink.append(measure(kernel, gradient.detach()))
             except Exception as error:
                 self.error = error
             self.seconds += time.perf_counter() - began
 
         tensor.register_hook(receive)
+
+
+def measure(kernel: Kernel, tensor: torch.Tensor) -> Any:
+    """The moments of one tensor; on a device they stay there until the background thread fetches them."""
+    on_device = getattr(kernel, "measure_on_device", None)
+    if tensor.device.type == "cpu" or on_device is None:
+        return kernel.measure([tensor], Want.MOMENTS)
+    with torch.no_grad():
+        return on_device([tensor], Want.MOMENTS)
 
 
 def _first_tensor(output: Any) -> torch.Tensor | None:

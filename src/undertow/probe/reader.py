@@ -39,6 +39,8 @@ class Marks:
     slots: Slots
     identity: list[tuple[int, int]]
     content: NDArray[np.float64] | None
+    addresses: Addresses | None = None  # where the native kernel may look again
+    shapes: Any = None
 
 
 class TensorReader:
@@ -61,12 +63,28 @@ class TensorReader:
         self, slots: Slots, tensors: Sequence[torch.Tensor], want: Want = Want.ALL, factor: Number = 1.0
     ) -> list[Reading]:
         """One reading per device."""
+        return self.read_and_mark(slots, tensors, want, factor, mark=False)[0]
+
+    def read_and_mark(
+        self,
+        slots: Slots,
+        tensors: Sequence[torch.Tensor],
+        want: Want = Want.ALL,
+        factor: Number = 1.0,
+        mark: bool = True,
+    ) -> tuple[list[Reading], Marks | None]:
+        """A reading, and what it takes to notice later that any of these tensors has changed."""
         known, addresses = self._addresses(slots, tensors)
         if known is not None and addresses is not None:
             kernel: Any = self.kernel_for("cpu")
-            return [Reading(slots, kernel.measure_at(addresses, known.shapes, want), factor)]
+            readings = [Reading(slots, kernel.measure_at(addresses, known.shapes, want), factor)]
+            if not mark:
+                return readings, None
+            content = kernel.fingerprint_at(addresses, known.shapes)
+            return readings, Marks(slots, _identity(tensors), content, addresses, known.shapes)
         with torch.no_grad():
-            return self._read_slowly(slots, [tensor.detach() for tensor in tensors], want, factor)
+            readings = self._read_slowly(slots, [tensor.detach() for tensor in tensors], want, factor)
+        return readings, Marks(slots, _identity(tensors), self.contents(slots, tensors)) if mark else None
 
     def _read_slowly(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
         readings: list[Reading] = []
@@ -102,9 +120,6 @@ class TensorReader:
 
     # -- has it changed? ----------------------------------------------------------------------------------
 
-    def marks(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> Marks:
-        return Marks(slots, _identity(tensors), self.contents(slots, tensors))
-
     def unchanged(self, marks: Marks | None, slots: Slots, tensors: Sequence[torch.Tensor]) -> bool:
         """False when any tensor is another one or may have been edited.
 
@@ -117,15 +132,20 @@ class TensorReader:
         if marks.slots is not slots:
             place = {slot: index for index, slot in enumerate(marks.slots.tolist())}
             chosen = [place.get(slot) for slot in slots.tolist()]
-            if any(index is None for index in chosen):
+            if None in chosen:
                 return False
-            identity = [identity[index] for index in chosen if index is not None]
-            content = None if content is None else content[chosen]
+            found = [index for index in chosen if index is not None]
+            identity = [identity[index] for index in found]
+            content = None if content is None else content[found]
         if identity != _identity(tensors):
             return False
         if content is None:
             return True
-        now = self.contents(slots, tensors)
+        if marks.slots is slots and marks.addresses is not None:  # the same memory, as `identity` has shown
+            kernel: Any = self.kernel_for("cpu")
+            now = kernel.fingerprint_at(marks.addresses, marks.shapes)
+        else:
+            now = self.contents(slots, tensors)
         return now is None or bool((now == content).all())
 
     def contents(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:

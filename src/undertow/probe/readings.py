@@ -40,12 +40,16 @@ class Reading:
     factor: Number = 1.0
 
 
+_NO_SLOTS: Slots = np.empty(0, np.int64)
+_NO_FLAGS: NDArray[np.float32] = np.empty(0, np.float32)
+
+
 def _none() -> Slots:
-    return np.empty(0, np.int64)
+    return _NO_SLOTS
 
 
 def _no_flags() -> NDArray[np.float32]:
-    return np.empty(0, np.float32)
+    return _NO_FLAGS
 
 
 @dataclass(slots=True)

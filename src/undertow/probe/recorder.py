@@ -70,6 +70,7 @@ class Recorder:
         self._step_shared = False
         self._weights_before: list[Reading] = []
         self._before_is_previous = False
+        self._weight_marks: Marks | None = None
         self._pending: RawFrame | None = None  # a step taken inside the backward pass, sent when that returns
         self._begin_reading()
 
@@ -197,9 +198,8 @@ class Recorder:
             with self._timed("gradient"):
                 slots = self.subjects.slots_with_gradient()
                 tensors = self.subjects.gradients(slots)
-                self._gradients = self._reader.read(slots, tensors, factor=_inverse(self._scale))
+                self._gradients, self._marks = self._reader.read_and_mark(slots, tensors, factor=_inverse(self._scale))
                 self._micro.append(self._gradients)
-                self._marks = self._reader.marks(slots, tensors)
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
@@ -292,11 +292,11 @@ class Recorder:
         moving = self.subjects.moving(slots)
         previous = self.step if self._step_shared else self.step - 1
         fresh = self._measured_after == previous
-        self._before_is_previous = fresh and self.subjects.weights_unchanged(self._reader, moving)
+        tensors = self.subjects.weights(moving)
+        self._before_is_previous = fresh and self._reader.unchanged(self._weight_marks, moving, tensors)
         self._weights_before = []
         if not self._before_is_previous:
-            want = Want.MOMENTS | Want.SKETCH
-            self._weights_before = self._reader.read(moving, self.subjects.weights(moving), want)
+            self._weights_before = self._reader.read(moving, tensors, Want.MOMENTS | Want.SKETCH)
 
     def _after_step(self, optimizer: Optimizer) -> None:
         self._in_step = False
@@ -307,8 +307,8 @@ class Recorder:
             self._begin_reading()  # another model's step: the backward pass before it was not ours
             self._fresh = False
             return
-        skipped = bool(_read(getattr(optimizer, "found_inf", None), 0.0))
-        frame = self._frame(optimizer, slots, skipped)
+        frame = self._frame(optimizer, slots, skipped=_read(getattr(optimizer, "found_inf", None), 0.0))
+        self.subjects.mark_uncleared(slots)
         if self._plan.weight:
             with self._timed("weight"):
                 self._read_weights_after(frame)
@@ -317,10 +317,9 @@ class Recorder:
     def _read_weights_after(self, frame: RawFrame) -> None:
         look_at_frozen = self._weight_frames % _FROZEN_WEIGHTS_EVERY == 0
         moving = frame.exposed if look_at_frozen else self.subjects.moving(frame.exposed)
-        frame.weights = self._reader.read(moving, self.subjects.weights(moving))
+        frame.weights, self._weight_marks = self._reader.read_and_mark(moving, self.subjects.weights(moving))
         frame.weights_before = self._weights_before
         frame.before_is_previous = self._before_is_previous
-        self.subjects.remember_weights(self._reader, moving)
         self._measured_after = self.step
         self._weight_frames += 1
 
@@ -333,11 +332,13 @@ class Recorder:
         if len(slots):
             self._count_step(optimizer)
             self._stepped = None
-            self._finish(self._frame(optimizer, slots, skipped=True))
+            frame = self._frame(optimizer, slots, skipped=1.0)
+            self.subjects.mark_uncleared(slots)
+            self._finish(frame)
 
     # -- a frame ------------------------------------------------------------------------------------------
 
-    def _frame(self, optimizer: Optimizer, slots: Slots, skipped: bool) -> RawFrame:
+    def _frame(self, optimizer: Optimizer, slots: Slots, skipped: Number) -> RawFrame:
         frame = RawFrame(self.step, time.time(), self.subjects.layout, self._scalars(optimizer, skipped))
         if not (self._plan.gradient or self._plan.weight):
             return frame
@@ -346,8 +347,11 @@ class Recorder:
             frame.has_gradient = True
             frame.state = self._states(frame.exposed)
             # Gradients put in place by hand, without a backward pass, replace the old ones.
-            frame.carried = self.subjects.carried(frame.exposed) * np.float32(self._looked_at_backward)
-            frame.optimizer = self.subjects.optimizer_of[frame.exposed].astype(np.float32)
+            if self._looked_at_backward:
+                frame.carried = self.subjects.carried(frame.exposed)
+            else:
+                frame.carried = np.zeros(len(frame.exposed), np.float32)
+            frame.optimizer = self.subjects.holders(frame.exposed)
             frame.gradients = list(self._gradients)
             frame.stepped = self._stepped
             frame.micro_gradients = list(self._micro) if len(self._micro) > 1 and not self._step_shared else []
@@ -357,10 +361,12 @@ class Recorder:
         state = np.full(len(exposed), GradientState.PRESENT, np.float32)
         if len(self._gradients) != 1 or self._gradients[0].slots is not exposed:
             state[~np.isin(exposed, _slots_in(self._gradients))] = GradientState.NONE
-        state[self.subjects.frozen(exposed)] = GradientState.FROZEN
+        frozen = self.subjects.frozen(exposed)
+        if frozen:
+            state[frozen] = GradientState.FROZEN
         return state
 
-    def _scalars(self, optimizer: Optimizer, skipped: bool) -> dict[str, Number]:
+    def _scalars(self, optimizer: Optimizer, skipped: Number) -> dict[str, Number]:
         scalars: dict[str, Number] = {}
         if not self._step_shared:
             if self._losses:
@@ -372,11 +378,10 @@ class Recorder:
         scalars |= self.subjects.learning_rates(optimizer)
         if self._scaler is not None:
             scalars["loss_scale"] = self._scale
-            scalars["step_skipped"] = float(skipped)
+            scalars["step_skipped"] = skipped if isinstance(skipped, torch.Tensor) else float(skipped > 0)
         return scalars
 
     def _finish(self, frame: RawFrame) -> None:
-        self.subjects.mark_uncleared(frame.exposed)
         if taps.in_backward():  # many small optimizers, one per parameter: one frame when the pass is over
             if self._pending is None:
                 self._pending = frame

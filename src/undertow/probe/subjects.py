@@ -16,7 +16,7 @@ from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
-from undertow.probe.reader import Marks, TensorReader
+from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Slots
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
@@ -44,9 +44,9 @@ class Subjects:
         self.unowned = 0
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
         self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._weight_marks: Marks | None = None
         self._same: dict[bytes, Slots] = {}
         self._exposed: dict[int, Slots] = {}
+        self._holders: dict[int, NDArray[np.float32]] = {}
 
     @property
     def layout(self) -> Layout:
@@ -96,9 +96,9 @@ class Subjects:
         is_new = self.catalogue.update(found)
         self._cleared = np.array([old.get(id(t), True) for t in self.catalogue.tensors], np.bool_)
         self._slots_cache = {}
-        self._same: dict[bytes, Slots] = {}
-        self._exposed: dict[int, Slots] = {}
-        self._weight_marks = None
+        self._same = {}
+        self._exposed = {}
+        self._holders = {}
         self._number_optimizers()
         return is_new
 
@@ -236,9 +236,10 @@ class Subjects:
 
     def note_cleared(self, reader: TensorReader) -> None:
         """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
-        if self._cleared.all():
-            return
         tensors = self.catalogue.tensors
+        if all(tensor.grad is None for tensor in tensors) or self._cleared.all():
+            self._cleared[:] = True
+            return
         left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if tensors[slot].grad is not None]
         zero: NDArray[np.bool_] | None = None
         if left:
@@ -249,17 +250,17 @@ class Subjects:
             self._cleared[left] = zero
 
     def mark_uncleared(self, slots: Slots) -> None:
-        owned = slots[self.optimizer_of[slots] >= 0]
-        self._cleared[owned] = False
+        self._cleared[slots] = False
+
+    def holders(self, slots: Slots) -> NDArray[np.float32]:
+        """The index of the optimizer that holds each slot, -1 for none."""
+        known = self._holders.get(id(slots))
+        if known is None:
+            known = self._holders[id(slots)] = self.optimizer_of[slots].astype(np.float32)
+        return known
 
     def carried(self, slots: Slots) -> NDArray[np.float32]:
         return (~self._cleared[slots]).astype(np.float32)
-
-    def remember_weights(self, reader: TensorReader, slots: Slots) -> None:
-        self._weight_marks = reader.marks(slots, self.weights(slots))
-
-    def weights_unchanged(self, reader: TensorReader, slots: Slots) -> bool:
-        return reader.unchanged(self._weight_marks, slots, self.weights(slots))
 
     # -- facts --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from undertow.measure.kernels.tensors import FORMATS, plain
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
 
 _NOTHING = np.zeros(0)
+_MOMENTS, _EXPONENTS, _SKETCH = len(Moment), int(Want.EXPONENTS), int(Want.SKETCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +45,18 @@ class NativeKernel:
         self, addresses: NDArray[np.uint64], shapes: Shapes, want: Want = Want.ALL, threads: int | None = None
     ) -> Partials:
         """Measure memory that holds tensors of known shapes: for lists that are read again at every step."""
-        number, offsets = len(addresses), shapes.offsets
-        moments = np.empty((number, len(Moment)))
-        exponents = np.empty((number, EXPONENT_BUCKETS), np.int64) if want & Want.EXPONENTS else None
-        sketches = np.empty(offsets[-1]) if want & Want.SKETCH else None
-        if not want & Want.MOMENTS:
+        number, offsets, flags = len(addresses), shapes.offsets, int(want)  # flags of an enum are slow to test
+        moments = np.empty((number, _MOMENTS))
+        exponents = np.empty((number, EXPONENT_BUCKETS), np.int64) if flags & _EXPONENTS else None
+        sketches = np.empty(offsets[-1]) if flags & _SKETCH else None
+        if not flags & 1:
             moments.fill(np.nan)
             moments[:, Moment.COUNT] = shapes.counts
         _native.measure(
             addresses,
             shapes.counts,
             shapes.formats,
-            int(want),
+            flags,
             torch.get_num_threads() if threads is None else threads,
             moments,
             _NOTHING if exponents is None else exponents,
