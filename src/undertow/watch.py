@@ -285,8 +285,7 @@ class Watch:
         began = time.thread_time()
         frames = self._assembler.frames(raws, self._sequence)
         self._sequence += len(frames)
-        for frame in frames:
-            self._writer.append(frame)
+        self._writer.append_many(frames)
         for frame in frames:
             if frame.step != self._last_recorded:
                 self._steps_recorded += 1

@@ -142,3 +142,23 @@ def test_logged_scalars(watch):
                 w.log(val_loss=step * 1.5, accuracy=torch.tensor(0.25))
     np.testing.assert_array_equal(w.run.scalars("val_loss"), [np.nan, 1.5, np.nan, 4.5])
     np.testing.assert_array_equal(w.run.scalars("accuracy"), [np.nan, 0.25, np.nan, 0.25])
+
+
+def test_a_bad_gradient_is_measured_in_its_own_step(watch):
+    """Between sampled frames too: the loss is finite, only the backward pass of step 13 goes wrong."""
+    model = mlp(8, 16, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, every=10, activations=False) as w:
+        for step in range(15):
+            optimizer.zero_grad()
+            hidden = model[:3](batches(8)(step))
+            if step == 13:
+                hidden.register_hook(lambda gradient: gradient * torch.nan)
+            classes(4)(model[3:](hidden), step).backward()
+            optimizer.step()
+    run = w.run
+    measured = run.steps[~np.isnan(run.series("gradient_nonfinite_count", "0.weight"))]
+    assert measured.tolist() == [0, 10, 13, 14]
+    finding = w.findings[0]
+    assert (finding.code, finding.first_step) == ("NUM001", 13)
+    assert set(finding.layers) <= {"0.weight", "0.bias", "2.weight", "2.bias"}

@@ -46,6 +46,9 @@ def poisoned_weight(findings: Sequence[Finding], origin: Origin | None, layers: 
         return None
     if origin.where != "weight" and not any(name in origin.detail for name in _WEIGHT_OPERANDS):
         return None
+    earlier = (f for f in findings if f.code == "NUM001" and f.severity.is_alarm and f.first_step < origin.step)
+    if any(earlier):  # a bad gradient was stepped with: that is where the weight comes from
+        return None
     for finding in findings:
         if finding.code == "NUM003" and finding.first_step <= origin.step:
             for path in finding.layers:

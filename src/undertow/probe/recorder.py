@@ -63,6 +63,7 @@ class Recorder:
         self._want_walk = True
         self._hooked_saved_tensors = False
         self._nonfinite_seen = False
+        self._bad_seen = False
         self._weight_frames = 0
         self._measured_after = -2  # the step after which weights were last measured
         self._no_activations = ""
@@ -192,6 +193,9 @@ class Recorder:
         self._closure_read = self._in_step
         if self._scaler is not None:
             self._scale = _scale_of(self._scaler)
+        if not self._plan.gradient and not self._bad_seen and self.subjects.gradients_went_bad(self._reader):
+            self._bad_seen = True  # measure this very step: it shows where it began
+            self._plan = Plan(gradient=True, weight=True, activation=self._plan.activation)
         if self._pending is not None:
             self._emit(self._pending)
         elif self._plan.gradient:

@@ -21,6 +21,10 @@ from undertow.probe.readings import Number, Slots
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
 _RESCAN_EVERY = 1000
+_GLANCE = 65_536  # elements of the largest tensor that is looked at in every step
+
+
+_NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
 
 
 class Subjects:
@@ -47,6 +51,7 @@ class Subjects:
         self._same: dict[bytes, Slots] = {}
         self._exposed: dict[int, Slots] = {}
         self._holders: dict[int, NDArray[np.float32]] = {}
+        self._sentinels: Slots | None = None
 
     @property
     def layout(self) -> Layout:
@@ -99,6 +104,7 @@ class Subjects:
         self._same = {}
         self._exposed = {}
         self._holders = {}
+        self._sentinels = None
         self._number_optimizers()
         return is_new
 
@@ -168,6 +174,7 @@ class Subjects:
     # -- order and graph ----------------------------------------------------------------------------------
 
     def walk(self, roots: Sequence[Any], module_positions: dict[int, int]) -> bool:
+        self._sentinels = None
         return self.catalogue.ordered(autograd_graph.walk(roots, self.catalogue.owners), module_positions)
 
     def first_nonfinite(self, roots: Sequence[Any]) -> dict[str, Any] | None:
@@ -184,8 +191,8 @@ class Subjects:
             return None  # looking would make the training wait
         bad: dict[int, int] = {}
         for reading in reader.read(np.arange(len(tensors)), tensors, Want.MOMENTS):
-            counts = reading.partials.moments[:, [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]]
-            bad |= {slot: int(count) for slot, count in zip(reading.slots.tolist(), counts.sum(axis=1)) if count}
+            counts = reading.partials.moments[:, _NONFINITE].sum(axis=1)
+            bad |= {slot: int(count) for slot, count in zip(reading.slots.tolist(), counts) if count}
         if not bad:
             return None
         slot = min(bad, key=self.catalogue.place)
@@ -198,10 +205,31 @@ class Subjects:
             slot for slot, tensor in enumerate(self.catalogue.tensors) if tensor.grad is not None
         )
 
+    def gradients_went_bad(self, reader: TensorReader) -> bool:
+        """A glance at the sentinels. False also where looking would make the training wait."""
+        slots = self.sentinels()
+        tensors = self.gradients(slots)
+        if not tensors or any(tensor.device.type != "cpu" for tensor in tensors):
+            return False
+        return any(one.partials.moments[:, _NONFINITE].any() for one in reader.read(slots, tensors, Want.MOMENTS))
+
     # -- tensors ------------------------------------------------------------------------------------------
 
     def slots_with_gradient(self) -> Slots:
         return self._one([slot for slot, tensor in enumerate(self.catalogue.tensors) if tensor.grad is not None])
+
+    def sentinels(self) -> Slots:
+        """A few small tensors to glance at in every step: those executed first, and some spread over the rest.
+
+        What goes wrong in a backward pass spreads towards the input, so the first layers tell of all behind them.
+        """
+        if self._sentinels is None:
+            tensors = self.catalogue.tensors
+            small = [slot for slot, tensor in enumerate(tensors) if 0 < tensor.numel() <= _GLANCE]
+            small.sort(key=self.catalogue.place)
+            chosen = {*small[:4], *small[:: max(1, len(small) // 4)]}
+            self._sentinels = np.array(sorted(chosen), np.int64)
+        return self.with_gradient(self._sentinels)
 
     def with_gradient(self, slots: Slots) -> Slots:
         tensors = self.catalogue.tensors
