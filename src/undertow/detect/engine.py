@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Rule, Verdict
+from undertow.detect.rule import Rule, Verdict, attend
 from undertow.detect.rules import RULES
+from undertow.detect.stretch import stretches
 from undertow.detect.view import View
 from undertow.schema.codes import CODES
 from undertow.schema.findings import Finding
@@ -72,6 +73,25 @@ class Engine:
                 if change is not None:
                     changes.append(change)
         return changes
+
+    def observe_many(self, frames: Sequence[Frame]) -> list[tuple[Frame, list[FindingChange]]]:
+        """As `observe` for one frame after the other, at a fraction of the cost while nothing is wrong. Only frames
+        at which something changed are listed.
+        """
+        found: list[tuple[Frame, list[FindingChange]]] = []
+        for stretch in stretches(frames, self._layout):
+            verdicts: dict[int, list[tuple[str, Verdict]]] = {}
+            for rule in self._rules:
+                for place, said in attend(rule, stretch):
+                    if said:
+                        verdicts.setdefault(place, []).extend((rule.code, verdict) for verdict in said)
+            for place in sorted(verdicts):
+                frame = stretch.frames[place]
+                settled = [self._settle(code, verdict, frame.step) for code, verdict in verdicts[place]]
+                changes = [change for change in settled if change is not None]
+                if changes:
+                    found.append((frame, changes))
+        return found
 
     def findings(self) -> list[Finding]:
         """Everything found so far, in the order it was first found."""

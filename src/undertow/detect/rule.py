@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -43,6 +45,50 @@ class Rule(Protocol):
         ...
 
     def observe(self, view: View) -> tuple[Verdict, ...]: ...
+
+
+Said = tuple[int, tuple[Verdict, ...]]  # place of the frame in a stretch, and what is said of it
+
+
+@runtime_checkable
+class PatientRule(Rule, Protocol):
+    """A rule that need not be shown every frame. This is optional, for speed only: nothing else may change.
+
+    While it rests, frames without news are not shown to `observe` but handed to `pass_over` together.
+    """
+
+    @property
+    def resting(self) -> bool:
+        """No condition is open and none is building up, so that frames without news need no verdict."""
+        ...
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Per frame: whether it can matter to a rule that rests and has seen the frame before it."""
+        ...
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """Remember of the frames from `first` up to, not including, `last` what `observe` would have."""
+        ...
+
+
+def attend(rule: Rule, stretch: Stretch) -> Iterator[Said]:
+    """What a rule says of a stretch: the same as if it had been shown every frame."""
+    if not isinstance(rule, PatientRule):
+        for place in range(len(stretch)):
+            yield place, rule.observe(stretch.view(place))
+        return
+    news = np.flatnonzero(rule.news(stretch)).tolist()
+    news.append(len(stretch))
+    place = upcoming = 0
+    while place < len(stretch):
+        while news[upcoming] < place:
+            upcoming += 1
+        if place < news[upcoming] and rule.resting:
+            yield from rule.pass_over(stretch, place, news[upcoming])
+            place = news[upcoming]
+        else:
+            yield place, rule.observe(stretch.view(place))
+            place += 1
 
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)

@@ -11,7 +11,7 @@ from undertow.detect.layout import Layout
 from undertow.schema.frames import Frame
 from undertow.schema.quantities import STREAMS
 
-_PLACES = {name: (stream.name, row) for stream in STREAMS.values() for row, name in enumerate(stream.names)}
+PLACES = {name: (stream.name, row) for stream in STREAMS.values() for row, name in enumerate(stream.names)}
 
 
 class View:
@@ -33,7 +33,7 @@ class View:
 
     def row(self, name: str) -> NDArray[np.float32] | None:
         """One number per layer of the block; not a copy."""
-        stream, row = _PLACES[name]
+        stream, row = PLACES[name]
         block = self.frame.blocks.get(stream)
         return None if block is None else block.values[row]
 

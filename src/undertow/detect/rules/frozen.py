@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Said, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -72,3 +74,23 @@ class Frozen:
         evidence = (Evidence("gradient_state", None, GradientState.FROZEN, None, how),)
         self._open = Verdict("frozen", True, Severity.INFO, layers, self._first_step, 1.0, summary, evidence)
         return (self._open,)
+
+    @property
+    def resting(self) -> bool:
+        return True
+
+    def news(self, stretch: Stretch) -> Flags:
+        if not stretch.has("gradient"):
+            return stretch.none()
+        states = stretch.row("gradient_state")
+        if self._open is None and not (states == GradientState.FROZEN).any():
+            return stretch.none()
+        return stretch.differs("gradient", states)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """The same layers are frozen as in the frame before: what is said once is said of all."""
+        places = stretch.frames_with("gradient", first, last)
+        if self._open is None or not places:
+            return ()
+        said = self.observe(stretch.view(places[0]))
+        return [(place, said) for place in dict.fromkeys((places[0], places[-1]))]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Said, Streak, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -109,6 +111,38 @@ class NeverUpdated:
             self._still.hold(pushed, view.step)
         patience = np.where(view.layout.is_low_precision, PATIENCE_WITH_ROUNDING, PATIENCE)
         return self._settle(view, "still", self._still.lasted(patience))
+
+    @property
+    def resting(self) -> bool:
+        return not self._open and not self._still.length.any()
+
+    def news(self, stretch: Stretch) -> Flags:
+        news = stretch.none()
+        if stretch.has("gradient"):
+            holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
+            news |= stretch.changed("gradient", holders) | stretch.changed("gradient", states)
+            outside = holders == -1
+            if outside.any():
+                fed = outside & (states == GradientState.PRESENT) & (stretch.row("gradient_zero_fraction") < 1)
+                news |= stretch.flags("gradient", fed)
+        if stretch.has("update"):
+            news |= stretch.flags("update", stretch.row("update_norm") == 0)
+        return news
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """The latest weights and gradients are remembered."""
+        if stretch.frames_with("weight", first, last):
+            ids, sizes = stretch.latest("weight_max_abs", first, last)
+            self._size[ids] = sizes
+        idle = stretch.skipped | (stretch.scalar("lr") == 0)
+        moved = set(stretch.frames_with("gradient", first, last)) & set(stretch.frames_with("update", first, last))
+        counted = [place for place in moved if not idle[place]]
+        if counted:
+            last = stretch.frames_with("gradient").index(max(counted))
+            pushes = stretch.row("stepped_gradient_max_abs")[last]
+            present = stretch.row("gradient_state")[last] == GradientState.PRESENT
+            self._pushed[stretch.ids("gradient")] = np.where(present, pushes, np.float32(np.nan))
+        return ()
 
     def _rounds_away(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether a plain step, a lower bound for most optimizers, is below what the number format can hold."""

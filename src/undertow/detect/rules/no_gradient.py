@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Said, Streak, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -86,6 +88,25 @@ class NoGradient:
             self._ran[without] |= calls > 0
             self._idle[without] |= calls == 0
         return self._judge(view)
+
+    @property
+    def resting(self) -> bool:
+        return not self._open and not self._none.length.any()
+
+    def news(self, stretch: Stretch) -> Flags:
+        news = stretch.none()
+        if stretch.has("activation"):
+            news[stretch.frames_with("activation")[0]] = True
+        if stretch.has("gradient"):
+            states = stretch.row("gradient_state")
+            news |= stretch.changed("gradient", states)
+            if not (states == GradientState.PRESENT).all():
+                missing = (states == GradientState.NONE) & (stretch.row("gradient_optimizer") >= 0)
+                news |= stretch.flags("gradient", missing)
+        return news
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def _clear(self, ids: NDArray[np.int32]) -> None:
         self._none.end(ids)

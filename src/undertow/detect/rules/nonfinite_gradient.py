@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Said, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -77,6 +79,18 @@ class NonfiniteGradient:
                     self._open = None
                     verdicts.append(Verdict("gradient", holds=False))
         return tuple(verdicts)
+
+    @property
+    def resting(self) -> bool:
+        return not self._skips and self._open is None
+
+    def news(self, stretch: Stretch) -> Flags:
+        if not stretch.has("gradient"):
+            return stretch.skipped
+        return stretch.skipped | stretch.flags("gradient", stretch.row("gradient_nonfinite_count") > 0)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def _skipped(self, view: View) -> tuple[Verdict, ...]:
         """A loss scaler saw the overflow and skipped the step: its normal work, up to a point."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -60,6 +62,16 @@ class NonfiniteLoss:
         if self._open is None:
             self._open = _verdict(view, loss, "loss", Severity.CRITICAL)
         return (self._open,)
+
+    @property
+    def resting(self) -> bool:
+        return self._open is None and self._noted is None
+
+    def news(self, stretch: Stretch) -> Flags:
+        return ~np.isfinite(stretch.scalar("loss", absent=0.0))
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
 
 def _verdict(view: View, loss: float, key: str, severity: Severity) -> Verdict:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Said, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -75,6 +77,21 @@ class NonfiniteWeight:
             if key not in self._open and members.any():
                 self._open[key] = _verdict(view, key, ids[members], counts[members])
         return tuple(self._open.values())
+
+    @property
+    def resting(self) -> bool:
+        return not self._open
+
+    def news(self, stretch: Stretch) -> Flags:
+        news = stretch.none()
+        if stretch.has("weight"):
+            news |= stretch.flags("weight", stretch.row("weight_nonfinite_count") > 0)
+        if stretch.has("gradient"):  # what is frozen is remembered
+            news |= stretch.changed("gradient", stretch.row("gradient_state"))
+        return news
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
 
 def _verdict(view: View, key: str, ids: NDArray[np.int32], counts: NDArray[np.float32]) -> Verdict:

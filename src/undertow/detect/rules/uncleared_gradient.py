@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Said, Streak, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -79,6 +81,21 @@ class UnclearedGradient:
             self._members = members
             self._open = self._verdict(view, members)
         return (self._open,)
+
+    @property
+    def resting(self) -> bool:
+        return self._open is None and not self._carried.length.any()
+
+    def news(self, stretch: Stretch) -> Flags:
+        if not stretch.has("gradient"):
+            return stretch.none()
+        flags = stretch.row("gradient_carried")
+        held = (stretch.row("gradient_optimizer") >= 0) & (stretch.row("gradient_zero_fraction") != 1)
+        remembered = np.where(np.isnan(flags), flags, held)
+        return stretch.flags("gradient", flags == 1) | stretch.changed("gradient", remembered)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def _verdict(self, view: View, members: NDArray[np.bool_]) -> Verdict:
         layout = view.layout

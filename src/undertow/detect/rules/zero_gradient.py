@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Said, Streak, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -89,6 +91,22 @@ class ZeroGradient:
             without = without[~(calls == 0)]  # NaN: not known, so counted
         self._zero.hold(without, view.step)
         return self._judge(view, flowing)
+
+    @property
+    def resting(self) -> bool:
+        return not self._open and not self._zero.length.any()
+
+    def news(self, stretch: Stretch) -> Flags:
+        news = stretch.none()
+        if stretch.has("activation"):  # which modules are silent is remembered
+            outputs = stretch.row("activation_zero_fraction")
+            news |= stretch.changed("activation", np.where(np.isnan(outputs), outputs, outputs == 1))
+        if stretch.has("gradient"):
+            news |= stretch.flags("gradient", stretch.row("gradient_zero_fraction") == 1)
+        return news
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def _end(self, ids: NDArray[np.int32]) -> None:
         self._zero.end(ids)

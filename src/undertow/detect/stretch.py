@@ -1,0 +1,163 @@
+"""Frames that come together, stacked: what concerns all of them is then one operation on one array."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.layout import Layout
+from undertow.detect.view import PLACES, View
+from undertow.schema.frames import Frame
+
+Flags = NDArray[np.bool_]
+
+
+class _Stack:
+    """The blocks of one stream: in which frames they are, and their values, stacked when first asked for."""
+
+    __slots__ = ("_values", "at", "blocks", "ids")
+
+    def __init__(self, ids: NDArray[np.int32]) -> None:
+        self.ids = ids
+        self.at: list[int] = []
+        self.blocks: list[NDArray[np.float32]] = []
+        self._values: NDArray[np.float32] | None = None
+
+    def values(self) -> NDArray[np.float32]:
+        if self._values is None:
+            self._values = np.concatenate(self.blocks).reshape(len(self.blocks), *self.blocks[0].shape)
+        return self._values
+
+
+class Stretch:
+    """Successive frames whose blocks of a stream, where they have one, cover the same layers.
+
+    `flags` and `changed` answer with one truth value per frame; frames without the stream get False.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.frames: list[Frame] = []
+        self._stacks: dict[str, _Stack] = {}
+        self._views: dict[int, View] = {}
+        self._skipped: Flags | None = None
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def take(self, frame: Frame) -> bool:
+        """Add a frame; False, and nothing is added, when its layers are others."""
+        for stream, block in frame.blocks.items():
+            stack = self._stacks.get(stream)
+            if stack is None:
+                self._stacks[stream] = _Stack(block.layer_ids)
+            elif stack.ids is not block.layer_ids and not np.array_equal(stack.ids, block.layer_ids):
+                return False
+        for stream, block in frame.blocks.items():
+            stack = self._stacks[stream]
+            stack.at.append(len(self.frames))
+            stack.blocks.append(block.values)
+        self.frames.append(frame)
+        return True
+
+    def view(self, place: int) -> View:
+        """One of the frames, as `observe` takes it."""
+        view = self._views.get(place)
+        if view is None:
+            view = self._views[place] = View(self.frames[place], self.layout)
+        return view
+
+    def has(self, stream: str) -> bool:
+        return stream in self._stacks and bool(self._stacks[stream].at)
+
+    def ids(self, stream: str) -> NDArray[np.int32]:
+        return self._stacks[stream].ids
+
+    def frames_with(self, stream: str, first: int = 0, last: int | None = None) -> list[int]:
+        """Places, from `first` up to, not including, `last`, of the frames that have a block of the stream."""
+        if not self.has(stream):
+            return []
+        at = self._stacks[stream].at
+        return at[bisect_left(at, first) : len(at) if last is None else bisect_left(at, last)]
+
+    def row(self, name: str) -> NDArray[np.float32]:
+        """(frames that have the stream × layers)."""
+        stream, row = PLACES[name]
+        return self._stacks[stream].values()[:, row]
+
+    def latest(self, name: str, first: int, last: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The layers that some frames measure, and the value that is known last of each."""
+        at = self._stacks[PLACES[name][0]].at
+        values = self.row(name)[bisect_left(at, first) : bisect_left(at, last)]
+        known = ~np.isnan(values)
+        measured = known.any(axis=0)
+        place = len(values) - 1 - known[::-1].argmax(axis=0)
+        return self.ids(PLACES[name][0])[measured], values[place, np.arange(values.shape[1])][measured]
+
+    def scalar(self, name: str, absent: float = np.nan) -> NDArray[np.float64]:
+        return np.array([frame.scalars.get(name, absent) for frame in self.frames], np.float64)
+
+    @property
+    def skipped(self) -> Flags:
+        """Steps that a loss scaler skipped."""
+        skipped = self._skipped
+        if skipped is None:
+            skipped = self._skipped = self.scalar("step_skipped", 0.0) == 1.0
+        return skipped
+
+    def none(self) -> Flags:
+        return np.zeros(len(self.frames), bool)
+
+    def flags(self, stream: str, layers: Flags) -> Flags:
+        """Frames with any such layer, given (frames that have the stream × layers)."""
+        out = self.none()
+        out[self._stacks[stream].at] = layers.any(axis=1)
+        return out
+
+    def changed(self, stream: str, values: NDArray[Any]) -> Flags:
+        """Frames in which a layer's value is not the latest known one; NaN is unknown. True for the first frame."""
+        known = ~np.isnan(values)
+        if known.all():
+            before = values
+        else:  # carry what is known over the frames that do not speak of the layer
+            latest = np.maximum.accumulate(np.where(known, np.arange(len(values))[:, None], 0), axis=0)
+            before = np.take_along_axis(values, latest, axis=0)
+        new = np.ones(values.shape, bool)
+        new[1:] = (values[1:] != before[:-1]) & known[1:]
+        out = self.flags(stream, new)
+        out[self._stacks[stream].at[0]] = True
+        return out
+
+    def differs(self, stream: str, values: NDArray[np.float32]) -> Flags:
+        """Frames whose values are not, bit for bit, those of the frame before. True for the first frame."""
+        bits = values.view(np.uint32)
+        new = np.ones(values.shape, bool)
+        new[1:] = bits[1:] != bits[:-1]
+        out = self.flags(stream, new)
+        out[self._stacks[stream].at[0]] = True
+        return out
+
+
+def stretches(frames: Sequence[Frame], layout: Layout) -> Iterator[Stretch]:
+    """All frames that speak of known layers only; of others nothing can be said."""
+    stretch = Stretch(layout)
+    known: dict[int, bool] = {}  # by identity: frames of one layout share their layer ids
+    for frame in frames:
+        for block in frame.blocks.values():
+            ids = block.layer_ids
+            good = known.get(id(ids))
+            if good is None:
+                good = known[id(ids)] = not len(ids) or int(ids.max()) < layout.count
+            if not good:
+                break
+        else:
+            if not stretch.take(frame):
+                yield stretch
+                stretch = Stretch(layout)
+                stretch.take(frame)
+    if len(stretch):
+        yield stretch

@@ -1,0 +1,194 @@
+"""Frames observed together: the same changes, findings and memories as one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.detect.building import Training, chain
+
+from undertow.detect.engine import Engine, FindingChange
+from undertow.detect.rule import PatientRule, Verdict
+from undertow.detect.rules import RULES
+from undertow.detect.view import View
+from undertow.schema.frames import Block, Frame
+from undertow.schema.layers import LayerTable
+from undertow.schema.quantities import STREAMS
+from undertow.schema.severity import Severity
+
+NAN, INF = float("nan"), float("inf")
+LAYERS, GRAPH = chain("first", "second", "third")
+PATHS = [layer.path for layer in LAYERS.parameters]
+
+FAULTS: dict[str, list[float]] = {
+    "gradient_nonfinite_count": [0.0, 1.0, NAN],
+    "gradient_zero_fraction": [0.0, 1.0, 0.5, NAN],
+    "gradient_state": [0.0, 1.0, 2.0, NAN],
+    "gradient_carried": [0.0, 1.0, NAN],
+    "gradient_optimizer": [0.0, 1.0, -1.0, NAN],
+    "stepped_gradient_max_abs": [0.0, 0.01, 1e-9, NAN],
+    "weight_nonfinite_count": [0.0, 2.0, NAN],
+    "weight_max_abs": [0.3, 7.0, NAN],
+    "update_norm": [0.0, 1e-3, NAN],
+    "activation_calls": [0.0, 1.0, NAN],
+    "activation_zero_fraction": [0.5, 1.0, NAN],
+}
+SCALARS: dict[str, list[float]] = {"loss": [1.0, 0.0, NAN, INF], "lr": [0.1, 0.0], "step_skipped": [0.0, 1.0]}
+
+PERIODS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "steps": st.integers(1, 24),
+            "every": st.integers(1, 4),  # weights, updates and activations are sampled at one step of so many
+            "turns": st.booleans(),  # two optimizers step in turn
+            "covers_all": st.booleans(),  # layers of the other one are NaN, or absent
+            "logs": st.booleans(),  # a frame of scalars only after each step
+            "streams": st.sets(st.sampled_from(["gradient", "weight", "update", "activation"]), min_size=2),
+            "faults": st.lists(
+                st.tuples(st.sampled_from(sorted(FAULTS)), st.integers(0, 3), st.sampled_from([*PATHS, "all"])),
+                max_size=4,
+            ),
+            "scalars": st.dictionaries(st.sampled_from(sorted(SCALARS)), st.integers(0, 3), max_size=2),
+            "flicker": st.integers(0, 9),  # at one step of so many all is well; 0: never
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def frames_of(periods: list[dict[str, Any]]) -> list[Frame]:
+    training = Training("first", "second", "third")
+    frames: list[Frame] = []
+    step = 0
+    for period in periods:
+        training.blocks_cover_all = period["covers_all"]
+        changes: dict[str, Any] = {}
+        for name, choice, path in period["faults"]:
+            value = FAULTS[name][choice % len(FAULTS[name])]
+            if path == "all":
+                changes[name] = value
+            else:
+                where = path.rpartition(".")[0] if name.startswith("activation") else path
+                known = changes.get(name)
+                changes[name] = {**(known if isinstance(known, dict) else {}), where: value}
+        scalars = {name: SCALARS[name][choice % len(SCALARS[name])] for name, choice in period["scalars"].items()}
+        for _ in range(period["steps"]):
+            well = period["flicker"] and step % period["flicker"] == 0
+            streams = tuple(s for s in sorted(period["streams"]) if s == "gradient" or step % period["every"] == 0)
+            only = (("first",), ("second", "third"))[step % 2] if period["turns"] else None
+            training.step = step
+            made = training.frame({} if well else scalars, streams, only, **({} if well else changes))
+            frames.append(dataclasses.replace(made, sequence=len(frames)))
+            if period["logs"]:
+                frames.append(Frame(len(frames), step, 0.0, {"accuracy": 0.5}))
+            step += 1
+    return frames
+
+
+def memory(engine: Engine) -> list[Any]:
+    """Everything the rules and the engine remember, in a form that compares NaN as equal."""
+    return [plain(rule) for rule in engine._rules] + [plain(engine._cases)]
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    if isinstance(value, dict):
+        return [(plain(key), plain(one)) for key, one in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [plain(getattr(value, one.name)) for one in dataclasses.fields(value)]
+    if hasattr(value, "__dict__") and type(value).__module__.startswith("undertow.detect.rules"):
+        return plain(vars(value))
+    return repr(value)
+
+
+def one_by_one(engine: Engine, frames: list[Frame]) -> list[tuple[Frame, list[FindingChange]]]:
+    observed = [(frame, engine.observe(frame)) for frame in frames]
+    return [(frame, changes) for frame, changes in observed if changes]
+
+
+@settings(max_examples=200, deadline=None)
+@given(periods=PERIODS, sizes=st.lists(st.integers(1, 50), min_size=1, max_size=5), known=st.integers(5, len(LAYERS)))
+def test_the_same_as_one_by_one(periods: list[dict[str, Any]], sizes: list[int], known: int) -> None:
+    """The layer table grows after the first batch, so that frames of the first may name unknown layers."""
+    frames = frames_of(periods)
+    single, together = Engine(), Engine()
+    table = LayerTable(LAYERS.layers[:known])
+    done = turn = 0
+    while done < len(frames):
+        single.set_layers(table, GRAPH)
+        together.set_layers(table, GRAPH)
+        batch = frames[done : done + sizes[turn % len(sizes)]]
+        expected, found = one_by_one(single, batch), together.observe_many(batch)
+        assert [frame.sequence for frame, _ in found] == [frame.sequence for frame, _ in expected]
+        assert [repr(changes) for _, changes in found] == [repr(changes) for _, changes in expected]
+        assert memory(together) == memory(single)
+        done, turn, table = done + len(batch), turn + 1, LAYERS
+    assert repr(together.findings()) == repr(single.findings())
+
+
+def test_every_rule_is_patient() -> None:
+    assert [rule.code for rule in RULES if not isinstance(rule(), PatientRule)] == []
+
+
+class Counting:
+    """A rule that does not care for speed, and so must see every frame."""
+
+    code: ClassVar[str] = "OPT002"
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def grow(self, count: int) -> None:
+        pass
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        self.steps.append(view.step)
+        return (Verdict("third", severity=Severity.MILD),) if view.step == 3 else ()
+
+
+def test_an_ordinary_rule_sees_every_frame() -> None:
+    training, rule = Training("first", "second", "third"), Counting()
+    engine = Engine([rule])
+    engine.set_layers(LAYERS, GRAPH)
+    frames = [dataclasses.replace(training.frame(), sequence=i, step=i) for i in range(6)]
+    assert [frame.step for frame, _ in engine.observe_many(frames)] == [3]
+    assert rule.steps == [0, 1, 2, 3, 4, 5]
+
+
+def test_quiet_frames_are_passed_over() -> None:
+    training, shown = Training("first", "second", "third"), 0
+    engine = Engine()
+    engine.set_layers(LAYERS, GRAPH)
+    for rule in engine._rules:
+
+        def counted(view: View, observe: Any = rule.observe) -> tuple[Verdict, ...]:
+            nonlocal shown
+            shown += 1
+            return observe(view)
+
+        rule.observe = counted
+    frames = [dataclasses.replace(training.frame(), sequence=i, step=i) for i in range(100)]
+    assert engine.observe_many(frames) == []
+    assert shown <= len(RULES)
+
+
+def test_layers_come_in_another_order() -> None:
+    """Blocks of one stream over other layers are no part of the same stretch."""
+    engine = Engine()
+    engine.set_layers(LAYERS, GRAPH)
+    names = STREAMS["gradient"].names
+    frames: list[Frame] = []
+    for step in range(12):
+        ids = np.array([0, 2, 4] if step % 2 else [4, 2], np.int32)
+        values = np.zeros((len(names), len(ids)), np.float32)
+        values[names.index("gradient_nonfinite_count"), 0] = step == 7
+        frames.append(Frame(step, step, 0.0, {}, {"gradient": Block("gradient", ids, values)}))
+    ((frame, changes),) = [one for one in engine.observe_many(frames) if one[1][0].change == "opened"]
+    assert (frame.step, changes[0].finding.code, changes[0].finding.layers) == (7, "NUM001", ("first.weight",))
