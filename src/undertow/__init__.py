@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from undertow.run import Run, open_run
     from undertow.schema.seeds.history import GradientHistory
     from undertow.watch import Watch, watch
+    from undertow.weights import weights
 
-__all__ = ["GradientFlowAnimator", "GradientHistory", "Run", "Watch", "__version__", "open_run", "watch"]
+__all__ = ["GradientFlowAnimator", "GradientHistory", "Run", "Watch", "__version__", "open_run", "watch", "weights"]
 
 _HOME = {
     "GradientHistory": "undertow.schema.seeds.history",
@@ -24,6 +25,7 @@ _HOME = {
     "open_run": "undertow.run",
     "Watch": "undertow.watch",
     "watch": "undertow.watch",
+    "weights": "undertow.weights",
 }
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "report": "Say what is wrong in a run, where, why, and what to change.",
     "runs": "List the runs of a folder.",
     "export": "Write the numbers of a run to a file.",
+    "weights": "Say whether the weights of a checkpoint are healthy, and how far they moved.",
     "check": "Fail when a run has findings: for continuous integration.",
     "explain": "Say what a code means, why it is bad, and what to do.",
     "doctor": "Say whether this machine is ready.",

@@ -1,0 +1,149 @@
+"""What is wrong with the weights of a checkpoint, by rules that docs/components/weights.md states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from undertow.schema.checkpoints import Drift, Duplicates, TensorWeights, WeightIssue
+from undertow.schema.codes import CODES
+from undertow.schema.layers import LayerKind
+from undertow.schema.severity import Severity
+
+# Root mean square × √fan_in. Common initialisations lie between 0.5 and 1.5, trained layers between 0.1 and 5.
+SMALL_SCALE, LARGE_SCALE, HUGE_SCALE = 0.01, 10.0, 100.0
+# Scales (about standard deviations) from the mean; a normal distribution of 10⁹ elements stays within 6.4.
+FAR, VERY_FAR = 50.0, 1000.0
+FEWEST_FOR_OUTLIERS = 1000
+_MATRICES = (LayerKind.WEIGHT, LayerKind.RECURRENT)
+
+
+def find_issues(
+    tensors: Sequence[TensorWeights], duplicates: Sequence[Duplicates], drift: Drift | None
+) -> tuple[WeightIssue, ...]:
+    """The worst first; among equals in the order of the checkpoint, non-finite values before everything."""
+    found: list[WeightIssue] = []
+    for tensor in tensors:
+        found += _of_tensor(tensor)
+    found += _of_duplicates(duplicates)
+    found += _of_initialisation(tensors)
+    if drift is not None:
+        found += _of_drift(drift)
+    return tuple(sorted(found, key=lambda issue: -issue.severity.rank))
+
+
+def _issue(
+    code: str,
+    severity: Severity,
+    layers: Sequence[str],
+    summary: str,
+    value: float | None = None,
+    expected: float | None = None,
+) -> WeightIssue:
+    return WeightIssue(code, CODES[code], severity, tuple(layers), summary, value, expected)
+
+
+def _of_tensor(tensor: TensorWeights) -> Iterator[WeightIssue]:
+    path, moments = tensor.path, tensor.moments
+    if moments.nonfinite_count:
+        what = f"{moments.nan_count:,} NaN and {moments.infinite_count:,} infinite of {moments.count:,} elements"
+        yield _issue("NUM003", Severity.CRITICAL, [path], f"{path} holds {what}", float(moments.nonfinite_count), 0.0)
+    if tensor.kind in _MATRICES and moments.std == 0 and moments.count > 1:
+        if moments.mean == 0:
+            yield _issue("WGT005", Severity.MILD, [path], f"{path} is zero everywhere", 0.0)
+        else:
+            summary = (
+                f"all {moments.count:,} elements of {path} are {moments.mean:.6g}: its units are copies of each other"
+            )
+            yield _issue("WGT002", Severity.MODERATE, [path], summary, 0.0)
+        return
+    yield from _of_scale(tensor)
+    yield from _of_outliers(tensor)
+    yield from _of_units(tensor)
+
+
+def _of_scale(tensor: TensorWeights) -> Iterator[WeightIssue]:
+    scale = None if tensor.initialisation is None else tensor.initialisation.scale
+    if scale is None or SMALL_SCALE <= scale <= LARGE_SCALE:
+        return
+    severity = Severity.MODERATE if scale > HUGE_SCALE else Severity.MILD
+    effect = "multiplies" if scale > 1 else "shrinks"
+    summary = f"{tensor.path} {effect} the size of its input about {scale:.3g}-fold (root mean square × √fan-in)"
+    yield _issue("WGT003", severity, [tensor.path], summary, scale, 1.0)
+
+
+def _of_outliers(tensor: TensorWeights) -> Iterator[WeightIssue]:
+    found = tensor.outliers
+    if found is None or not found.largest or tensor.moments.count < FEWEST_FOR_OUTLIERS:
+        return
+    worst = found.largest[0]
+    if tensor.kind not in (*_MATRICES, LayerKind.EMBEDDING) or worst.deviations <= FAR:
+        return
+    severity = Severity.MODERATE if worst.deviations > VERY_FAR else Severity.MILD
+    summary = (
+        f"{tensor.path}{list(worst.position)} is {worst.value:.4g}, {worst.deviations:.0f} scales from the mean; "
+        f"{found.count:,} lie beyond {found.limit:.2g}, and {found.expected:.2g} would in a normal distribution"
+    )
+    yield _issue("WGT004", severity, [tensor.path], summary, worst.deviations, found.limit)
+
+
+def _of_units(tensor: TensorWeights) -> Iterator[WeightIssue]:
+    units = tensor.units
+    if units is None or tensor.kind not in (*_MATRICES, LayerKind.EMBEDDING) or units.sparsity == "all zero":
+        return
+    # One empty entry of a table is its padding; dead inputs are common (unused pixels) and are not the layer's fault.
+    if units.dead_rows <= (1 if tensor.kind == LayerKind.EMBEDDING else 0):
+        return
+    share = units.dead_rows / units.rows
+    what = "entries" if tensor.kind == LayerKind.EMBEDDING else "output units"
+    summary = f"{units.dead_rows:,} of the {units.rows:,} {what} of {tensor.path} have no weights but zero"
+    yield _issue("WGT005", Severity.MODERATE if share > 0.5 else Severity.MILD, [tensor.path], summary, share, 0.0)
+
+
+def _of_duplicates(duplicates: Sequence[Duplicates]) -> Iterator[WeightIssue]:
+    for group in duplicates:
+        if not group.shared:
+            summary = f"{group.paths[0]} and {', '.join(group.paths[1:4])} hold the same values"
+            yield _issue("WGT002", Severity.MILD, group.paths, summary)
+
+
+def _of_initialisation(tensors: Sequence[TensorWeights]) -> Iterator[WeightIssue]:
+    """A weight that looks untrained means something only beside others that do not."""
+    weights = [tensor for tensor in tensors if tensor.kind in (*_MATRICES, LayerKind.EMBEDDING)]
+    judged = [
+        tensor for tensor in weights if tensor.initialisation and "resembles" not in tensor.initialisation.missing
+    ]
+    alike = [tensor for tensor in judged if tensor.initialisation and tensor.initialisation.resembles]
+    if not alike:
+        return
+    paths = [tensor.path for tensor in alike]
+    if len(alike) == len(judged):
+        yield _issue(
+            "UPD003", Severity.INFO, paths, "every weight looks as it was initialised: nothing was trained yet"
+        )
+        return
+    recipe = alike[0].initialisation.resembles if alike[0].initialisation else ""
+    summary = (
+        f"{len(alike)} of {len(judged)} weights cannot be told from their initialisation, "
+        f"first {paths[0]} ({recipe}): never trained, or never used"
+    )
+    yield _issue("UPD003", Severity.MILD, paths, summary, float(len(alike)), 0.0)
+
+
+def _of_drift(drift: Drift) -> Iterator[WeightIssue]:
+    for one in drift.tensors:
+        if one.severity.is_alarm and one.relative is not None:
+            cosine = "" if one.cosine is None else f", and points elsewhere (cosine {one.cosine:.2f})"
+            summary = f"{one.path} moved {one.relative:.3g} times its earlier norm{cosine}"
+            yield _issue("WGT006", one.severity, [one.path], summary, one.relative, 0.0)
+    known = [one for one in drift.tensors if one.changed_fraction is not None and one.kind != "buffer"]
+    still = [one.path for one in known if one.changed_fraction == 0]
+    if still and len(still) < len(known):
+        # Most of a model unchanged is fine-tuning with the rest frozen on purpose.
+        few = len(still) <= len(known) / 2
+        summary = f"{len(still)} of {len(known)} tensors are the same in both checkpoints, first {still[0]}"
+        yield _issue("UPD003" if few else "UPD004", Severity.MILD if few else Severity.INFO, still, summary)
+    shapes = [one for one in drift.tensors if one.relative is None and "shape" in one.missing.get("relative", "")]
+    for one in shapes:
+        yield _issue(
+            "WGT006", Severity.MODERATE, [one.path], f"{one.path} cannot be compared: {one.missing['relative']}"
+        )

@@ -1,0 +1,59 @@
+"""`undertow weights`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import click
+
+from undertow.cli.output import console, show
+
+
+@click.command(
+    help="""The health of the weights in a checkpoint, and how far they moved from another. No model class needed.
+
+    CHECKPOINT is a .safetensors file, a file of torch.save, an index of shards, or the folder of a sharded or
+    distributed checkpoint. Nothing that is pickled is ever run.""",
+    epilog="Example:  undertow weights step-2000.safetensors --against step-1000.safetensors",
+)
+@click.argument("checkpoint", metavar="CHECKPOINT")
+@click.option("--against", metavar="CHECKPOINT", help="An earlier checkpoint: say how far each tensor moved.")
+@click.option("--json", "as_json", is_flag=True, help="Every number of every tensor as JSON.")
+@click.option("--all", "all_tensors", is_flag=True, help="A line for each tensor.")
+def command(checkpoint: str, against: str | None, as_json: bool, all_tensors: bool) -> None:
+    from undertow.show.report.weights import weights_report, weights_to_json
+    from undertow.weights import weights
+
+    with _bar() as progress:
+        report = weights(checkpoint, against, progress=progress)
+    if as_json:
+        click.echo(weights_to_json(report))
+    else:
+        show(weights_report(report, all_tensors=all_tensors))
+
+
+@contextmanager
+def _bar() -> Generator[Callable[[int, int, str], None] | None]:
+    """A bar on stderr while tensors are read; nothing where nobody looks."""
+    if not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("UNDERTOW_QUIET"):
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("reading"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[path]}", markup=False),
+    )
+    with Progress(*columns, console=console(to_stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, path="")
+
+        def progress(done: int, total: int, path: str) -> None:
+            bar.update(task, completed=done, total=total, path=path)
+
+        yield progress

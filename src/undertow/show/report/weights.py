@@ -1,0 +1,127 @@
+"""The weights of a checkpoint as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from undertow.schema.checkpoints import Drift, TensorWeights, WeightReport
+from undertow.schema.severity import Health
+from undertow.show.report.text import STYLES
+from undertow.show.report.wording import GLYPHS
+
+_ISSUES_SHOWN = 8
+_DRIFT_SHOWN = 8
+_STYLES = {Health.HEALTHY: "bold blue", Health.MINOR: "cyan", Health.PROBLEMS: "bold dark_orange"}
+
+
+def weights_to_json(report: WeightReport) -> str:
+    """Every field of the report. msgspec writes NaN and infinity as null: strict JSON has no word for them."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+def weights_report(report: WeightReport, *, all_tensors: bool = False) -> RenderableType:
+    """One screen: verdict, issues, kinds, drift; with `all_tensors` a line for each tensor."""
+    size = f"{len(report.tensors):,} tensors, {report.parameter_count:,} parameters, {_bytes(report.bytes)}"
+    title = Text.assemble(
+        (str(report.health), _STYLES.get(report.health, "bold magenta")),
+        "  ",
+        (f"{report.source} · {report.format} · {size}", "dim"),
+    )
+    parts: list[RenderableType] = [title, Text(""), *_issues(report), _kinds(report)]
+    if report.drift is not None:
+        parts += [Text(""), *_drift(report.drift)]
+    if all_tensors:
+        parts += [Text(""), _tensors(report.tensors)]
+    parts += [Text(f"Note: {note}.", style="dim") for note in _remarks(report)]
+    return Group(*parts)
+
+
+def _issues(report: WeightReport) -> Iterator[RenderableType]:
+    for issue in report.issues[:_ISSUES_SHOWN]:
+        label = (f"{GLYPHS[issue.severity]} {issue.severity}", STYLES[issue.severity])
+        yield Text.assemble(label, f"  {issue.code} {issue.name}: {issue.summary}")
+    more = len(report.issues) - _ISSUES_SHOWN
+    if more > 0:
+        yield Text(f"and {more:,} more: --json has them all", style="dim")
+    if report.issues:
+        yield Text("")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold", no_wrap=place > 0)
+    return table
+
+
+def _kinds(report: WeightReport) -> Table:
+    table = _table("kind", "elements", "mean", "std", "min", "max", "kurtosis", "zero")
+    rows = [*report.kinds.items(), ("all but buffers", report.overall)]
+    for kind, moments in rows:
+        numbers = (moments.mean, moments.std, moments.minimum, moments.maximum, moments.kurtosis)
+        table.add_row(kind, f"{moments.count:,}", *map(_number, numbers), f"{moments.zero_fraction:.1%}")
+    return table
+
+
+def _tensors(tensors: tuple[TensorWeights, ...]) -> Table:
+    table = _table("tensor", "shape", "std", "scale", "spectral", "stable rank", "tail", "zero")
+    for tensor in tensors:
+        spectrum, scale = tensor.spectrum, tensor.initialisation and tensor.initialisation.scale
+        spectral = (None, None, None)
+        if spectrum is not None:
+            spectral = spectrum.spectral_norm, spectrum.stable_rank, spectrum.tail_exponent
+        shape = "×".join(map(str, tensor.shape)) or "scalar"
+        numbers = map(_number, (tensor.moments.std, scale, *spectral))
+        table.add_row(tensor.path, shape, *numbers, f"{tensor.moments.zero_fraction:.1%}")
+    return table
+
+
+def _drift(drift: Drift) -> Iterator[RenderableType]:
+    yield Text(
+        f"Against {drift.against}: moved {_number(drift.relative)} times its norm, cosine {_number(drift.cosine)}; "
+        f"median over tensors {_number(drift.median_relative)}"
+    )
+    moved = sorted(
+        (one for one in drift.tensors if one.relative is not None), key=lambda one: one.relative or 0.0, reverse=True
+    )
+    table = _table("moved most", "relative", "cosine", "largest change", "changed")
+    for one in moved[:_DRIFT_SHOWN]:
+        changed = "-" if one.changed_fraction is None else f"{one.changed_fraction:.1%}"
+        table.add_row(one.path, *map(_number, (one.relative, one.cosine, one.largest_change)), changed)
+    yield table
+
+
+def _remarks(report: WeightReport) -> list[str]:
+    remarks = list(report.notes)
+    shared = [" = ".join(group.paths) for group in report.duplicates if group.shared]
+    remarks += [f"one tensor under several names: {names}" for names in shared[:4]]
+    remarks += [f"left out {skipped.path}: {skipped.reason}" for skipped in report.skipped[:4]]
+    if len(report.skipped) > 4:
+        remarks.append(f"left out {len(report.skipped) - 4:,} more: --json names them")
+    randomised = sum(
+        tensor.spectrum is not None and tensor.spectrum.method == "randomised" for tensor in report.tensors
+    )
+    if randomised:
+        remarks.append(f"{randomised:,} large matrices: only their largest singular values, by a randomised method")
+    if report.drift is not None:
+        for where, paths in (("here", report.drift.only_here), ("there", report.drift.only_there)):
+            if paths:
+                remarks.append(f"{len(paths):,} tensors are only {where}: {', '.join(paths[:3])}")
+    return remarks
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _bytes(size: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size = size / 1000  # pyright: ignore[reportAssignmentType]
+    return f"{size:.3g} GB"

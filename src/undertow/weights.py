@@ -1,0 +1,139 @@
+"""`undertow.weights`: the health of the weights in a checkpoint, a module or a mapping, and their drift from another.
+
+Composes `checkpoints` (one tensor at a time) and `analyze`. Torch is imported only for a torch file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from undertow import __version__
+from undertow.analyze.drift import Movement, movement, whole_drift
+from undertow.analyze.spectrum import EXACT_UP_TO
+from undertow.analyze.weight_issues import find_issues
+from undertow.analyze.weights import describe, find_duplicates, pool, pool_kinds
+from undertow.checkpoints import Checkpoint, Entry, UnreadableCheckpointError, open_checkpoint
+from undertow.schema.checkpoints import TensorWeights, WeightReport
+from undertow.schema.severity import health_of
+
+Source = str | os.PathLike[str] | Mapping[str, Any] | Any
+# Called before each tensor with the bytes done, the bytes in all, and its path.
+Progress = Callable[[int, int, str], None]
+
+
+def weights(
+    source: Source, against: Source | None = None, *, exact_up_to: int = EXACT_UP_TO, progress: Progress | None = None
+) -> WeightReport:
+    """The health of weights, tensor by tensor.
+
+    `source` and `against` are each a checkpoint file or folder (safetensors, torch, torch distributed), a torch
+    module, or a mapping from names to arrays. With `against`, the earlier one, also how far the weights moved.
+    Singular values are all computed up to `exact_up_to` on the shorter side of a matrix, else the largest only.
+    """
+    checkpoint = open_checkpoint(source)
+    earlier = None if against is None else open_checkpoint(against)
+    if not checkpoint.entries:
+        raise UnreadableCheckpointError(
+            f"{checkpoint.source} holds no weights"
+            + (f": {checkpoint.skipped[0].path}: {checkpoint.skipped[0].reason}" if checkpoint.skipped else ""),
+            way_out="Weights are tensors of floating-point numbers",
+        )
+    study = _Study(
+        checkpoint,
+        earlier,
+        exact_up_to,
+        shapes={entry.path: entry.shape for entry in checkpoint.entries},
+        before={} if earlier is None else {entry.path: entry for entry in earlier.entries},
+    )
+    done, total = 0, checkpoint.bytes
+    for entry in checkpoint.entries:
+        if progress is not None:
+            progress(done, total, entry.path)
+        study.take(entry)
+        done += entry.bytes
+    if progress is not None:
+        progress(done, total, "")
+    return study.report()
+
+
+@dataclass(slots=True)
+class _Study:
+    checkpoint: Checkpoint
+    earlier: Checkpoint | None
+    exact_up_to: int
+    shapes: dict[str, tuple[int, ...]]
+    before: dict[str, Entry]
+    tensors: list[TensorWeights] = field(default_factory=list[TensorWeights])
+    digests: list[bytes] = field(default_factory=list[bytes])
+    movements: list[Movement] = field(default_factory=list[Movement])
+
+    def take(self, entry: Entry) -> None:
+        with entry.elements() as elements:
+            fan_in = self._owner_fan_in(entry)
+            self.tensors.append(
+                describe(entry.path, entry.kind, elements, owner_fan_in=fan_in, exact_up_to=self.exact_up_to)
+            )
+            self.digests.append(elements.digest())
+            before = self.before.get(entry.path)
+            if before is not None:
+                with before.elements() as then:
+                    self.movements.append(movement(entry.path, entry.kind, elements, then))
+
+    def _owner_fan_in(self, bias: Entry) -> int | None:
+        """Torch draws a bias from the fan-in of its weight."""
+        if len(bias.shape) != 1 or not bias.path.endswith("bias"):
+            return None
+        shape = self.shapes.get(bias.path.removesuffix("bias") + "weight", ())
+        return prod(shape[1:]) if len(shape) > 1 and shape[0] == bias.shape[0] else None
+
+    def report(self) -> WeightReport:
+        checkpoint, tensors = self.checkpoint, tuple(self.tensors)
+        duplicates = find_duplicates(tensors, self.digests, [entry.storage for entry in checkpoint.entries])
+        drift = None
+        notes = checkpoint.notes
+        if self.earlier is not None:
+            here, there = list(self.shapes), list(self.before)
+            if not self.movements:
+                raise UnreadableCheckpointError(
+                    f"{checkpoint.source} and {self.earlier.source} have no tensor in common",
+                    way_out=f"Names here are like {here[0]!r}, there like {there[0]!r}"
+                    if there
+                    else "It has no weights",
+                )
+            only_there = sorted(set(there) - set(here))
+            drift = whole_drift(self.earlier.source, self.movements, sorted(set(here) - set(there)), only_there)
+            notes += tuple(f"{self.earlier.source}: {note}" for note in self.earlier.notes)
+        issues = find_issues(tensors, duplicates, drift)
+        parameters = [tensor for tensor in tensors if tensor.kind != "buffer"]
+        return WeightReport(
+            undertow=__version__,
+            source=checkpoint.source,
+            format=checkpoint.format,
+            health=health_of(issue.severity for issue in issues),
+            parameter_count=sum(tensor.moments.count for tensor in parameters),
+            bytes=checkpoint.bytes,
+            overall=pool(tensor.moments for tensor in parameters),
+            kinds=pool_kinds(tensors),
+            issues=issues,
+            tensors=tensors,
+            duplicates=duplicates,
+            drift=drift,
+            skipped=checkpoint.skipped,
+            notes=notes,
+        )
+
+
+class _CallableModule(types.ModuleType):
+    """`undertow.weights` is this module as soon as anything imports it, and the function for everybody else."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> WeightReport:
+        return weights(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
