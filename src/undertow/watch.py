@@ -248,8 +248,12 @@ class Watch:
         if isinstance(error, CriticalFindingError):
             raise error
         self._facts.status = RunStatus.DETACHED
-        self._facts.message = f"Undertow stepped aside after an internal error ({type(error).__name__}: {error})"
         self._mailbox.post(Note("error", self._recorder.step, {"traceback": _trace(error)}))
+        if isinstance(error, UndertowError):  # something the user can mend
+            self._facts.message = str(error)
+            _say(f"error {error.code}: {error}. Nothing is watched; your training goes on")
+            return
+        self._facts.message = f"Undertow stepped aside after an internal error ({type(error).__name__}: {error})"
         _say(
             f"error UT100: {type(error).__name__}: {error}. Undertow has stepped aside and your training goes on; "
             f"details are in {self.folder / 'events.jsonl'}"
@@ -290,8 +294,8 @@ class Watch:
             if frame.step != self._last_recorded:
                 self._steps_recorded += 1
                 self._last_recorded = frame.step
-        for frame in frames:
-            for change in self._engine.observe(frame):
+        for frame, changes in self._engine.observe_many(frames):
+            for change in changes:
                 self._announce(change, frame)
         kind = "gradient" if any(raw.has_gradient for raw in raws) else "always"
         self._governor.background(kind, time.thread_time() - began, len(raws))

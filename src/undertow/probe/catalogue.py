@@ -146,9 +146,10 @@ class Catalogue:
         keyed += [(position, len(walk.order), layer) for layer, position in module_positions.items()]
         seen = {layer_id for _, _, layer_id in keyed}
         for layer in self._layers:  # a parameter the loss does not reach stands where its module runs
-            owner = self._id_of_path.get(layer.group)
-            if not layer.is_module and layer.id not in seen and owner in module_positions:
-                keyed.append((module_positions[owner], -1, layer.id))
+            if not layer.is_module and layer.id not in seen:
+                position = self._position(layer.group, module_positions)
+                if position is not None:
+                    keyed.append((position, -1, layer.id))
         keyed.sort()
         known = {layer_id: place for place, layer_id in enumerate(self._sequence)}
         new = [layer_id for _, _, layer_id in keyed if layer_id not in known]
@@ -170,6 +171,15 @@ class Catalogue:
         changed = bool(new) or grown != self._graph
         self._graph = grown
         return changed
+
+    def _position(self, group: str, module_positions: dict[int, int]) -> int | None:
+        """Where a module ran, or the nearest one around it (attention uses its projections without calling them)."""
+        while group:
+            layer_id = self._id_of_path.get(group)
+            if layer_id in module_positions:
+                return module_positions[layer_id]
+            group = group.rpartition(".")[0]
+        return None
 
     def has_unplaced(self, slots: Iterable[int]) -> bool:
         placed = set(self._sequence)

@@ -64,6 +64,7 @@ class Recorder:
         self._hooked_saved_tensors = False
         self._nonfinite_seen = False
         self._bad_seen = False
+        self._attempts = 0
         self._weight_frames = 0
         self._measured_after = -2  # the step after which weights were last measured
         self._no_activations = ""
@@ -438,6 +439,10 @@ class Recorder:
         return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
 
     def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
+        """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
+        self._attempts += 1
+        if self._attempts & (self._attempts - 1):
+            return False
         if not self.subjects.discover(self._forward.roots_called, loss, stepping):
             return False
         if self.subjects.is_compiled:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim import Optimizer
 
+from undertow.errors import SettingError
 from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
@@ -88,6 +89,11 @@ class Subjects:
         self._optimizers = [weakref.ref(optimizer) for optimizer in relevant]
         self._describe()
         self.ready = bool(self.catalogue.tensors)
+        if not self.ready and self.catalogue.skipped:
+            raise SettingError(
+                "include and exclude leave no layer to watch",
+                way_out=f"Layers are named like: {', '.join(sorted(self.catalogue.skipped)[:4])}",
+            )
         return self.ready
 
     def _describe(self) -> bool:
