@@ -21,7 +21,8 @@ class Mailbox:
         self._handle = handle
         self._idle = idle
         self._items: deque[tuple[Item, int]] = deque()
-        self._bytes = 0
+        self._posted_bytes = 0  # each written by one thread only: `+=` by two would lose counts
+        self._handled_bytes = 0
         self._wake = threading.Event()
         self._done = threading.Event()
         self._closing = False
@@ -31,12 +32,13 @@ class Mailbox:
 
     def post(self, item: Item) -> None:
         size = item.nbytes if isinstance(item, RawFrame) else 0
-        if self._bytes + size > MOST_BYTES and size:
+        waiting = self._posted_bytes - self._handled_bytes + size
+        if waiting > MOST_BYTES and size:
             self.dropped += 1
             return
         self._items.append((item, size))
-        self._bytes += size
-        if len(self._items) >= _WAKE_AT or self._bytes >= _WAKE_AT_BYTES:
+        self._posted_bytes += size
+        if len(self._items) >= _WAKE_AT or waiting >= _WAKE_AT_BYTES:
             self._wake.set()
 
     def flush(self, timeout: float) -> bool:
@@ -62,8 +64,8 @@ class Mailbox:
             closing = self._closing
             while self._items:
                 batch = [self._items.popleft() for _ in range(len(self._items))]
-                self._bytes -= sum(size for _, size in batch)
                 self._handle([item for item, _ in batch])
+                self._handled_bytes += sum(size for _, size in batch)
             self._done.set()
             self._idle()
             if closing:

@@ -1,0 +1,68 @@
+"""The governor: whatever a measurement costs, the whole stays within the budget."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from undertow.probe.schedule import FREE_SECONDS, Governor
+
+
+def simulate(governor: Governor, step_seconds: float, costs: dict[str, float], steps: int = 4000) -> dict[str, float]:
+    """Seconds added per step and frames per kind, after the first hundred steps."""
+    chance = random.Random(0)
+    added, taken = 0.0, dict.fromkeys(costs, 0)
+    for step in range(steps):
+        plan = governor.plan(step)
+        spent = {"always": 1e-5}
+        for kind in costs:
+            if getattr(plan, kind):
+                noise = chance.choice([0.9, 1.0, 1.1, 1.0, 8.0 if chance.random() < 0.05 else 1.0])
+                spent[kind] = costs[kind] * noise
+                taken[kind] += step >= 100
+        governor.spent(spent, step_seconds + sum(spent.values()), first=step == 0)
+        added += sum(spent.values()) if step >= 100 else 0.0
+    return {"added": added / (steps - 100), **taken}
+
+
+@pytest.mark.parametrize("step_seconds", [2e-4, 5e-3, 0.1, 1.0])
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 10.0])
+def test_keeps_the_budget(step_seconds, scale):
+    costs = {"gradient": 8e-3 * scale, "weight": 6e-3 * scale, "activation": 3e-2 * scale}
+    result = simulate(Governor(every=None), step_seconds, costs)
+    allowed = max(0.01 * step_seconds, FREE_SECONDS)
+    floor = sum(costs.values()) / 1000  # each kind is taken once in a thousand steps whatever it costs
+    assert result["added"] <= 1.1 * allowed + floor
+    assert all(result[kind] > 0 for kind in costs)
+
+
+def test_measures_every_step_where_that_is_free():
+    result = simulate(Governor(every=None), 1e-3, {"gradient": 1e-4, "weight": 1e-4, "activation": 1e-4}, 500)
+    assert (result["gradient"], result["weight"], result["activation"]) == (400, 400, 400)
+
+
+def test_a_number_is_kept_as_given():
+    governor = Governor(every=3, activations=False)
+    plans = [governor.plan(step) for step in range(7)]
+    assert [plan.gradient for plan in plans] == [True, False, False, True, False, False, True]
+    assert [plan.weight for plan in plans] == [plan.gradient for plan in plans]
+    assert not any(plan.activation for plan in plans)
+
+
+def test_one_slow_step_changes_nothing():
+    governor = Governor(every=None)
+    for step in range(64):
+        seconds = {"always": 1e-5, "gradient": 5e-2 if step == 20 else 1e-4}
+        governor.spent(seconds, 1e-3 + sum(seconds.values()), first=step == 0)
+    assert all(governor.plan(step).gradient for step in range(100, 120))
+
+
+def test_reports_its_own_cost():
+    governor = Governor(every=1)
+    assert governor.fraction is None
+    for step in range(11):
+        governor.spent({"gradient": 1e-3}, 0.011, first=step == 0)
+    governor.background("gradient", 0.01, 10)
+    assert governor.seconds_per_step == pytest.approx(2e-3)
+    assert governor.fraction == pytest.approx(0.02 / 0.09, rel=1e-6)
