@@ -11,14 +11,26 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from undertow.components.animator import GradientFlowAnimator
+    from undertow.components.visualizer import GradientFlowVisualizer
     from undertow.run import Run, open_run
     from undertow.schema.seeds.history import GradientHistory
     from undertow.watch import Watch, watch
     from undertow.weights import weights
 
-__all__ = ["GradientFlowAnimator", "GradientHistory", "Run", "Watch", "__version__", "open_run", "watch", "weights"]
+__all__ = [
+    "GradientFlowAnimator",
+    "GradientFlowVisualizer",
+    "GradientHistory",
+    "Run",
+    "Watch",
+    "__version__",
+    "open_run",
+    "watch",
+    "weights",
+]
 
 _HOME = {
+    "GradientFlowVisualizer": "undertow.components.visualizer",
     "GradientHistory": "undertow.schema.seeds.history",
     "GradientFlowAnimator": "undertow.components.animator",
     "Run": "undertow.run",

@@ -41,7 +41,7 @@ class GradientHistory:
     """Parallel ring buffers, oldest first; the oldest entry of each falls out when `max_history_length` is reached.
 
     `gradient_cosines` (with the gradient one sample before) and `gradient_sketches` (short linear images of the
-    gradient) are optional: without them nothing is said about directions.
+    gradient) are optional and may stay empty: without them nothing is said about directions.
     """
 
     layer_name: str
@@ -95,8 +95,10 @@ class GradientHistory:
         history.step_numbers.extend(numbers[order].tolist())
         history.gradient_means.extend(_beside(means, name, order))
         history.gradient_stds.extend(_beside(stds, name, order))
-        history.gradient_cosines.extend(_beside(cosines, name, order))
-        history.gradient_sketches.extend(_sketches(sketches, name, order))
+        if cosines is not None:
+            history.gradient_cosines.extend(_beside(cosines, name, order))
+        if sketches is not None:
+            history.gradient_sketches.extend(_sketches(sketches, name, order))
         return history
 
     def add_gradient_flow(
@@ -106,8 +108,10 @@ class GradientHistory:
         self.gradient_means.append(flow.gradient_mean)
         self.gradient_stds.append(flow.gradient_std)
         self.step_numbers.append(flow.step)
-        self.gradient_cosines.append(cosine)
-        self.gradient_sketches.append(None if sketch is None else tuple(sketch))
+        if cosine is not None or self.gradient_cosines:
+            _append(self.gradient_cosines, cosine, len(self))
+        if sketch is not None or self.gradient_sketches:
+            _append(self.gradient_sketches, None if sketch is None else tuple(sketch), len(self))
 
     def get_trend_slope(self) -> float | None:
         """Least-squares slope of the norms against 0, 1, 2 …; None below three samples or with non-finite ones."""
@@ -123,6 +127,13 @@ class GradientHistory:
         return len(self.gradient_norms)
 
 
+def _append(buffer: deque[Any], value: Any, length: int) -> None:
+    """Add to an optional buffer; samples before the first value count as unknown."""
+    if not buffer:
+        buffer.extend([None] * (length - 1))
+    buffer.append(value)
+
+
 def _beside(values: Any, name: str, order: np.ndarray[Any, np.dtype[np.intp]]) -> list[float | None]:
     if values is None:
         return [None] * len(order)
@@ -133,8 +144,6 @@ def _beside(values: Any, name: str, order: np.ndarray[Any, np.dtype[np.intp]]) -
 
 
 def _sketches(values: Any, name: str, order: np.ndarray[Any, np.dtype[np.intp]]) -> list[tuple[float, ...] | None]:
-    if values is None:
-        return [None] * len(order)
     table = as_array(values, name)
     if table.ndim != 2 or len(table) != len(order):
         raise InputError(f"layer {name!r}: sketches have shape {table.shape}, expected ({len(order)}, width)")

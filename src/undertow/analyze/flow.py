@@ -1,0 +1,147 @@
+"""Gradient flow of a whole network from (steps × layers) norms."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.analyze.direction import KINDS, recent_directions
+from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
+from undertow.analyze.network import (
+    NO_GRAPH,
+    NetworkFlow,
+    build_network,
+    critical_paths,
+    known,
+    network_flow,
+)
+from undertow.analyze.problem_regions import dead_zones, exploding_regions, vanishing_regions
+from undertow.analyze.series import Floats, LayerSeries
+from undertow.analyze.topology import Topology
+from undertow.schema.seeds.flow import (
+    FlowDirection,
+    GradientDirections,
+    GradientFlowVisualization,
+    GradientLayerFlow,
+    GradientVisualizationConfig,
+    NonFiniteLayer,
+    TemporalGradientFlow,
+)
+
+NO_DIRECTIONS = "norms alone have no direction: give cosines of successive gradients, or sketches"
+
+
+def gradient_flow(
+    series: LayerSeries,
+    config: GradientVisualizationConfig | None = None,
+    *,
+    current_step: int | None = None,
+    topology: Topology | None = None,
+    node_series: LayerSeries | None = None,
+    cosines: NDArray[np.floating] | None = None,
+    sketches: dict[str, Floats] | None = None,
+) -> GradientFlowVisualization:
+    """The flow visualization of the layers of `series`.
+
+    `topology` joins the layers of `node_series` when that is given (modules, say), else those of `series`.
+    `cosines` (steps × layers) and `sketches` (name → samples × width) give directions.
+    """
+    config = config or GradientVisualizationConfig()
+    numbers = layer_numbers(series)
+    nodes = series if node_series is None else node_series
+    node_numbers = numbers if node_series is None else layer_numbers(nodes)
+    flow = None if topology is None else network_flow(nodes, topology, config.temporal_window)
+    region_topology = topology if node_series is None else None
+    regions = config.show_problem_regions
+    window = config.temporal_window
+    return GradientFlowVisualization(
+        layer_flows=_layer_flows(series, numbers, flow if node_series is None else None, cosines, sketches),
+        temporal_flows=_temporal_flows(series, window) if config.show_temporal_flows else [],
+        flow_network=build_network(nodes, node_numbers, flow, config.flow_threshold),
+        critical_paths=critical_paths(nodes, flow) if flow and config.show_critical_paths else [],
+        vanishing_regions=vanishing_regions(series, window, current_step, region_topology) if regions else [],
+        exploding_regions=exploding_regions(series, window, current_step, region_topology) if regions else [],
+        dead_zones=dead_zones(series, window, current_step) if regions else [],
+        visualization_config=config,
+        nonfinite_layers=_nonfinite_layers(series, topology if node_series is None else None),
+        unavailable={} if topology else {"edges": NO_GRAPH, "critical_paths": NO_GRAPH},
+    )
+
+
+def _layer_flows(
+    series: LayerSeries,
+    numbers: LayerNumbers,
+    flow: NetworkFlow | None,
+    cosines: NDArray[np.floating] | None,
+    sketches: dict[str, Floats] | None,
+) -> dict[str, GradientLayerFlow]:
+    order = flow.topology.order if flow else range(len(series.names))
+    flows: dict[str, GradientLayerFlow] = {}
+    for layer in order:
+        name = series.names[layer]
+        steps, values = series.column(layer)
+        cosine = None if cosines is None else cosines[series.recorded[:, layer], layer].astype(np.float64)
+        bad = np.flatnonzero(~np.isfinite(values))
+        unavailable = _why_not(numbers, layer, flow, len(bad))
+        if cosine is None and not (sketches and name in sketches):
+            unavailable["gradient_directions"] = NO_DIRECTIONS
+        flows[name] = GradientLayerFlow(
+            layer_name=name,
+            gradient_magnitudes=values.tolist(),
+            gradient_directions=GradientDirections(steps, values, cosine, (sketches or {}).get(name)),
+            flow_consistency=known(numbers.consistency[layer]),
+            bottleneck_score=None if flow is None else known(flow.bottleneck_score[layer]),
+            information_flow_rate=known(numbers.flow_rate[layer]),
+            nonfinite_count=len(bad),
+            first_nonfinite_step=int(steps[bad[0]]) if len(bad) else None,
+            unavailable=unavailable,
+        )
+    return flows
+
+
+def _why_not(numbers: LayerNumbers, layer: int, flow: NetworkFlow | None, bad: int) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    if not numbers.count[layer]:
+        reasons["flow_consistency"] = reasons["information_flow_rate"] = "no samples"
+    elif bad:
+        reasons["flow_consistency"] = reasons["information_flow_rate"] = f"{bad} samples are not finite"
+    elif np.isnan(numbers.consistency[layer]):
+        reasons["flow_consistency"] = "no two neighbouring samples that can be compared"
+    if flow is None:
+        reasons["bottleneck_score"] = NO_GRAPH
+    elif np.isnan(flow.bottleneck_score[layer]):
+        reasons["bottleneck_score"] = "the layer feeds no measured layer, or no gain was measured"
+    return reasons
+
+
+def _temporal_flows(series: LayerSeries, window: int) -> list[TemporalGradientFlow]:
+    """The newest `window` samples of every layer, by step, then by layer."""
+    directions = recent_directions(series.samples, window)
+    rows, columns = directions.kind.shape
+    values, steps = series.samples[len(series.samples) - rows :], series.sample_steps[len(series.samples) - rows :]
+    kinds: tuple[FlowDirection | None, ...] = (*KINDS, None)  # −1 picks the last
+    flows = [
+        TemporalGradientFlow(
+            step=int(steps[row, layer]),
+            layer_name=series.names[layer],
+            gradient_magnitude=float(values[row, layer]),
+            flow_direction=kinds[int(directions.kind[row, layer])],
+            stability_score=known(directions.stability[row, layer]),
+        )
+        for row in range(rows)
+        for layer in range(columns)
+        if steps[row, layer] >= 0
+    ]
+    return flows if series.complete else sorted(flows, key=lambda flow: flow.step)
+
+
+def _nonfinite_layers(series: LayerSeries, topology: Topology | None) -> list[NonFiniteLayer]:
+    """First to turn bad first; of several at one step, the first executed first."""
+    bad = series.recorded & ~np.isfinite(series.values)
+    layers = np.flatnonzero(bad.any(axis=0))
+    first = series.steps[np.argmax(bad[:, layers], axis=0)] if len(layers) else np.empty(0, np.int64)
+    found = [
+        NonFiniteLayer(series.names[layer], int(bad[:, layer].sum()), int(step)) for layer, step in zip(layers, first)
+    ]
+    place = topology.position if topology else {}
+    return sorted(found, key=lambda item: (item.first_step, place.get(series.index[item.layer_name], 0)))

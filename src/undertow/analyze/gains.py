@@ -1,0 +1,91 @@
+"""How much of the gradient gets across every edge of the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.analyze.series import Flags, Floats, LayerSeries
+from undertow.analyze.topology import Topology
+from undertow.schema.seeds.flow import EdgeType
+
+BLOCKED_GAIN = 1e-12
+BLOCKED_SHARE = 0.9
+OPEN_SHARE = 0.1
+WEAK_GAIN = 0.01
+MOST_WINDOWS = 1 << 21  # elements of the (samples × edges) table worked on at a time
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeGains:
+    """One entry per edge, over the newest samples at which both ends were measured. NaN where there are none."""
+
+    gain: Floats  # median of gradient at the producer over gradient at the consumer; 0 when mostly blocked
+    consistency: Floats
+    blocked_share: Floats
+    kinds: list[EdgeType | None]
+
+
+def edge_gains(series: LayerSeries, topology: Topology, window: int) -> EdgeGains:
+    edges = np.array(topology.edges, np.int64).reshape(-1, 2)
+    gain, consistency, blocked = (np.full(len(edges), np.nan) for _ in range(3))
+    switches = np.zeros(len(edges), np.int64)
+    recent = np.flatnonzero(series.recorded.any(axis=1))[-window:]
+    values = series.values[recent]
+    width = max(1, MOST_WINDOWS // max(1, len(recent)))
+    for start in range(0, len(edges), width):
+        part = slice(start, start + width)
+        producer, consumer = values[:, edges[part, 0]], values[:, edges[part, 1]]
+        gain[part], consistency[part], blocked[part], switches[part] = _measure(producer, consumer)
+    return EdgeGains(gain, consistency, blocked, _kinds(gain, blocked, switches))
+
+
+def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats, NDArray[np.int64]]:
+    usable = np.isfinite(producer) & np.isfinite(consumer) & (consumer > 0)
+    count = usable.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(usable, producer / consumer, np.nan)
+    shut = usable & (ratio <= BLOCKED_GAIN)
+    share = np.where(count > 0, shut.sum(axis=0) / np.maximum(1, count), np.nan)
+    middle = _column_median(ratio)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        change = np.abs(np.diff(np.log(ratio), axis=0))
+    change[~np.isfinite(change)] = np.nan
+    both_shut = shut[1:] & shut[:-1]
+    change[both_shut] = 0
+    return middle, 1 / (1 + _column_median(change)), share, _switches(shut, usable)
+
+
+def _column_median(values: Floats) -> Floats:
+    known = ~np.isnan(values)
+    result = np.full(values.shape[1], np.nan)
+    some = known.any(axis=0)
+    if some.any():
+        result[some] = np.nanmedian(values[:, some], axis=0)
+    return result
+
+
+def _switches(shut: Flags, usable: Flags) -> NDArray[np.int64]:
+    """Changes between open and blocked, among usable neighbours."""
+    return ((shut[1:] != shut[:-1]) & usable[1:] & usable[:-1]).sum(axis=0)
+
+
+def _kinds(gain: Floats, blocked: Floats, switches: NDArray[np.int64]) -> list[EdgeType | None]:
+    """Blocked and intermittent from how often nothing passes; strong and weak from the gain and its quantiles."""
+    passing = gain[np.isfinite(gain) & (blocked <= OPEN_SHARE)]
+    quarter, middle = np.quantile(passing, (0.25, 0.5)) if len(passing) else (0.0, 0.0)
+    kinds: list[EdgeType | None] = []
+    for value, share, turns in zip(gain, blocked, switches):
+        if np.isnan(value):
+            kinds.append(None)
+        elif OPEN_SHARE < share < BLOCKED_SHARE and turns >= 2:
+            kinds.append(EdgeType.INTERMITTENT)
+        elif share >= 0.5:
+            kinds.append(EdgeType.BLOCKED)
+        elif value < WEAK_GAIN or (value < quarter and value < middle / 2):
+            kinds.append(EdgeType.WEAK)
+        else:
+            kinds.append(EdgeType.STRONG)
+    return kinds

@@ -1,0 +1,202 @@
+"""The network as gradient sees it: nodes by their place and gain, edges by what gets across, paths by their share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow.analyze.gains import EdgeGains, edge_gains
+from undertow.analyze.layer_numbers import LayerNumbers
+from undertow.analyze.paths import FlowShares, Path, flow_shares, log_gains, strongest_paths
+from undertow.analyze.regions import dead_flags, runs_of
+from undertow.analyze.series import Flags, Floats, LayerSeries
+from undertow.analyze.topology import Topology
+from undertow.schema.seeds.flow import (
+    CriticalGradientPath,
+    EdgeType,
+    FlowEdge,
+    FlowNode,
+    GradientFlowNetwork,
+    NetworkMetrics,
+    NodeType,
+)
+
+BOTTLENECK_SCORE = 0.8
+AMPLIFYING_GAIN = 10.0
+DEAD_RUN = 10  # samples, or all of them when there are fewer
+NO_GRAPH = "no graph was given"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFlow:
+    """Everything measured along edges; one entry per layer, NaN where it has no say."""
+
+    topology: Topology
+    edges: EdgeGains
+    gain: Floats
+    bottleneck_score: Floats
+    shares: FlowShares
+    paths: list[Path]
+    log_gain: dict[tuple[int, int], float]
+
+
+def dead_layers(series: LayerSeries) -> Flags:
+    """Below 1e-8 in each of the newest ten samples (in all of them when there are fewer, but at least three)."""
+    current = runs_of(dead_flags(series), series).current
+    return (series.counts >= 3) & (current >= np.minimum(DEAD_RUN, series.counts))
+
+
+def network_flow(series: LayerSeries, topology: Topology, window: int) -> NetworkFlow:
+    edges = edge_gains(series, topology, window)
+    gain = np.full(len(series.names), np.nan)
+    for (start, _), value in zip(topology.edges, edges.gain):
+        gain[start] = np.fmax(gain[start], value)  # the widest way in
+    weights = log_gains(topology, edges.gain)
+    shares = flow_shares(topology, weights)
+    reference = np.minimum(1.0, _median_of_others(gain))
+    score = shares.node * (1 - np.minimum(1.0, gain / np.where(reference > 0, reference, 1.0)))
+    return NetworkFlow(topology, edges, gain, score, shares, strongest_paths(topology, weights), weights)
+
+
+def _median_of_others(values: Floats) -> Floats:
+    """For every entry, the median of the other known ones; 1 where there are none."""
+    known = np.flatnonzero(~np.isnan(values))
+    result = np.ones(len(values))
+    if len(known) < 2:
+        return result
+    order = np.sort(values[known])
+    rank = np.searchsorted(order, values[known])
+    low, high = (len(order) - 2) // 2, (len(order) - 1) // 2
+    without = [order[place + (place >= rank)] for place in (low, high)]
+    result[known] = (without[0] + without[1]) / 2
+    return result
+
+
+def build_network(
+    series: LayerSeries, numbers: LayerNumbers, flow: NetworkFlow | None, flow_threshold: float
+) -> GradientFlowNetwork:
+    types = _node_types(series, flow)
+    order = flow.topology.order if flow else range(len(series.names))
+    nodes = [_node(series.names[layer], layer, types[layer], numbers, flow) for layer in order]
+    if flow is None:
+        return GradientFlowNetwork(nodes, [], NetworkMetrics(None, None, None, None, None, unavailable=_no_metrics()))
+    return GradientFlowNetwork(nodes, _edges(series, flow, flow_threshold), _metrics(flow, types))
+
+
+def _no_metrics() -> dict[str, str]:
+    names = ("overall_flow_efficiency", "network_connectivity", "bottleneck_density", "flow_stability")
+    return dict.fromkeys((*names, "information_propagation_speed", "loss_to_input_gain"), NO_GRAPH)
+
+
+def _node_types(series: LayerSeries, flow: NetworkFlow | None) -> list[NodeType]:
+    """First match: dead, bottleneck, amplifier, source, sink. Without a graph only dead layers stand out."""
+    dead = dead_layers(series)
+    types = [NodeType.DEAD if gone else NodeType.NORMAL for gone in dead]
+    if flow is None:
+        return types
+    for layer, kind in enumerate(types):
+        feeds, fed = flow.topology.feeds[layer], flow.topology.fed_by[layer]
+        if kind is NodeType.DEAD or not (feeds or fed):
+            continue
+        if flow.bottleneck_score[layer] > BOTTLENECK_SCORE:
+            types[layer] = NodeType.BOTTLENECK
+        elif flow.gain[layer] >= AMPLIFYING_GAIN:
+            types[layer] = NodeType.AMPLIFIER
+        elif not fed:
+            types[layer] = NodeType.SOURCE
+        elif not feeds:
+            types[layer] = NodeType.SINK
+    return types
+
+
+def _node(name: str, layer: int, kind: NodeType, numbers: LayerNumbers, flow: NetworkFlow | None) -> FlowNode:
+    unavailable: dict[str, str] = {}
+    strength, consistency = known(numbers.mean[layer]), known(numbers.consistency[layer])
+    if strength is None:
+        unavailable["gradient_strength"] = "no finite sample"
+    if consistency is None:
+        unavailable["influence_score"] = "flow_consistency is not available"
+    if flow is None:
+        unavailable["connectivity"] = unavailable["gain"] = unavailable["flow_share"] = NO_GRAPH
+    elif not flow.topology.feeds[layer]:
+        unavailable["gain"] = "the layer feeds no measured layer"
+    return FlowNode(
+        layer_name=name,
+        node_type=kind,
+        gradient_strength=strength,
+        connectivity=None if flow is None else len(flow.topology.feeds[layer]) + len(flow.topology.fed_by[layer]),
+        influence_score=None if strength is None or consistency is None else strength * consistency,
+        gain=None if flow is None else known(flow.gain[layer]),
+        flow_share=None if flow is None else known(flow.shares.node[layer]),
+        unavailable=unavailable,
+    )
+
+
+def _edges(series: LayerSeries, flow: NetworkFlow, threshold: float) -> list[FlowEdge]:
+    """All edges that show a problem, and the strong ones with at least the wanted gain."""
+    edges: list[FlowEdge] = []
+    gains = flow.edges
+    for place, (start, end) in enumerate(flow.topology.edges):
+        kind, gain = gains.kinds[place], known(gains.gain[place])
+        if kind is EdgeType.STRONG and gain is not None and gain < threshold:
+            continue
+        consistency = known(gains.consistency[place])
+        unavailable: dict[str, str] = {}
+        if gain is None:
+            reason = "no step at which both ends were finite and the consumer's gradient was not zero"
+            unavailable = dict.fromkeys(("flow_strength", "flow_consistency", "edge_type"), reason)
+        elif consistency is None:
+            unavailable["flow_consistency"] = "fewer than two neighbouring steps with a gain"
+        names = series.names[start], series.names[end]
+        edges.append(FlowEdge(*names, gain, consistency, kind, known(gains.blocked_share[place]), unavailable))
+    return edges
+
+
+def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
+    count, edges = len(types), len(flow.topology.edges)
+    unavailable: dict[str, str] = {}
+    losses = [min(0.0, flow.log_gain[edge]) for edge, gain in zip(flow.topology.edges, flow.edges.gain) if gain >= 0]
+    consistencies = flow.edges.consistency[~np.isnan(flow.edges.consistency)]
+    best = flow.paths[0] if flow.paths else None
+    if not losses:
+        unavailable["overall_flow_efficiency"] = "no edge with a measured gain"
+    if not len(consistencies):
+        unavailable["flow_stability"] = "no edge with two measured gains"
+    if best is None:
+        unavailable["information_propagation_speed"] = unavailable["loss_to_input_gain"] = "no path"
+    return NetworkMetrics(
+        overall_flow_efficiency=float(np.exp(np.mean(losses))) if losses else None,
+        network_connectivity=edges / (count * (count - 1)) if count > 1 else 0.0,
+        bottleneck_density=types.count(NodeType.BOTTLENECK) / count if count else None,
+        flow_stability=float(consistencies.mean()) if len(consistencies) else None,
+        information_propagation_speed=None if best is None else float(np.exp(best.log_gain / (len(best.nodes) - 1))),
+        loss_to_input_gain=None if best is None else float(np.exp(best.log_gain)),
+        unavailable=unavailable,
+    )
+
+
+def critical_paths(series: LayerSeries, flow: NetworkFlow) -> list[CriticalGradientPath]:
+    """The strongest ways from loss to input; the potential is what the weakest edge withholds, 0 … 1."""
+    names = series.names
+    passing = list(flow.log_gain.values())
+    middle = float(np.median(passing)) if passing else 0.0
+    types = _node_types(series, flow)
+    return [
+        CriticalGradientPath(
+            path_id="main_path" if place == 0 else f"path_{place + 1}",
+            layers=[names[node] for node in path.nodes],
+            path_length=len(path.nodes),
+            total_flow_strength=float(np.exp(path.log_gain)),
+            bottleneck_layers=[names[node] for node in path.nodes if types[node] is NodeType.BOTTLENECK],
+            criticality_score=path.share,
+            optimization_potential=1 - float(np.exp(min(0.0, path.worst_log_gain - middle))),
+            weakest_edge=(names[path.weakest[0]], names[path.weakest[1]]) if path.weakest else None,
+        )
+        for place, path in enumerate(flow.paths)
+    ]
+
+
+def known(value: float) -> float | None:
+    """A number, or None in place of NaN."""
+    return None if np.isnan(value) else float(value)

@@ -1,0 +1,184 @@
+"""Where and when gradients vanish, explode or are dead: runs in time, joined along the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow.analyze.series import Counts, Flags, Floats, LayerSeries
+from undertow.analyze.topology import Topology
+
+VANISHING_NORM = 1e-5
+VANISHING_RMS = VANISHING_NORM / np.sqrt(1000)  # the same limit for a tensor of 1000 elements
+VANISHING_SHARE = 1e-4  # of the network's median RMS gradient
+EXPLODING_NORM = 100.0
+DEAD_NORM = 1e-8
+PERSISTENCE = 3  # samples; a single small gradient is no vanishing
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Per layer: the longest and the current run of affected samples; steps are −1 where there is none."""
+
+    longest: Counts
+    longest_start: Counts  # steps
+    longest_end: Counts
+    current: Counts  # length of the run that reaches the newest sample
+    ended: Counts  # runs that came to an end
+    total: Counts  # affected samples
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Joined layers, first executed first."""
+
+    layers: tuple[int, ...]
+    start_step: int
+    end_step: int
+    samples: int
+    ongoing: bool
+    decades: float  # how far beyond the limit, at its worst typical layer
+
+
+def vanishing_flags(series: LayerSeries) -> tuple[Flags, Floats]:
+    """Affected samples of `series.samples`, and decades below the limit.
+
+    A norm below 1e-5 vanishes. Where all sizes are known, a small tensor must also be small per element, and any
+    layer whose RMS gradient is below a ten-thousandth of the network's median vanishes too.
+    """
+    samples = series.samples
+    below = samples < VANISHING_NORM
+    limit = np.full(samples.shape[1], VANISHING_NORM)
+    counts = [count or 0 for count in series.parameter_counts]
+    if counts and all(counts) and len(samples):
+        root = np.sqrt(np.array(counts, dtype=np.float64))
+        limit = np.minimum(VANISHING_NORM, VANISHING_RMS * root)
+        below = samples < limit
+        if len(counts) >= 3:
+            typical = _network_median(series, root)
+            relative = VANISHING_SHARE * typical[:, None] * root
+            with np.errstate(invalid="ignore"):
+                below |= samples < relative
+            limit = np.maximum(limit, np.median(relative, axis=0))
+    with np.errstate(divide="ignore"):
+        return below, np.log10(limit) - np.log10(_median_where(samples, below))
+
+
+def _network_median(series: LayerSeries, root: Floats) -> Floats:
+    """Median RMS gradient of the network's live layers at every step."""
+    with np.errstate(invalid="ignore"):
+        rms = np.where(np.isfinite(series.values) & (series.values > 0), series.values, np.nan) / root
+    typical = np.full(len(rms), np.nan)
+    some = ~np.isnan(rms).all(axis=1)
+    if some.any():
+        typical[some] = np.nanmedian(rms[some], axis=1)
+    newest = typical[~np.isnan(typical)]
+    return np.where(np.isnan(typical), newest[-1] if len(newest) else 0.0, typical)
+
+
+def exploding_flags(series: LayerSeries) -> tuple[Flags, Floats]:
+    """Affected samples (norm above 100, or infinite), and decades of the largest above the limit."""
+    with np.errstate(invalid="ignore"):
+        above = series.samples > EXPLODING_NORM
+    top = np.where(above, series.samples, EXPLODING_NORM).max(axis=0, initial=EXPLODING_NORM)
+    return above, np.log10(top) - np.log10(EXPLODING_NORM)
+
+
+def dead_flags(series: LayerSeries) -> Flags:
+    with np.errstate(invalid="ignore"):
+        return series.samples < DEAD_NORM
+
+
+def _median_where(samples: Floats, chosen: Flags) -> Floats:
+    result = np.full(samples.shape[1], np.nan)
+    columns = chosen.any(axis=0)
+    if columns.any():
+        part = np.where(chosen[:, columns], samples[:, columns], np.nan)
+        result[columns] = np.nanmedian(part, axis=0)
+    return result
+
+
+def runs_of(flags: Flags, series: LayerSeries) -> Runs:
+    """Run lengths of every column at once: the length of the run that ends at each sample, then its maximum."""
+    columns = len(series.names)
+    longest, current, ended, total = (np.zeros(columns, np.int64) for _ in range(4))
+    start, end = np.full(columns, -1, np.int64), np.full(columns, -1, np.int64)
+    touched = np.flatnonzero(flags.any(axis=0))
+    if len(touched):
+        part = flags[:, touched]
+        index = np.arange(1, len(part) + 1, dtype=np.int64)[:, None]
+        length = index - np.maximum.accumulate(np.where(part, 0, index), axis=0)
+        last = len(part) - 1 - np.argmax(length[::-1], axis=0)  # the latest of equally long ones
+        longest[touched], current[touched] = length.max(axis=0), length[-1]
+        steps = series.sample_steps
+        start[touched], end[touched] = steps[last - longest[touched] + 1, touched], steps[last, touched]
+        ended[touched], total[touched] = (part[:-1] & ~part[1:]).sum(axis=0), part.sum(axis=0)
+    return Runs(longest, start, end, current, ended, total)
+
+
+def recent_regions(
+    series: LayerSeries,
+    flags: Flags,
+    decades: Floats,
+    *,
+    persistence: int,
+    window: int,
+    current_step: int | None,
+    topology: Topology | None,
+) -> list[Region]:
+    """Runs within the newest `window` samples, one region for neighbours in the graph whose runs overlap in time.
+
+    An old spike that has left the window marks nothing.
+    """
+    recent = flags[-window:] if window else flags
+    runs = runs_of(flags, series)
+    enough = np.minimum(persistence, np.maximum(1, series.counts))
+    layers = [int(layer) for layer in np.flatnonzero(recent.any(axis=0) & (runs.longest >= enough))]
+    groups = _joined(layers, runs, topology)
+    return [
+        Region(
+            layers=tuple(group),
+            start_step=min(int(runs.longest_start[layer]) for layer in group),
+            end_step=max(int(runs.longest_end[layer]) for layer in group),
+            samples=max(int(runs.longest[layer]) for layer in group),
+            ongoing=any(is_ongoing(series, flags, layer, current_step) for layer in group),
+            decades=max(float(decades[layer]) for layer in group),
+        )
+        for group in groups
+    ]
+
+
+def is_ongoing(series: LayerSeries, flags: Flags, layer: int, current_step: int | None) -> bool:
+    """Whether the newest sample up to `current_step` is affected, and is recent enough to speak for that step."""
+    steps = series.sample_steps[:, layer]
+    known = np.flatnonzero(steps >= 0)
+    if current_step is not None:
+        known = known[steps[known] <= current_step]
+    if not len(known):
+        return False
+    stride = int(np.median(np.diff(steps[known]))) if len(known) > 1 else 1
+    fresh = current_step is None or current_step - int(steps[known[-1]]) <= max(1, stride)
+    return fresh and bool(flags[known[-1], layer])
+
+
+def _joined(layers: list[int], runs: Runs, topology: Topology | None) -> list[list[int]]:
+    if topology is None:
+        return [[layer] for layer in layers]
+    chosen = set(layers)
+    parent = {layer: layer for layer in layers}
+
+    def root(layer: int) -> int:
+        while parent[layer] != layer:
+            parent[layer] = parent[parent[layer]]
+            layer = parent[layer]
+        return layer
+
+    for a, b in topology.edges:
+        overlap = a in chosen and b in chosen
+        if overlap and runs.longest_start[a] <= runs.longest_end[b] and runs.longest_start[b] <= runs.longest_end[a]:
+            parent[root(a)] = root(b)
+    groups: dict[int, list[int]] = {}
+    for layer in sorted(layers, key=lambda node: topology.position[node]):
+        groups.setdefault(root(layer), []).append(layer)
+    return list(groups.values())
