@@ -169,10 +169,13 @@ class NoGradient:
         first_step = int(self._none.since[chosen].min())
         number = int(self._none.length[chosen].min())
         named, layer_count = name_layers(layout, layers), count_of(len(layers), "layer")
+        if key == "cut":
+            # Nearest to the cut first: that is where to look. What never showed when it runs comes last.
+            layers = tuple(sorted(reversed(layers), key=lambda i: not np.isfinite(layout.order[i])))
         evidence = [
             Evidence("gradient_state", layout.path(i), GradientState.NONE, GradientState.PRESENT,
                      f"its gradient was None at the last {int(self._none.length[i])} measured steps of its optimizer")
-            for i in layers[-3:]
+            for i in layers[:3]
         ]  # fmt: skip
         if key == "unused":
             summary = f"{layer_count} held by the optimizer never ran in the forward pass: {named}."
@@ -180,9 +183,6 @@ class NoGradient:
         if key == "unknown":
             summary = f"{layer_count} held by the optimizer got no gradient: {named}; they may be unused or cut off."
             return Verdict(key, True, Severity.MILD, layers, first_step, 0.5, summary, tuple(evidence))
-        # Nearest to the cut first: that is where to look.
-        layers = tuple(reversed(layers))
-        evidence.reverse()
         those = "it runs and the optimizer holds it" if len(layers) == 1 else "they run and the optimizer holds them"
         summary = f"No gradient reaches {name_layers(layout, layers)}, though {those}"
         place = self._first_after(layout, chosen)
