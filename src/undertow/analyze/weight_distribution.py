@@ -42,6 +42,11 @@ class Distribution:
 
 
 def measure(elements: Elements) -> Distribution:
+    with np.errstate(invalid="ignore"):  # some NaN patterns warn when they are widened; they are counted anyway
+        return _measure(elements)
+
+
+def _measure(elements: Elements) -> Distribution:
     rows, columns = elements.matrix_shape
     nan, infinite, zeros, low, high, total = _range(elements)
     count = elements.raw.size
@@ -191,7 +196,7 @@ def outliers(distribution: Distribution, shape: tuple[int, ...]) -> Outliers | N
         return None
     middle = _quantile(counts, 0.5) * distribution.farthest
     scale, origin = middle / _NORMAL_QUARTILE, "median absolute deviation"
-    if scale < 1e-3 * moments.std:  # more than half of the elements are equal, as after pruning
+    if moments.zero_fraction >= 0.5 or scale < 1e-3 * moments.std:  # most elements are equal, as after pruning
         scale, origin = moments.std, "standard deviation"
     edges = _edges() * distribution.farthest
     bucket = int(np.searchsorted(edges[:-1], OUTLIER_LIMIT * scale * (1 - 1e-9)))

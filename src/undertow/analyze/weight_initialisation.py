@@ -1,8 +1,8 @@
 """Does a tensor still look as it was initialised? Size against fan-in, and a test against the usual recipes.
 
 The test asks whether the 64-bin histogram, the largest value and the mean could come from a recipe with the numbers
-that this shape gives it; nothing is fitted. Training one step is usually enough to fail it: some weight leaves the
-bounds of a uniform distribution, or the spread changes by more than chance allows.
+that this shape gives it; nothing is fitted. For a uniform recipe one step of training is enough to fail it, because
+some weight leaves the bounds; a normal one fails when mean, spread or shape change by more than chance allows.
 """
 
 from __future__ import annotations

@@ -61,12 +61,12 @@ def _check_format(path: Path) -> bool:
     """Whether torch can map the file. Refuses what torch did not write before anything is unpickled."""
     with path.open("rb") as file:
         first = file.read(len(_LEGACY))
-    if zipfile.is_zipfile(path):
+    if first[:2] == b"PK":
         try:
             with zipfile.ZipFile(path) as archive:
                 names = archive.namelist()
-        except zipfile.BadZipFile as problem:
-            raise damaged(path, str(problem)) from problem
+        except Exception as problem:  # zipfile raises anything at all for a damaged directory
+            raise damaged(path, f"its end is missing or damaged ({problem})") from problem
         if any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in names):
             raise UnreadableCheckpointError(
                 f"{path} is a TorchScript program, not a checkpoint",
@@ -79,8 +79,6 @@ def _check_format(path: Path) -> bool:
         return True
     if first == _LEGACY:
         return False
-    if first[:2] == b"PK":
-        raise damaged(path, "its end is missing")
     if first[:1] == b"\x80":
         raise UnreadableCheckpointError(
             f"{path} is a pickle: loading it would run whatever code it holds, so Undertow does not",
@@ -96,13 +94,13 @@ def _load(torch: Any, path: Path, mapped: bool) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as problem:
-        reason = str(problem)
-        if "Unsupported" in reason or "GLOBAL" in reason or "weights_only" in reason.lower():
+        reason = _first_line(str(problem))
+        if "GLOBAL" in reason or "Unsupported class" in reason:
             raise UnreadableCheckpointError(
-                f"{path} holds Python objects besides tensors, and loading them would run code: {_first_line(reason)}",
+                f"{path} holds Python objects besides tensors, and loading them would run code: {reason}",
                 way_out="Save only the state: torch.save(model.state_dict(), …)",
             ) from problem
-        raise damaged(path, _first_line(reason)) from problem
+        raise damaged(path, reason) from problem
     except Exception as problem:  # torch raises anything at all for a damaged file
         raise damaged(path, _first_line(str(problem))) from problem
 

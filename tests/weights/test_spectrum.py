@@ -1,0 +1,102 @@
+"""Singular values against numpy's, and the tail against laws made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from undertow.analyze.spectrum import spectrum
+from undertow.checkpoints.elements import Elements
+from undertow.schema.checkpoints import Spectrum
+
+RANDOM = np.random.default_rng(3)
+
+
+def of(array: NDArray[np.float64], dtype: str = "float64", exact_up_to: int = 1024) -> Spectrum:
+    values = np.ascontiguousarray(array, dtype)
+    found = spectrum(Elements(values, dtype), float(np.linalg.norm(array)), float(np.abs(array).max()), exact_up_to)
+    assert found is not None
+    return found
+
+
+def with_values(values: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.float64]:
+    left = np.linalg.qr(RANDOM.normal(size=(rows, len(values))))[0]
+    right = np.linalg.qr(RANDOM.normal(size=(columns, len(values))))[0]
+    return (left * values) @ right.T
+
+
+@pytest.mark.parametrize("shape", [(60, 200), (200, 60), (1, 9), (9, 1), (64, 4, 3, 3), (70, 70)])
+@pytest.mark.parametrize("size", [1.0, 1e-30, 1e30])
+def test_exact_against_numpy(shape: tuple[int, ...], size: float) -> None:
+    array = RANDOM.normal(size=shape) * size
+    found = of(array)
+    values = np.linalg.svd(array.reshape(shape[0], -1), compute_uv=False)
+    assert (found.method, found.values_known) == ("exact", len(values))
+    assert found.spectral_norm == pytest.approx(values[0], rel=1e-10)
+    assert found.stable_rank == pytest.approx((values**2).sum() / values[0] ** 2, rel=1e-9)
+    assert found.condition == pytest.approx(values[0] / values[-1], rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(300, 900), (900, 300), (400, 400)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_randomised_against_numpy(shape: tuple[int, int], dtype: str) -> None:
+    """A flat spectrum is the hardest: nothing stands out for the method to find."""
+    array = RANDOM.normal(size=shape).astype(dtype).astype(np.float64)
+    found = of(array, dtype, exact_up_to=100)
+    values = np.linalg.svd(array, compute_uv=False)
+    assert (found.method, found.values_known, found.values_total) == ("randomised", 64, min(shape))
+    assert found.spectral_norm == pytest.approx(values[0], rel=0.005)
+    assert found.stable_rank == pytest.approx((values**2).sum() / values[0] ** 2, rel=0.01)
+    assert found.condition is None
+    assert "64 largest" in found.missing["condition"]
+
+
+def test_randomised_finds_a_large_direction_exactly() -> None:
+    array = with_values(np.r_[50.0, np.linspace(2, 1, 299)], 300, 500)
+    found = of(array, exact_up_to=100)
+    assert found.spectral_norm == pytest.approx(50.0, rel=1e-6)
+
+
+def test_results_repeat_and_leave_the_random_stream_alone() -> None:
+    array = RANDOM.normal(size=(200, 300))
+    np.random.seed(5)
+    before = np.random.get_state()[1].tolist()
+    assert of(array, exact_up_to=10) == of(array, exact_up_to=10)
+    assert np.random.get_state()[1].tolist() == before
+
+
+def test_rank_deficiency_is_said() -> None:
+    found = of(with_values(np.array([3.0, 2.0, 1.0]), 20, 30))
+    assert found.condition is None
+    assert "zero" in found.missing["condition"]
+    assert found.stable_rank == pytest.approx(14 / 9)
+
+
+@pytest.mark.parametrize("alpha", [2.0, 2.5, 3.5])
+def test_the_exponent_of_a_known_tail(alpha: float) -> None:
+    """Squares of the singular values drawn from a density ∝ x^−α above 1."""
+    squares = (1 - RANDOM.random(400)) ** (-1 / (alpha - 1))
+    found = of(with_values(np.sqrt(squares), 400, 500))
+    assert found.tail_exponent is not None
+    assert found.tail_values is not None
+    error = (found.tail_exponent - 1) / np.sqrt(found.tail_values)
+    assert abs(found.tail_exponent - alpha) < 4 * error
+    assert found.tail_distance is not None
+    assert found.tail_distance < 0.1
+
+
+def test_a_random_matrix_has_no_heavy_tail() -> None:
+    found = of(RANDOM.normal(size=(300, 600)))
+    assert found.tail_exponent is not None
+    assert found.tail_exponent > 6
+
+
+def test_a_small_matrix_has_no_exponent() -> None:
+    found = of(RANDOM.normal(size=(20, 30)))
+    assert found.tail_exponent is None
+    assert "at least 50" in found.missing["tail_exponent"]
+
+
+def test_zeros_have_no_spectrum() -> None:
+    assert spectrum(Elements(np.zeros((4, 4)), "float64"), 0.0, 0.0) is None
