@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.detect.building import Training, chain
 
@@ -113,7 +113,17 @@ def one_by_one(engine: Engine, frames: list[Frame]) -> list[tuple[Frame, list[Fi
     return [(frame, changes) for frame, changes in observed if changes]
 
 
+def period(*faults: tuple[str, int, str]) -> dict[str, Any]:
+    quiet = {"every": 1, "turns": False, "covers_all": False, "logs": False, "scalars": {}, "flicker": 0}
+    return {"steps": 6, "streams": {"gradient", "update"}, "faults": list(faults), **quiet}
+
+
+UNUSED = ("gradient_state", 1, PATHS[0])
+DROPPED = ("gradient_optimizer", 2, PATHS[0])  # by its optimizer, while it has no gradient
+
+
 @settings(max_examples=200, deadline=None)
+@example(periods=[period(UNUSED), period(UNUSED, DROPPED)], sizes=[50], known=len(LAYERS))
 @given(periods=PERIODS, sizes=st.lists(st.integers(1, 50), min_size=1, max_size=5), known=st.integers(5, len(LAYERS)))
 def test_the_same_as_one_by_one(periods: list[dict[str, Any]], sizes: list[int], known: int) -> None:
     """The layer table grows after the first batch, so that frames of the first may name unknown layers."""
