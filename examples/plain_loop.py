@@ -9,11 +9,12 @@ torch.manual_seed(0)
 model = nn.Sequential(OrderedDict(body=nn.Linear(20, 64), act=nn.Tanh(), head=nn.Linear(64, 1000)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 model.head = nn.Linear(64, 3)  # three classes here; but the optimizer still holds the old head
-for _ in range(200):
+for step in range(200):
     inputs = torch.randn(64, 20)
     targets = (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0).long()
     loss = nn.functional.cross_entropy(model(inputs), targets)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-print(f"final loss {loss.item():.3f}")
+    if step % 100 == 99:
+        print(f"step {step}: loss {loss.item():.3f}")
