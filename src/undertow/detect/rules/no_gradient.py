@@ -171,7 +171,8 @@ class NoGradient:
         named, layer_count = name_layers(layout, layers), count_of(len(layers), "layer")
         if key == "cut":
             # Nearest to the cut first: that is where to look. What never showed when it runs comes last.
-            layers = tuple(sorted(reversed(layers), key=lambda i: not np.isfinite(layout.order[i])))
+            placed = [i for i in layers if np.isfinite(layout.order[i])]
+            layers = (*reversed(placed), *(i for i in reversed(layers) if i not in placed))
         evidence = [
             Evidence("gradient_state", layout.path(i), GradientState.NONE, GradientState.PRESENT,
                      f"its gradient was None at the last {int(self._none.length[i])} measured steps of its optimizer")
