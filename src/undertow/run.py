@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 from collections.abc import Iterable
 from functools import cached_property
@@ -64,6 +65,9 @@ def locate(path: str | os.PathLike[str]) -> Path:
 def _newest(directory: Path) -> Path | None:
     runs = [summary for summary in find_runs(directory) if summary.status != "unreadable"]
     return runs[0].folder if runs else None
+
+
+_TOGETHER = 256  # frames shown to the rules at a time
 
 
 class Run:
@@ -201,10 +205,11 @@ class Run:
         if self._engine_layers != self.layers:
             self._engine.set_layers(self.layers, self.graph)
             self._engine_layers = self.layers
-        for frame in self.reader.frames(self._seen_sequence):
-            self._thinned |= not frame.blocks
-            self._engine.observe(frame)
-            self._seen_sequence = frame.sequence
+        frames = self.reader.frames(self._seen_sequence)
+        while batch := list(itertools.islice(frames, _TOGETHER)):
+            self._thinned |= any(not frame.blocks for frame in batch)
+            self._engine.observe_many(batch)
+            self._seen_sequence = batch[-1].sequence
 
 
 def _known(name: str, names: Iterable[str], noun: str) -> str:

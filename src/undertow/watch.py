@@ -263,8 +263,9 @@ class Watch:
         """Let the rules see the run that is being resumed, so that they judge it as one."""
         earlier = RunReader(self.folder)
         self._engine.set_layers(earlier.layers, earlier.graph)
-        for frame in earlier.frames(after_sequence=earlier.last_sequence - _MOST_RECALLED):
-            self._engine.observe(frame)
+        frames = earlier.frames(after_sequence=earlier.last_sequence - _MOST_RECALLED)
+        while batch := list(itertools.islice(frames, 256)):
+            self._engine.observe_many(batch)
         self._events = [event for event in earlier.events() if event.get("kind") == "first_nonfinite"]
 
     # -- in the background thread -------------------------------------------------------------------------
