@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from undertow.components.animator import GradientFlowAnimator
+    from undertow.components.enhanced import EnhancedGradientAnalyzer
     from undertow.components.visualizer import GradientFlowVisualizer
     from undertow.run import Run, open_run
     from undertow.schema.seeds.history import GradientHistory
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from undertow.weights import weights
 
 __all__ = [
+    "EnhancedGradientAnalyzer",
     "GradientFlowAnimator",
     "GradientFlowVisualizer",
     "GradientHistory",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "EnhancedGradientAnalyzer": "undertow.components.enhanced",
     "GradientFlowVisualizer": "undertow.components.visualizer",
     "GradientHistory": "undertow.schema.seeds.history",
     "GradientFlowAnimator": "undertow.components.animator",
