@@ -32,7 +32,8 @@ class Trend:
             size = np.abs(self.slope) / self.error
         size = np.where(self.error > 0, size, np.where(self.slope != 0, np.inf, 0.0))
         size = np.where(self.direction != 0, np.maximum(size, LIMIT), np.minimum(size, LIMIT))
-        return np.sign(self.slope) * np.where(np.isinf(size), 1.0, size / (size + LIMIT / 2))
+        size = np.minimum(size, 1e9)  # an exact line has no error
+        return np.sign(self.slope) * size / (size + LIMIT / 2)
 
 
 def trend_test(series: Floats) -> Trend:

@@ -1,0 +1,156 @@
+"""Every layer beside the others, and the shape of them all."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.analyze.network import known
+from undertow.analyze.series import Flags, Floats, LayerSeries
+from undertow.schema.seeds.enhanced import DistributionType, GradientDistribution
+from undertow.schema.seeds.history import ComparativeAnalysis
+
+SIMILAR = 1.2  # ratio of mean norms
+MOST_SIMILAR = 10  # names listed per layer
+ENOUGH_LAYERS = 8
+SEPARATION = 5.0  # Ashman's D of the best split; independent normal or uniform values stay below it
+
+
+def compare_layers(series: LayerSeries, mean: Floats, dead: Flags) -> list[ComparativeAnalysis]:
+    """Rank 1 is the layer nearest to the typical one: too large is as bad as too small.
+
+    Layers are compared by RMS gradient when all sizes are known, by norm otherwise. `optimization_potential` is
+    1 − min(ratio, 1/ratio) with the ratio to the network's median; 1 for a dead layer.
+    """
+    count = len(mean)
+    level = mean / _roots(series)
+    live = (level > 0) & ~dead
+    typical = float(np.median(level[live])) if live.any() else np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = level / typical
+        distance = np.where(level > 0, np.abs(np.log10(ratio)), np.inf)
+        potential = np.where(dead | (level == 0), 1.0, 1 - np.minimum(ratio, 1 / ratio))
+    distance = np.where(np.isnan(mean), np.nan, distance)
+    rank = np.searchsorted(np.sort(distance[~np.isnan(distance)]), distance - 1e-12) + 1
+    order = np.argsort(mean, kind="stable")
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    total, some = float(np.nansum(mean)), int((~np.isnan(mean)).sum())
+    return [
+        _compare(
+            series, mean, layer, (total, some), int(rank[layer]), float(potential[layer]), order, int(place[layer])
+        )
+        for layer in range(count)
+    ]
+
+
+def _roots(series: LayerSeries) -> Floats:
+    counts = [count or 0 for count in series.parameter_counts]
+    return np.sqrt(np.array(counts, np.float64)) if counts and all(counts) else np.ones(len(counts))
+
+
+def _compare(
+    series: LayerSeries,
+    mean: Floats,
+    layer: int,
+    totals: tuple[float, int],
+    rank: int,
+    potential: float,
+    order: NDArray[np.int64],
+    place: int,
+) -> ComparativeAnalysis:
+    own = float(mean[layer])
+    others = totals[1] - 1
+    if np.isnan(own) or others < 1:
+        reason = "the layer has no finite sample" if np.isnan(own) else "there is no other layer to compare with"
+        names = ("relative_performance", "performance_gap", "optimization_potential")
+        alone = None if np.isnan(own) else 1
+        return ComparativeAnalysis(None, alone, [], None, None, dict.fromkeys(names, reason))
+    average = (totals[0] - own) / others
+    average = 0.0 if average <= 1e-13 * totals[0] else average  # rounding of a difference
+    return ComparativeAnalysis(
+        relative_performance=own / average if average > 0 else None,
+        rank_among_layers=rank,
+        similar_layers=[series.names[other] for other in _similar(mean, order, place)],
+        performance_gap=abs(own - average),
+        optimization_potential=known(potential),
+        unavailable={} if average > 0 else {"relative_performance": "the other layers have no gradient"},
+    )
+
+
+def _similar(mean: Floats, order: NDArray[np.int64], place: int) -> list[int]:
+    """Neighbours in order of size within the ratio, in order of the layers; the nearest ten at most."""
+    own = float(mean[order[place]])
+    found: list[tuple[float, int]] = []
+    for direction in (-1, 1):
+        at = place + direction
+        while 0 <= at < len(order) and len(found) < 2 * MOST_SIMILAR:
+            other = float(mean[order[at]])
+            ratio = max(own / (other + 1e-8), other / (own + 1e-8))
+            if np.isnan(ratio) or ratio > SIMILAR:
+                break
+            found.append((ratio, int(order[at])))
+            at += direction
+    return sorted(layer for _, layer in sorted(found)[:MOST_SIMILAR])
+
+
+def gradient_distribution(series: LayerSeries, mean: Floats) -> GradientDistribution:
+    """Moments of the layers' mean norms; the type from their logarithms."""
+    finite = mean[~np.isnan(mean)]
+    if not len(finite):
+        names = ("mean_gradient_norm", "gradient_variance", "gradient_skewness", "gradient_kurtosis")
+        reasons: dict[str, str] = dict.fromkeys((*names, "distribution_type"), "no layer has a finite sample")
+        return GradientDistribution(None, None, None, None, dict.fromkeys(series.names), None, reasons)
+    centre, variance, skewness, kurtosis = _moments(finite)
+    ratios = {
+        name: None if np.isnan(value) or centre <= 0 else float(value) / centre
+        for name, value in zip(series.names, mean)
+    }
+    kind = distribution_type(finite)
+    unavailable = {} if isinstance(kind, DistributionType) else {"distribution_type": kind}
+    shape = kind if isinstance(kind, DistributionType) else None
+    return GradientDistribution(centre, variance, skewness, kurtosis, ratios, shape, unavailable)
+
+
+def distribution_type(values: Floats) -> DistributionType | str:
+    """Degenerate: no spread. Then, on a logarithmic scale: two separate groups, skew, heavy tails, or normal."""
+    positive = np.log10(values[values > 0])
+    if len(values) >= 2 and float(np.ptp(values)) <= 1e-6 * float(values.max()):
+        return DistributionType.DEGENERATE
+    if len(positive) < ENOUGH_LAYERS:
+        return f"{ENOUGH_LAYERS} layers with a gradient are needed"
+    _, _, skewness, kurtosis = _moments(positive)
+    if _separation(positive) > SEPARATION:
+        return DistributionType.MULTIMODAL
+    if abs(skewness) > max(1.0, 2.58 * np.sqrt(6 / len(positive))):
+        return DistributionType.SKEWED
+    if kurtosis > max(3.0, 2.58 * np.sqrt(24 / len(positive))):
+        return DistributionType.HEAVY_TAILED
+    return DistributionType.NORMAL
+
+
+def _moments(values: Floats) -> tuple[float, float, float, float]:
+    centre = float(values.mean())
+    apart = values - centre
+    variance = float(np.square(apart).mean())
+    if variance <= 0:
+        return centre, 0.0, 0.0, 0.0
+    return centre, variance, float((apart**3).mean()) / variance**1.5, float((apart**4).mean()) / variance**2 - 3
+
+
+def _separation(values: Floats) -> float:
+    """Ashman's D of the best split into two groups of at least a tenth (and two) of the values each."""
+    ordered = np.sort(values)
+    count = len(ordered)
+    least = max(2, count // 10)
+    sizes = np.arange(least, count - least + 1)
+    if not len(sizes):
+        return 0.0
+    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    low, high = sums[sizes - 1] / sizes, (sums[-1] - sums[sizes - 1]) / (count - sizes)
+    low_spread = squares[sizes - 1] / sizes - low**2
+    high_spread = (squares[-1] - squares[sizes - 1]) / (count - sizes) - high**2
+    within = sizes * low_spread + (count - sizes) * high_spread
+    best = int(np.argmin(within))
+    spread = max(1e-12, float(low_spread[best] + high_spread[best]))
+    return float(np.sqrt(2) * (high[best] - low[best]) / np.sqrt(spread))

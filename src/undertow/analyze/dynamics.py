@@ -1,0 +1,221 @@
+"""Where training stands: phase, plateau, speed. Judged by the loss, never by gradient norms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from undertow.analyze.convergence import loss_trend, scale_of, steps_to_convergence
+from undertow.analyze.network import known
+from undertow.analyze.series import Floats
+from undertow.analyze.trend import trend_test
+from undertow.schema.seeds.dynamics import (
+    ConvergenceIndicators,
+    ConvergenceTrend,
+    LearningPhase,
+    PlateauDetection,
+    PlateauSeverity,
+    TrainingDynamics,
+)
+
+IMPROVEMENT = 3.0  # standard errors of a block mean
+FALL = 6.0  # standard errors: the loss has come down at all
+RETAINED = 0.15  # of the fall: how far the loss may hang above its best, on average
+FLATNESS = 0.1  # of the fall: how far a plateau may stray
+RAPID_SHARE = 0.2  # of the whole fall within one window
+NO_LOSS = "no loss was given"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSeries:
+    """What the training loop knows besides gradients; every part is optional. Arrays are in order of steps."""
+
+    loss: Floats | None = None
+    validation_loss: Floats | None = None
+    learning_rate: Floats | None = None
+    update_ratio: Floats | None = None  # (steps × layers), aligned with the gradient norms
+    update_cosine: Floats | None = None  # of the update with the negative gradient, (steps × layers)
+    unit_activity: dict[str, float] = field(default_factory=dict[str, float])  # layer → share of live units
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """The loss in blocks: how far it came down, whether that is certain, and for how many samples it has been flat."""
+
+    amount: float
+    significant: bool
+    flat_samples: int
+
+
+def measure_fall(loss: Floats, window: int) -> Fall:
+    """A fall is certain when it exceeds the noise of a block mean and the loss stayed near its best ever since."""
+    size = max(1, window // 10)
+    count = len(loss) // size
+    means = loss[len(loss) - count * size :].reshape(count, size).mean(axis=1)
+    error = float(np.std(np.diff(loss))) / np.sqrt(2 * size)
+    running = np.minimum.accumulate(means)
+    amount = float(np.median(means[: max(1, min(3, count))])) - float(running[-1])
+    kept = float((means - running).mean()) <= RETAINED * amount
+    better = np.flatnonzero(means[1:] < running[:-1] - IMPROVEMENT * error) + 1
+    since = count - 1 - (int(better[-1]) if len(better) else 0)
+    room = 4 * error + FLATNESS * max(0.0, amount)
+    flat = next((blocks * size for blocks in _shorter(since) if _is_flat(loss, means, blocks, size, room)), 0)
+    return Fall(amount, kept and amount > FALL * error and amount > 1e-9 * scale_of(loss), flat)
+
+
+def _shorter(blocks: int) -> list[int]:
+    """The whole stretch, then less of it: its beginning may still belong to the fall."""
+    return [round(blocks * share) for share in (1.0, 0.8, 0.65, 0.5)]
+
+
+def _is_flat(loss: Floats, means: Floats, blocks: int, size: int, room: float) -> bool:
+    if blocks < 3 or float(np.ptp(means[-blocks:])) > room:
+        return False
+    test = trend_test(loss[-blocks * size :, None])
+    return bool(test.stationary[0]) and int(test.direction[0]) == 0
+
+
+def detect_plateau(loss: Floats | None, patience: int) -> PlateauDetection:
+    """A stretch of at least `patience` samples without improvement, flat, after the loss had come down."""
+    if loss is None:
+        return _no_plateau(NO_LOSS)
+    if len(loss) < 2 * patience:
+        return _no_plateau(f"{2 * patience - len(loss)} more loss values are needed")
+    if not np.isfinite(loss).all():
+        return _no_plateau("the loss is not finite")
+    fall = measure_fall(loss, patience)
+    if not (fall.significant and fall.flat_samples >= patience):
+        return PlateauDetection(False, 0, None, [])
+    times = fall.flat_samples / patience
+    severity = PlateauSeverity.MILD if times < 2 else PlateauSeverity.MODERATE if times < 4 else PlateauSeverity.SEVERE
+    actions = ["Lower the learning rate (or let its schedule do so) and see whether the loss moves."]
+    if severity is not PlateauSeverity.MILD:
+        actions.append("If it does not, more capacity, other data or an end of training are the choices left.")
+    return PlateauDetection(True, fall.flat_samples, severity, actions)
+
+
+def _no_plateau(reason: str) -> PlateauDetection:
+    names = ("is_plateau", "plateau_duration", "plateau_severity")
+    return PlateauDetection(None, None, None, [], dict.fromkeys(names, reason))
+
+
+def is_overfitting(loss: Floats, validation: Floats | None) -> bool:
+    """The validation loss surely rises since its best value, while the training loss does not."""
+    if validation is None or not np.isfinite(validation).all() or not len(validation):
+        return False
+    since = validation[int(np.argmin(validation)) :]
+    share = len(since) / len(validation)
+    recent = loss[-max(20, round(share * len(loss))) :]
+    rises = int(trend_test(since[:, None]).direction[0]) > 0
+    return rises and int(trend_test(recent[:, None]).direction[0]) <= 0
+
+
+def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetection) -> LearningPhase | str:
+    """The phase, or why it cannot be told. First match of the rules below."""
+    loss = series.loss
+    if loss is None:
+        return NO_LOSS
+    if len(loss) < window:
+        return f"{window - len(loss)} more loss values are needed"
+    if not np.isfinite(loss).all():
+        return "the loss is not finite"
+    if is_overfitting(loss, series.validation_loss):
+        return LearningPhase.OVERFITTING
+    if plateau.is_plateau:
+        return LearningPhase.PLATEAU
+    fall = measure_fall(loss, window)
+    if not fall.significant:
+        return LearningPhase.INITIAL_LEARNING
+    trend = trend_test(loss[-window:, None])
+    if int(trend.direction[0]) < 0:
+        recent = -float(trend.slope[0]) * window
+        return LearningPhase.RAPID_LEARNING if recent >= RAPID_SHARE * fall.amount else LearningPhase.REFINEMENT
+    return LearningPhase.CONVERGENCE
+
+
+def training_dynamics(series: TrainingSeries, window: int) -> TrainingDynamics:
+    unavailable: dict[str, str] = {}
+    plateau = detect_plateau(series.loss, window)
+    phase = learning_phase(series, window, plateau)
+    if not isinstance(phase, LearningPhase):
+        unavailable["learning_phase"] = phase
+    velocity = _velocity(series.loss, window)
+    if isinstance(velocity, str):
+        unavailable["learning_velocity"] = velocity
+    momentum = _newest_median(series.update_cosine, window)
+    if momentum is None:
+        unavailable["gradient_momentum"] = "no updates were given"
+    adaptation = _newest_median(series.update_ratio, window)
+    if adaptation is None:
+        unavailable["adaptation_rate"] = "no update-to-weight ratios were given"
+    return TrainingDynamics(
+        learning_phase=phase if isinstance(phase, LearningPhase) else None,
+        gradient_momentum=momentum,
+        learning_velocity=None if isinstance(velocity, str) else velocity,
+        adaptation_rate=adaptation,
+        plateau_detection=plateau,
+        unavailable=unavailable,
+    )
+
+
+def _velocity(loss: Floats | None, window: int) -> float | str:
+    """Loss decrease per step over the newest window."""
+    if loss is None:
+        return NO_LOSS
+    recent = loss[-window:]
+    if len(recent) < 3 or not np.isfinite(recent).all():
+        return "three finite loss values are needed"
+    index = np.arange(len(recent)) - (len(recent) - 1) / 2
+    return -float(index @ recent / (index @ index))
+
+
+def _newest_median(table: Floats | None, window: int) -> float | None:
+    if table is None:
+        return None
+    recent = table[-window:]
+    finite = recent[np.isfinite(recent)]
+    return float(np.median(finite)) if len(finite) else None
+
+
+def convergence_indicators(series: TrainingSeries, layer_scores: Floats, window: int) -> ConvergenceIndicators:
+    """Loss, parameters and gradients, each on its own; the trend is that of the loss."""
+    unavailable: dict[str, str] = {}
+    scores = layer_scores[~np.isnan(layer_scores)]
+    gradient = known(float(np.median(scores))) if len(scores) else None
+    if gradient is None:
+        unavailable["gradient_convergence_score"] = f"no layer has {window} finite, positive samples in a row"
+    parameter = _parameter_score(series.update_ratio, window)
+    if parameter is None:
+        unavailable["parameter_convergence_score"] = f"{window} update-to-weight ratios are needed"
+    if series.loss is None:
+        names = ("loss_convergence_score", "convergence_trend", "estimated_steps_to_convergence")
+        unavailable |= dict.fromkeys(names, NO_LOSS)
+        return ConvergenceIndicators(gradient, parameter, None, ConvergenceTrend.UNKNOWN, None, unavailable=unavailable)
+    trend = loss_trend(series.loss, window)
+    if trend.reason:
+        unavailable["convergence_trend" if trend.score is not None else "loss_convergence_score"] = trend.reason
+    steps = steps_to_convergence(series.loss)
+    if isinstance(steps, str):
+        unavailable["estimated_steps_to_convergence"] = steps
+    return ConvergenceIndicators(
+        gradient_convergence_score=gradient,
+        parameter_convergence_score=parameter,
+        loss_convergence_score=trend.score,
+        convergence_trend=trend.trend,
+        estimated_steps_to_convergence=None if isinstance(steps, str) else steps[0],
+        steps_interval=None if isinstance(steps, str) else steps[1],
+        loss_slope=trend.slope,
+        loss_slope_interval=trend.interval,
+        unavailable=unavailable,
+    )
+
+
+def _parameter_score(ratios: Floats | None, window: int) -> float | None:
+    """Certainty that the typical update-to-weight ratio falls (1) or rises (−1)."""
+    if ratios is None:
+        return None
+    positive = np.where(np.isfinite(ratios) & (ratios > 0), ratios, np.nan)
+    rows = ~np.isnan(positive).all(axis=1)
+    typical = np.nanmedian(positive[rows], axis=1)[-window:]
+    return -float(trend_test(np.log(typical)[:, None]).score[0]) if len(typical) >= window else None

@@ -1,0 +1,203 @@
+"""Layers in groups, groups in levels, and how levels move each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from undertow.analyze.interactions import chance_limit, movements
+from undertow.analyze.layer_numbers import LayerNumbers
+from undertow.analyze.network import known
+from undertow.analyze.series import Floats, LayerSeries
+from undertow.schema.seeds.enhanced import (
+    CrossLevelInteraction,
+    GradientHierarchy,
+    GroupCharacteristics,
+    HierarchyLevel,
+    InteractionDirection,
+    LayerGroup,
+    OptimizationDifficulty,
+)
+
+BAND_GAP = 1.0  # decades of empty space between two bands
+NOISE = (0.2, 0.5, 1.0)  # relative spread around the trend: easy, moderate, difficult, very difficult
+LAGS = 3
+ALL_PAIRS = 12  # levels; with more, only neighbours are compared
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Group → layers, and level → groups; both in order of execution."""
+
+    groups: dict[str, list[int]]
+    levels: dict[str, list[str]]
+
+
+def group_layers(series: LayerSeries, mean: Floats, order: list[int]) -> Grouping:
+    """By module path (embedding, block 0, block 1, head …); names without a path fall into bands of norm."""
+    names = [series.names[layer] for layer in order]
+    if not any("." in name for name in names):
+        return _bands(mean, order)
+    parts = [name.split(".") for name in names]
+    shared = _shared_depth([part[:-1] for part in parts]) if len(parts) > 1 else 0
+    groups: dict[str, list[int]] = {}
+    levels: dict[str, list[str]] = {}
+    for layer, part in zip(order, parts):
+        modules = part[shared:-1] or ([] if shared else part)
+        end = next((place + 1 for place, word in enumerate(modules) if word.isdigit()), 1)
+        group = ".".join([*part[:shared], *modules[:end]])
+        level = ".".join([*part[:shared], *(word for word in modules[:1] if not word.isdigit())]) or "layers"
+        groups.setdefault(group, []).append(layer)
+        if group not in levels.setdefault(level, []):
+            levels[level].append(group)
+    return Grouping(groups, levels)
+
+
+def _shared_depth(paths: list[list[str]]) -> int:
+    """Leading words that all paths have in common."""
+    depth = 0
+    while all(len(path) > depth and path[depth] == paths[0][depth] for path in paths):
+        depth += 1
+    return depth
+
+
+def _bands(mean: Floats, order: list[int]) -> Grouping:
+    """Layers whose mean norms are less than a decade from the next; largest first."""
+    live = sorted((layer for layer in order if mean[layer] > 0), key=lambda layer: -float(mean[layer]))
+    bands: list[list[int]] = []
+    for layer in live:
+        if bands and np.log10(mean[bands[-1][-1]]) - np.log10(mean[layer]) <= BAND_GAP:
+            bands[-1].append(layer)
+        else:
+            bands.append([layer])
+    groups = {f"norms from {mean[band[-1]]:.1e} to {mean[band[0]]:.1e}": band for band in bands}
+    zero = [layer for layer in order if mean[layer] == 0]
+    empty = [layer for layer in order if np.isnan(mean[layer])]
+    groups |= {name: layers for name, layers in (("zero gradient", zero), ("no finite samples", empty)) if layers}
+    return Grouping(groups, {name: [name] for name in groups})
+
+
+def build_hierarchy(
+    series: LayerSeries,
+    numbers: LayerNumbers,
+    grouping: Grouping,
+    unhealthy: list[bool],
+    *,
+    learning_rate: Floats | None = None,
+    update_ratio: Floats | None = None,
+) -> GradientHierarchy:
+    moves = movements(series)
+    column = {layer: place for place, layer in enumerate(moves.layers)}
+    groups = [
+        _group(name, layers, series, numbers, moves.changes[:, [column[i] for i in layers if i in column]],
+               sensitivity(update_ratio, learning_rate, layers))
+        for name, layers in grouping.groups.items()
+    ]  # fmt: skip
+    power = np.nan_to_num(numbers.mean) ** 2
+    total = float(power.sum())
+    levels: list[HierarchyLevel] = []
+    rows: list[list[int]] = []
+    for place, (name, members) in enumerate(grouping.levels.items()):
+        layers = [layer for member in members for layer in grouping.groups[member]]
+        importance = float(power[layers].sum()) / total if total > 0 else None
+        ill = sum(unhealthy[layer] for layer in layers) / len(layers)
+        impact = None if importance is None else importance * ill
+        levels.append(HierarchyLevel(place, name, list(members), importance, impact))
+        rows.append([column[layer] for layer in layers if layer in column])
+    return GradientHierarchy(groups, levels, _cross_level(moves.changes, rows))
+
+
+def _group(
+    name: str, layers: list[int], series: LayerSeries, numbers: LayerNumbers, changes: Floats, sensitive: float | str
+) -> LayerGroup:
+    unavailable: dict[str, str] = {}
+    means = numbers.mean[layers]
+    finite = means[~np.isnan(means)]
+    count = changes.shape[1]
+    together = None
+    if count >= 2:  # the mean correlation of all pairs, from the length of the sum: no pair is visited
+        together = float((np.square(changes.sum(axis=1)).sum() - count) / (count * (count - 1)))
+    else:
+        unavailable["gradient_synchronization"] = "two layers that were measured at the same 20 steps are needed"
+    spread = 1 / numbers.stability[layers] - 1
+    noise = float(np.median(spread[~np.isnan(spread)])) if (~np.isnan(spread)).any() else None
+    if noise is None:
+        unavailable["optimization_difficulty"] = "no live layer with three finite samples"
+    if isinstance(sensitive, str):
+        unavailable["learning_rate_sensitivity"] = sensitive
+    if not len(finite):
+        unavailable["average_gradient_norm"] = "no finite samples"
+    positive = finite[finite > 0]
+    characteristics = GroupCharacteristics(
+        average_gradient_norm=float(finite.mean()) if len(finite) else None,
+        gradient_synchronization=together,
+        learning_rate_sensitivity=None if isinstance(sensitive, str) else sensitive,
+        optimization_difficulty=None if noise is None else difficulty(noise),
+        unavailable=unavailable,
+    )
+    coherence = 1 / (1 + float(np.std(np.log10(positive)))) if len(positive) >= 2 else None
+    return LayerGroup(name, [series.names[layer] for layer in layers], characteristics, known_or_none(coherence))
+
+
+def known_or_none(value: float | None) -> float | None:
+    return None if value is None else known(value)
+
+
+def difficulty(noise: float) -> OptimizationDifficulty:
+    return list(OptimizationDifficulty)[sum(noise >= limit for limit in NOISE)]
+
+
+def sensitivity(update_ratio: Floats | None, learning_rate: Floats | None, layers: list[int]) -> float | str:
+    """Slope of ln(update/weight) against ln(learning rate): 1 when updates follow the rate; or why it is unknown."""
+    if update_ratio is None or learning_rate is None:
+        return "update-to-weight ratios and the learning rate are needed"
+    table = update_ratio[:, layers]
+    table = np.where(np.isfinite(table) & (table > 0), table, np.nan)
+    rows = ~np.isnan(table).all(axis=1) & np.isfinite(learning_rate) & (learning_rate > 0)
+    if rows.sum() < 20:
+        return "20 steps with updates and a learning rate are needed"
+    rate = np.log(learning_rate[rows])
+    if float(np.ptp(rate)) < np.log(1.1):
+        return "the learning rate did not change"
+    response = np.nanmedian(np.log(table[rows]), axis=1)
+    rate = rate - rate.mean()
+    return float(rate @ (response - response.mean()) / (rate @ rate))
+
+
+def _cross_level(changes: Floats, rows: list[list[int]]) -> list[CrossLevelInteraction]:
+    """Lagged correlation of the levels' mean movements; the one that leads gives the direction."""
+    usable = [place for place, columns in enumerate(rows) if columns]
+    if len(usable) < 2:
+        return []
+    means = np.stack([changes[:, rows[place]].mean(axis=1) for place in usable], axis=1)
+    means = means - means.mean(axis=0)
+    length = np.sqrt(np.square(means).sum(axis=0))
+    means /= np.where(length > 0, length, 1)
+    far = len(usable) if len(usable) <= ALL_PAIRS else 2
+    pairs = [(a, b) for a in range(len(usable)) for b in range(a + 1, min(len(usable), a + far))]
+    limit = chance_limit(len(means), len(pairs) * (2 * LAGS + 1))
+    found: list[CrossLevelInteraction] = []
+    for a, b in pairs:
+        strengths = {lag: _lagged(means, a, b, lag) for lag in range(-LAGS, LAGS + 1)}
+        best = max(strengths, key=lambda lag: (abs(strengths[lag]), -abs(lag)))
+        if abs(strengths[best]) <= limit:
+            continue
+        leader, follower = (a, b) if best >= 0 else (b, a)
+        direction = (
+            InteractionDirection.BIDIRECTIONAL
+            if best == 0
+            else InteractionDirection.BOTTOM_UP
+            if best > 0
+            else InteractionDirection.TOP_DOWN
+        )
+        size = min(1.0, abs(strengths[best]))
+        found.append(CrossLevelInteraction(usable[leader], usable[follower], size, direction, abs(best)))
+    return found
+
+
+def _lagged(means: Floats, a: int, b: int, lag: int) -> float:
+    """Correlation of level a with level b `lag` samples later."""
+    if lag < 0:
+        return _lagged(means, b, a, -lag)
+    return float(means[: len(means) - lag, a] @ means[lag:, b])

@@ -1,0 +1,89 @@
+"""The enhanced analysis of plain histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from undertow.analyze.dynamics import TrainingSeries
+from undertow.analyze.enhanced import enhanced_analysis
+from undertow.analyze.series import LayerSeries, named_histories
+from undertow.analyze.topology import topology_of
+from undertow.schema.seeds.arrays import Floats, InputError, as_array, as_series
+from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
+from undertow.schema.seeds.history import GradientHistory
+
+
+class EnhancedGradientAnalyzer:
+    """`window` is how many of the newest samples are judged; `threshold` the stability that counts as stable."""
+
+    def __init__(
+        self, depth: AnalysisDepth | str = AnalysisDepth.STANDARD, window: int = 100, threshold: float = 0.8
+    ) -> None:
+        try:
+            self.analysis_depth = AnalysisDepth(depth)
+        except ValueError:
+            legal = ", ".join(AnalysisDepth)
+            raise InputError(f"depth is {depth!r}", way_out=f"Legal values: {legal}") from None
+        if window < 3:
+            raise InputError(f"window is {window}, expected 3 or more")
+        self.convergence_window = window
+        self.stability_threshold = threshold
+
+    def analyze_gradients(
+        self,
+        histories: Mapping[str, Any] | Iterable[GradientHistory],
+        graph: Any = None,
+        loss: Any = None,
+        *,
+        validation_loss: Any = None,
+        learning_rate: Any = None,
+        update_ratios: Any = None,
+        unit_activity: Mapping[str, float] | None = None,
+    ) -> EnhancedLayerGradientAnalysis:
+        """Analyse histories of norms. What the optional series would tell is None without them, with the reason.
+
+        `loss`, `validation_loss` and `learning_rate` are one number per step; `update_ratios` is (steps × layers);
+        `unit_activity` the share of live units per layer; `graph` as for the flow visualizer.
+        """
+        series = LayerSeries.from_histories(named_histories(histories))
+        training = TrainingSeries(
+            loss=_optional(loss, "loss"),
+            validation_loss=_optional(validation_loss, "validation_loss"),
+            learning_rate=_aligned(_optional(learning_rate, "learning_rate"), "learning_rate", series),
+            update_ratio=_ratios(update_ratios, series),
+            unit_activity=dict(unit_activity or {}),
+        )
+        return enhanced_analysis(
+            series,
+            training,
+            topology=None if graph is None else topology_of(graph, series.names),
+            depth=self.analysis_depth,
+            window=self.convergence_window,
+            threshold=self.stability_threshold,
+        )
+
+    def generate_enhanced_analysis(
+        self, histories: Mapping[str, Any] | Iterable[GradientHistory], **extras: Any
+    ) -> EnhancedLayerGradientAnalysis:
+        """Another name of `analyze_gradients`."""
+        return self.analyze_gradients(histories, **extras)
+
+
+def _optional(values: Any, name: str) -> Floats | None:
+    return None if values is None else as_series(values, name)
+
+
+def _aligned(values: Floats | None, name: str, series: LayerSeries) -> Floats | None:
+    if values is not None and len(values) != len(series.steps):
+        raise InputError(f"{name} has {len(values)} values, the histories have {len(series.steps)} steps")
+    return values
+
+
+def _ratios(values: Any, series: LayerSeries) -> Floats | None:
+    if values is None:
+        return None
+    table = as_array(values, "update_ratios")
+    if table.shape != series.values.shape:
+        raise InputError(f"update_ratios has shape {table.shape}, expected (steps × layers) = {series.values.shape}")
+    return table
