@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import fnmatch
 import itertools
 import os
 import platform
@@ -13,7 +12,7 @@ import time
 import traceback
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +23,11 @@ from torch.optim import Optimizer
 from undertow import __version__
 from undertow.detect.engine import Change, Engine, FindingChange
 from undertow.detect.journal import to_record
-from undertow.errors import CriticalFindingError, SettingError, UndertowError
+from undertow.errors import CriticalFindingError, UndertowError
 from undertow.explain.diagnosis import diagnose, explained
-from undertow.probe import discovery, taps
+from undertow.probe import taps
 from undertow.probe.assemble import Assembler
+from undertow.probe.given import Models, Optimizers, check_globs, optimizers_of, roots_of
 from undertow.probe.mailbox import Item, Mailbox
 from undertow.probe.readings import NewLayers, Note, RawFrame
 from undertow.probe.recorder import Recorder
@@ -45,9 +45,6 @@ from undertow.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from undertow.run import Run
-
-Models = nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module] | None
-Optimizers = Optimizer | Sequence[Optimizer] | None
 
 _FACTS_EVERY = 2.0  # seconds between two writes of run.json
 _MOST_RECALLED = 20_000  # frames of a resumed run that the rules are shown again
@@ -89,8 +86,8 @@ def watch(
         quiet=quiet,
         **more,
     )
-    roots = _roots(model)
-    optimizers = _optimizers(optimizer)
+    roots = roots_of(model)
+    optimizers = optimizers_of(optimizer)
     if settings.disabled:
         return DisabledWatch()
     if _command_watch is not None and not _command_watch.closed:
@@ -118,7 +115,7 @@ class Watch:
         self.closed = False
         self._roots = [weakref.ref(root) for root in (roots or {}).values()]
         if roots is not None:
-            _check_globs(settings, roots)
+            check_globs(settings.include, settings.exclude, roots)
         self.folder = Path(settings.run_dir or new_run_folder(settings.directory, settings.name or ""))
         self._facts = _facts(settings)
         self._writer = RunWriter(
@@ -405,51 +402,6 @@ class DisabledWatch(Watch):
 
     def __repr__(self) -> str:
         return "<undertow.Watch disabled>"
-
-
-def _roots(model: Models) -> dict[str, nn.Module] | None:
-    if model is None:
-        return None
-    if isinstance(model, nn.Module):
-        return {"": model}
-    if isinstance(model, Mapping):
-        _check_modules(list(model.values()))
-        return {str(name): one for name, one in model.items()}
-    models: list[Any] = list(model) if isinstance(model, (list, tuple)) else [model]
-    _check_modules(models)
-    return discovery.name_roots(models)
-
-
-def _check_modules(models: Sequence[Any]) -> None:
-    for one in models:
-        if not isinstance(one, nn.Module):
-            raise SettingError(
-                f"the model to watch is a {type(one).__name__}",
-                way_out="Pass a torch.nn.Module, several of them, or nothing to let Undertow find them",
-            )
-
-
-def _optimizers(optimizer: Optimizers) -> list[Optimizer] | None:
-    if optimizer is None:
-        return None
-    given = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
-    for one in given:
-        if not isinstance(one, Optimizer):
-            raise SettingError(
-                f"the optimizer is a {type(one).__name__}", way_out="Pass a torch.optim.Optimizer, or nothing"
-            )
-    return given
-
-
-def _check_globs(settings: Settings, roots: dict[str, nn.Module]) -> None:
-    """A glob that matches nothing is a typing mistake: say so before the training starts."""
-    found = discovery.describe(roots, [])
-    paths = [parameter.path for parameter in found.parameters] + [module.path for module in found.modules]
-    for option, globs in (("include", settings.include), ("exclude", settings.exclude)):
-        for glob in globs or ():
-            if not any(fnmatch.fnmatchcase(path, glob) for path in paths):
-                some = ", ".join(paths[:4])
-                raise SettingError(f"{option} {glob!r} matches no layer", way_out=f"Layers are named like: {some}")
 
 
 def _governor(settings: Settings) -> Governor:

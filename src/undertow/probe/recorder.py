@@ -24,6 +24,7 @@ from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.reader import Marks, TensorReader
 from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Reading, Slots
 from undertow.probe.schedule import Governor, Plan
+from undertow.probe.step import NOTHING, StepReadings, inverse, loss_of, number_now, scale_of
 from undertow.probe.subjects import Subjects
 from undertow.schema.quantities import GradientState
 
@@ -74,7 +75,7 @@ class Recorder:
         self._before_is_previous = False
         self._weight_marks: Marks | None = None
         self._pending: RawFrame | None = None  # a step taken inside the backward pass, sent when that returns
-        self._begin_reading()
+        self._now = StepReadings()
 
     # -- life ---------------------------------------------------------------------------------------------
 
@@ -135,7 +136,7 @@ class Recorder:
     def loss_scaled(self, scaler: GradScaler) -> None:
         if not self._stopped:
             self._open_step()
-            self._scaler = scaler
+            self._now.scaler = scaler
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
         self._guarded(lambda: self._scaler_stepped(optimizer))
@@ -148,25 +149,12 @@ class Recorder:
 
     # -- a backward pass ----------------------------------------------------------------------------------
 
-    def _begin_reading(self) -> None:
-        """Forget everything that belongs to the step that has ended."""
-        self._losses: list[Number] = []
-        self._gradients: list[Reading] = []
-        self._micro: list[list[Reading]] = []
-        self._stepped: list[Reading] | None = None
-        self._marks: Marks | None = None
-        self._backward_count = 0
-        self._closure_read = False
-        self._looked_at_backward = False
-        self._scaler: GradScaler | None = None
-        self._scale: Number = 1.0
-
     def _open_step(self) -> None:
         """The first sign of the next step: until then, further optimizers may still step in the last one."""
         if self._step_ended:
             self._step_ended = False
             self._plan = self._next_plan
-            self._begin_reading()
+            self._now = StepReadings()
 
     def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         self._forward.pause(True)
@@ -175,25 +163,25 @@ class Recorder:
         if not self._in_step:
             self._open_step()
             self._fresh = True
-        elif self._closure_read:
+        elif self._now.closure_read:
             return  # LBFGS evaluates its closure many times; the first one is the gradient of this step
-        self._backward_count += 1
+        self._now.backward_count += 1
         self._take_losses(roots, gradients)
         if self._plan.gradient:
             with self._timed("gradient"):
                 self.subjects.note_cleared(self._reader)
-                self._looked_at_backward = True
+                self._now.cleared_known = True
         self._look_for_nonfinite(roots)
         if self._want_walk and self._walks < _MAX_WALKS:
             self._walk(roots)
 
     def _after_backward(self) -> None:
         self._forward.pause(False)
-        if not self.subjects.ready or (self._in_step and self._closure_read):
+        if not self.subjects.ready or (self._in_step and self._now.closure_read):
             return
-        self._closure_read = self._in_step
-        if self._scaler is not None:
-            self._scale = _scale_of(self._scaler)
+        self._now.closure_read = self._in_step
+        if self._now.scaler is not None:
+            self._now.scale = scale_of(self._now.scaler)
         if not self._plan.gradient and not self._bad_seen and self.subjects.gradients_went_bad(self._reader):
             self._bad_seen = True  # measure this very step: it shows where it began
             self._plan = Plan(gradient=True, weight=True, activation=self._plan.activation)
@@ -203,8 +191,10 @@ class Recorder:
             with self._timed("gradient"):
                 slots = self.subjects.slots_with_gradient()
                 tensors = self.subjects.gradients(slots)
-                self._gradients, self._marks = self._reader.read_and_mark(slots, tensors, factor=_inverse(self._scale))
-                self._micro.append(self._gradients)
+                self._now.gradients, self._now.marks = self._reader.read_and_mark(
+                    slots, tensors, factor=inverse(self._now.scale)
+                )
+                self._now.micro.append(self._now.gradients)
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
@@ -213,18 +203,18 @@ class Recorder:
         if any(self.subjects.watches(tensor) for tensor in inputs):
             self._open_step()
             self._fresh = True
-            self._backward_count += 1
+            self._now.backward_count += 1
             self._take_losses(outputs, ())
             if self._want_walk and self._walks < _MAX_WALKS:
                 self._walk(outputs)
 
     def _take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
-        self._losses += [loss for loss in map(_loss_of, roots, weights) if loss is not None]
+        self._now.losses += [loss for loss in map(loss_of, roots, weights) if loss is not None]
 
     def _look_for_nonfinite(self, roots: tuple[Any, ...]) -> None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""
-        loss = self._losses[-1] if self._losses else 0.0
+        loss = self._now.losses[-1] if self._now.losses else 0.0
         if self._nonfinite_seen or isinstance(loss, torch.Tensor) or math.isfinite(loss):
             return
         self._nonfinite_seen = True
@@ -259,7 +249,7 @@ class Recorder:
             return
         self._in_step = True
         self._count_step(optimizer)
-        self._stepped = None
+        self._now.stepped = None
         if self._plan.gradient:
             with self._timed("gradient"):
                 self._read_stepped(optimizer, slots)
@@ -280,18 +270,18 @@ class Recorder:
     def _read_stepped(self, optimizer: Optimizer, slots: Slots) -> None:
         """The gradients as this optimizer sees them; measured again only when they may have changed."""
         present = self.subjects.with_gradient(slots)
-        factor = _inverse(_read(getattr(optimizer, "grad_scale", None), 1.0))
-        if len(self._gradients) == 1 and self._gradients[0].slots is present:
-            missing, known = _NOTHING, present
+        factor = inverse(number_now(getattr(optimizer, "grad_scale", None), 1.0))
+        if self._now.covers(present):
+            missing, known = NOTHING, present
         else:
-            missing = np.setdiff1d(present, _slots_in(self._gradients))
+            missing = np.setdiff1d(present, self._now.slots)
             known = np.setdiff1d(present, missing)
         if len(missing):  # no backward pass was seen, or it is still running: this is the first look
-            self._gradients += self._reader.read(missing, self.subjects.gradients(missing), factor=factor)
+            self._now.gradients += self._reader.read(missing, self.subjects.gradients(missing), factor=factor)
         if len(known):
             tensors = self.subjects.gradients(known)
-            if self._scaler is not None or not self._reader.unchanged(self._marks, known, tensors):
-                self._stepped = self._reader.read(known, tensors, Want.MOMENTS, factor=factor)
+            if self._now.scaler is not None or not self._reader.unchanged(self._now.marks, known, tensors):
+                self._now.stepped = self._reader.read(known, tensors, Want.MOMENTS, factor=factor)
 
     def _read_weights_before(self, slots: Slots) -> None:
         moving = self.subjects.moving(slots)
@@ -309,10 +299,10 @@ class Recorder:
             return
         slots = self.subjects.slots_of(optimizer, self._post_layers)
         if not len(slots):
-            self._begin_reading()  # another model's step: the backward pass before it was not ours
+            self._now = StepReadings()  # another model's step: the backward pass before it was not ours
             self._fresh = False
             return
-        frame = self._frame(optimizer, slots, skipped=_read(getattr(optimizer, "found_inf", None), 0.0))
+        frame = self._frame(optimizer, slots, skipped=number_now(getattr(optimizer, "found_inf", None), 0.0))
         self.subjects.mark_uncleared(slots)
         if self._plan.weight:
             with self._timed("weight"):
@@ -336,7 +326,7 @@ class Recorder:
         slots = self.subjects.slots_of(optimizer, self._post_layers)
         if len(slots):
             self._count_step(optimizer)
-            self._stepped = None
+            self._now.stepped = None
             frame = self._frame(optimizer, slots, skipped=1.0)
             self.subjects.mark_uncleared(slots)
             self._finish(frame)
@@ -352,20 +342,20 @@ class Recorder:
             frame.has_gradient = True
             frame.state = self._states(frame.exposed)
             # Gradients put in place by hand, without a backward pass, replace the old ones.
-            if self._looked_at_backward:
+            if self._now.cleared_known:
                 frame.carried = self.subjects.carried(frame.exposed)
             else:
                 frame.carried = np.zeros(len(frame.exposed), np.float32)
             frame.optimizer = self.subjects.holders(frame.exposed)
-            frame.gradients = list(self._gradients)
-            frame.stepped = self._stepped
-            frame.micro_gradients = list(self._micro) if len(self._micro) > 1 and not self._step_shared else []
+            frame.gradients = list(self._now.gradients)
+            frame.stepped = self._now.stepped
+            frame.micro_gradients = list(self._now.micro) if len(self._now.micro) > 1 and not self._step_shared else []
         return frame
 
     def _states(self, exposed: Slots) -> NDArray[np.float32]:
         state = np.full(len(exposed), GradientState.PRESENT, np.float32)
-        if len(self._gradients) != 1 or self._gradients[0].slots is not exposed:
-            state[~np.isin(exposed, _slots_in(self._gradients))] = GradientState.NONE
+        if not self._now.covers(exposed):
+            state[~np.isin(exposed, self._now.slots)] = GradientState.NONE
         frozen = self.subjects.frozen(exposed)
         if frozen:
             state[frozen] = GradientState.FROZEN
@@ -374,15 +364,13 @@ class Recorder:
     def _scalars(self, optimizer: Optimizer, skipped: Number) -> dict[str, Number]:
         scalars: dict[str, Number] = {}
         if not self._step_shared:
-            if self._losses:
-                loss = self._losses[0]
-                for more in self._losses[1:]:
-                    loss = loss + more
-                scalars["loss"] = loss * _inverse(self._scale) if self._scaler is not None else loss
-            scalars["backward_count"] = float(self._backward_count)
+            loss = self._now.loss()
+            if loss is not None:
+                scalars["loss"] = loss
+            scalars["backward_count"] = float(self._now.backward_count)
         scalars |= self.subjects.learning_rates(optimizer)
-        if self._scaler is not None:
-            scalars["loss_scale"] = self._scale
+        if self._now.scaler is not None:
+            scalars["loss_scale"] = self._now.scale
             scalars["step_skipped"] = skipped if isinstance(skipped, torch.Tensor) else float(skipped > 0)
         return scalars
 
@@ -392,7 +380,7 @@ class Recorder:
                 self._pending = frame
             else:
                 self._pending.absorb(frame)
-            self._gradients = []
+            self._now.gradients = []
             return
         self._emit(frame)
 
@@ -405,7 +393,7 @@ class Recorder:
             if self._forward.readings:
                 if self._plan.activation:
                     frame.modules = self._module_readings()
-                    frame.output_gradient_factor = _inverse(self._scale)
+                    frame.output_gradient_factor = inverse(self._now.scale)
                 self._spent["activation"] = self._forward.seconds
                 self._forward.take()
             self._post(frame)
@@ -459,41 +447,3 @@ class Recorder:
             self._forward.stop()
             self._forward.take()
             self._post(Note("note", None, {"reason": f"no activations: {reason}"}))
-
-
-_NOTHING: Slots = np.empty(0, np.int64)
-
-
-def _slots_in(readings: list[Reading]) -> Slots:
-    return np.concatenate([reading.slots for reading in readings]) if readings else _NOTHING
-
-
-def _read(value: Any, default: float) -> Number:
-    """A number that may be a tensor: read at once on the CPU, kept as it is elsewhere."""
-    if value is None:
-        return default
-    if isinstance(value, torch.Tensor):
-        return float(value.item()) if value.device.type == "cpu" else value.detach().clone()
-    return float(value)
-
-
-def _inverse(value: Number) -> Number:
-    return 1.0 if isinstance(value, float) and value in (0.0, 1.0) else 1.0 / value
-
-
-def _scale_of(scaler: GradScaler) -> Number:
-    return _read(getattr(scaler, "_scale", None), 1.0)
-
-
-def _loss_of(root: Any, weight: Any) -> Number | None:
-    """The value being differentiated: a scalar, or the weighted sum a backward pass was started with."""
-    if not isinstance(root, torch.Tensor) or root.device.type == "meta":
-        return None
-    if root.numel() == 1 and weight is None and root.device.type == "cpu" and not root.is_complex():
-        return float(root.item())
-    value = root.detach()
-    if isinstance(weight, torch.Tensor) and weight.shape == value.shape:
-        value = (value * weight.detach()).sum()
-    elif value.numel() != 1:
-        return None
-    return _read(value.real if value.is_complex() else value, 0.0)
