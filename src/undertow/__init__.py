@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from undertow.components.animator import GradientFlowAnimator
     from undertow.components.enhanced import EnhancedGradientAnalyzer
     from undertow.components.visualizer import GradientFlowVisualizer
+    from undertow.components.weight_analyzer import WeightAnalyzer
     from undertow.run import Run, open_run
     from undertow.schema.seeds.history import GradientHistory
     from undertow.watch import Watch, watch
@@ -25,6 +26,7 @@ __all__ = [
     "GradientHistory",
     "Run",
     "Watch",
+    "WeightAnalyzer",
     "__version__",
     "open_run",
     "watch",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "WeightAnalyzer": "undertow.components.weight_analyzer",
     "EnhancedGradientAnalyzer": "undertow.components.enhanced",
     "GradientFlowVisualizer": "undertow.components.visualizer",
     "GradientHistory": "undertow.schema.seeds.history",

@@ -1,0 +1,128 @@
+"""Moments, entropy and outliers of plain arrays, in float64; non-finite values counted and left out."""
+
+from __future__ import annotations
+
+from math import erfc, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.schema.seeds.arrays import Floats
+from undertow.schema.seeds.weights import WeightIssue, WeightStatistics
+
+BINS = 64
+OUTLIER = 3.0
+SEVERE_OUTLIER = 5.0
+ROUNDING = 1e-13
+
+
+def array_statistics(values: Floats) -> WeightStatistics:
+    """Of the finite elements, scaled by the largest so that neither squares nor fourth powers leave the range."""
+    finite = values[np.isfinite(values)]
+    lost = int(values.size - finite.size)
+    if not finite.size:
+        return WeightStatistics(nonfinite_count=lost)
+    largest = float(np.abs(finite).max())
+    unit = largest if largest > 0 else 1.0
+    scaled = finite / unit
+    mean = float(scaled.mean())
+    apart = scaled - mean
+    square = apart * apart
+    variance = float(square.mean())
+    std = sqrt(variance) if sqrt(variance) > ROUNDING * abs(mean) else 0.0
+    return WeightStatistics(
+        mean=mean * unit,
+        std_dev=std * unit,
+        skewness=float((square * apart).mean()) / std**3 if std > 0 and finite.size >= 3 else 0.0,
+        kurtosis=float(np.square(square).mean()) / std**4 - 3 if std > 0 and finite.size >= 4 else 0.0,
+        entropy=histogram_entropy(scaled) if std > 0 else 0.0,
+        min=float(finite.min()),
+        max=float(finite.max()),
+        zero_fraction=float((finite == 0).mean()),
+        count=int(finite.size),
+        nonfinite_count=lost,
+    )
+
+
+def histogram_entropy(values: Floats) -> float:
+    """Shannon entropy in bits of 64 equal bins over the range; at most 6."""
+    low, high = float(values.min()), float(values.max())
+    if high <= low:
+        return 0.0
+    place = np.minimum(BINS - 1, ((values - low) / (high - low) * BINS).astype(np.int64))
+    shares = np.bincount(place, minlength=BINS) / values.size
+    shares = shares[shares > 0]
+    return float(-(shares * np.log2(shares)).sum()) + 0.0
+
+
+def scaled_norm(values: Floats) -> float:
+    """L2 norm that neither over- nor underflows; NaN or infinite as soon as one element is."""
+    largest = float(np.abs(values).max()) if values.size else 0.0
+    if largest == 0 or not np.isfinite(largest):
+        return largest
+    return largest * float(np.sqrt(np.square(values / largest).sum()))
+
+
+def issues_of(statistics: WeightStatistics) -> list[WeightIssue]:
+    found = [WeightIssue.NONFINITE] if statistics.nonfinite_count else []
+    if statistics.zero_fraction > 0.5:
+        found.append(WeightIssue.ZEROS)
+    if abs(statistics.skewness) > 2:
+        found.append(WeightIssue.SKEWED)
+    if statistics.kurtosis > 10:
+        found.append(WeightIssue.HEAVY_TAILED)
+    if abs(statistics.max) > 10 or abs(statistics.min) > 10:
+        found.append(WeightIssue.EXTREME)
+    return found
+
+
+def layer_score(statistics: WeightStatistics) -> float:
+    """100 less a fine per issue; 0 as soon as anything is not finite."""
+    fines = {WeightIssue.ZEROS: 30, WeightIssue.SKEWED: 15, WeightIssue.HEAVY_TAILED: 15, WeightIssue.EXTREME: 20}
+    issues = issues_of(statistics)
+    return 0.0 if WeightIssue.NONFINITE in issues else 100.0 - sum(fines[issue] for issue in issues)
+
+
+def distribution_score(overall: WeightStatistics) -> float:
+    if overall.nonfinite_count:
+        return 0.0
+    score = 100.0 - 25 * (overall.zero_fraction > 0.3)
+    score -= 15 * (abs(overall.skewness) > 1) + 15 * (overall.kurtosis > 5)
+    return score - 20 * (abs(overall.max) > 5 or abs(overall.min) > 5)
+
+
+def pooled(parts: list[WeightStatistics], arrays: list[Floats]) -> WeightStatistics:
+    """Of all elements together: moments merged by number, the entropy from one common histogram."""
+    total = WeightStatistics()
+    for part in parts:
+        total.accumulate(part)
+    total.entropy = _common_entropy(arrays, total) if total.count and total.max > total.min else 0.0
+    return total
+
+
+def _common_entropy(arrays: list[Floats], total: WeightStatistics) -> float:
+    counts = np.zeros(BINS, np.int64)
+    for values in arrays:
+        finite = values[np.isfinite(values)]
+        width = total.max / BINS - total.min / BINS
+        place = np.clip((finite / width - total.min / width).astype(np.int64), 0, BINS - 1)
+        counts += np.bincount(place, minlength=BINS)
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0
+
+
+def outliers(values: Floats, statistics: WeightStatistics, most: int) -> tuple[list[tuple[int, float]], int]:
+    """(flat index, |z|) of the `most` farthest elements beyond three standard deviations, and how many there are."""
+    if statistics.std_dev == 0:
+        return [], 0
+    with np.errstate(invalid="ignore"):
+        z = np.abs(values / statistics.std_dev - statistics.mean / statistics.std_dev)
+    z[~np.isfinite(values)] = 0
+    beyond: NDArray[np.intp] = np.flatnonzero(z > OUTLIER)
+    order = beyond[np.argsort(-z[beyond], kind="stable")][:most]
+    return [(int(index), float(z[index])) for index in order], len(beyond)
+
+
+def expected_outliers(count: int) -> float:
+    """How many of `count` Gaussian values lie beyond three standard deviations."""
+    return count * erfc(OUTLIER / sqrt(2))

@@ -1,0 +1,91 @@
+"""Which gradients of a set are too large."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from undertow.schema.seeds.weights import ExplodingLayer, ExplosionSeverity, GradientExplosionAnalysis
+
+
+def explosion_analysis(
+    names: list[str], norms: list[float], nonfinite: list[int], threshold: float
+) -> GradientExplosionAnalysis:
+    """A layer is listed when its norm exceeds the threshold or is not finite.
+
+    Its severity compares it with the median of all finite norms, so the order of the layers does not matter.
+    """
+    finite = np.array([norm for norm in norms if np.isfinite(norm)], dtype=np.float64)
+    median = float(np.median(finite)) if len(finite) else 0.0
+    listed = [
+        ExplodingLayer(
+            layer_index=place,
+            gradient_norm=norm,
+            severity=_severity(norm, median),
+            recommended_action=_action(norm, threshold),
+            layer_name=names[place],
+            nonfinite_count=nonfinite[place],
+        )
+        for place, norm in enumerate(norms)
+        if norm > threshold or not np.isfinite(norm)
+    ]
+    bad = [place for place, norm in enumerate(norms) if not np.isfinite(norm)]
+    ratio = len(listed) / len(norms) if norms else None
+    largest = float(finite.max()) if len(finite) else None
+    unavailable: dict[str, str] = {}
+    if not norms:
+        unavailable["explosion_ratio"] = "no gradients were given"
+    if not len(finite):
+        reason = "no gradients were given" if not norms else "no gradient norm is finite"
+        unavailable |= dict.fromkeys(("max_gradient_norm", "mean_gradient_norm", "std_gradient_norm"), reason)
+    return GradientExplosionAnalysis(
+        exploding_layers=listed,
+        max_gradient_norm=largest,
+        mean_gradient_norm=float(finite.mean()) if len(finite) else None,
+        std_gradient_norm=float(finite.std()) if len(finite) else None,
+        explosion_ratio=ratio,
+        overall_severity=_overall(ratio or 0.0, largest or 0.0, threshold, bool(bad)),
+        mitigation_recommendations=_advice(ratio or 0.0, largest or 0.0, bool(bad)),
+        nonfinite_layers=bad,
+        unavailable=unavailable,
+    )
+
+
+def _severity(norm: float, median: float) -> ExplosionSeverity:
+    if not np.isfinite(norm):
+        return ExplosionSeverity.CRITICAL
+    limits = ((100, ExplosionSeverity.CRITICAL), (50, ExplosionSeverity.HIGH), (10, ExplosionSeverity.MEDIUM))
+    return next((level for times, level in limits if norm > times * median), ExplosionSeverity.LOW)
+
+
+def _action(norm: float, threshold: float) -> str:
+    if not np.isfinite(norm):
+        return "Find the operation that produces NaN or infinity before changing anything else"
+    times = norm / threshold
+    if times > 20:
+        return f"{times:.3g} times the threshold: cut the learning rate tenfold and clip the gradient"
+    if times > 2:
+        return f"{times:.3g} times the threshold: lower the learning rate and clip the gradient"
+    return f"{times:.3g} times the threshold: watch it, and consider clipping"
+
+
+def _overall(ratio: float, largest: float, threshold: float, nonfinite: bool) -> ExplosionSeverity:
+    if nonfinite or ratio > 0.5 or largest > 10 * threshold:
+        return ExplosionSeverity.CRITICAL
+    if ratio > 0.3 or largest > 5 * threshold:
+        return ExplosionSeverity.HIGH
+    if ratio > 0.1 or largest > 2 * threshold:
+        return ExplosionSeverity.MEDIUM
+    return ExplosionSeverity.LOW
+
+
+def _advice(ratio: float, largest: float, nonfinite: bool) -> list[str]:
+    advice: list[str] = []
+    if nonfinite:
+        advice.append("Non-finite gradients come first: skip the step, and find the operation that produced them")
+    if ratio > 0.3:
+        advice += ["Many layers are affected: lower the learning rate for the whole network",
+                   "Check the scale of inputs, targets and initial weights"]  # fmt: skip
+    if largest > 100:
+        advice += ["Clip the gradient norm below 1.0", "Look at the batch that produced the largest gradient"]
+    advice += ["Record gradient norms at every step", "Warm the learning rate up at the start of training"]
+    return advice
