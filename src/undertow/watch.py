@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import math
 import os
 import platform
 import sys
@@ -23,7 +24,7 @@ from torch.optim import Optimizer
 from undertow import __version__
 from undertow.detect.engine import Change, Engine, FindingChange
 from undertow.detect.journal import to_record
-from undertow.errors import CriticalFindingError, UndertowError
+from undertow.errors import CriticalFindingError, SettingError, UndertowError
 from undertow.explain.diagnosis import diagnose, explained
 from undertow.probe import taps
 from undertow.probe.assemble import Assembler
@@ -32,6 +33,7 @@ from undertow.probe.mailbox import Item, Mailbox
 from undertow.probe.readings import NewLayers, Note, RawFrame
 from undertow.probe.recorder import Recorder
 from undertow.probe.schedule import Governor
+from undertow.probe.step import number_now
 from undertow.probe.subjects import Subjects
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Diagnosis, Finding, StepRange
@@ -116,6 +118,8 @@ class Watch:
         self._roots = [weakref.ref(root) for root in (roots or {}).values()]
         if roots is not None:
             check_globs(settings.include, settings.exclude, roots)
+        if settings.resume and settings.run_dir is None:
+            raise SettingError("resume was asked for without a run folder", way_out="Name the folder with run_dir")
         self.folder = Path(settings.run_dir or new_run_folder(settings.directory, settings.name or ""))
         self._facts = _facts(settings)
         self._writer = RunWriter(
@@ -141,7 +145,7 @@ class Watch:
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.catalogue.adopt(self._writer.layers)
         self._governor = _governor(settings)
-        self._mailbox = Mailbox(self._handle, self._idle)
+        self._mailbox = Mailbox(self._handle, self._idle, prompt=settings.on_critical == "raise")
         self._recorder = Recorder(subjects, self._governor, self._post, self._step_aside, self._first_step)
         self._recorder.start()
         atexit.register(self._at_exit)
@@ -167,11 +171,10 @@ class Watch:
         """Record more numbers at the current step. Loss and learning rate are captured without this."""
         values: dict[str, Any] = {}
         for name, value in scalars.items():
-            if isinstance(value, torch.Tensor):
-                value = value.detach()
-                values[name] = value.clone() if value.device.type != "cpu" else float(value.item())
-            else:
-                values[name] = float(value)
+            try:
+                values[name] = number_now(value, math.nan)
+            except (TypeError, ValueError, RuntimeError):
+                raise SettingError(f"log got {name}={value!r}", way_out="Log single numbers") from None
         if not self.closed and values:
             step = max(self._recorder.step, self._first_step)
             self._post(RawFrame(step, time.time(), self._recorder.subjects.layout, values))
@@ -211,6 +214,8 @@ class Watch:
             self._writer.close()
         if not self.settings.quiet:
             _say(closing_line(self.diagnose(), self.folder))
+        if self._to_raise is not None and status is RunStatus.FINISHED:  # found after the last step
+            raise _critical(self._to_raise)
 
     def __enter__(self) -> Watch:
         return self
@@ -238,7 +243,7 @@ class Watch:
         self._mailbox.post(item)
         if self._to_raise is not None and isinstance(item, RawFrame):
             finding, self._to_raise = self._to_raise, None
-            raise CriticalFindingError(f"{finding.code} at step {finding.first_step}: {finding.summary}")
+            raise _critical(finding)
 
     def _step_aside(self, error: Exception) -> None:
         """An internal error: the training goes on without us, and the user hears of it once."""
@@ -422,6 +427,10 @@ def _facts(settings: Settings) -> RunFacts:
         torch=torch.__version__,
         settings=settings.to_record(),
     )
+
+
+def _critical(finding: Finding) -> CriticalFindingError:
+    return CriticalFindingError(f"{finding.code} at step {finding.first_step}: {finding.summary}")
 
 
 def _trace(error: Exception) -> str:

@@ -9,7 +9,7 @@ from tests.probe.training import batches, classes, mlp, train
 from torch import nn
 
 import undertow
-from undertow.errors import SettingError, UndertowError, UnwritableRunError
+from undertow.errors import SettingError, UnwritableRunError
 from undertow.probe import discovery, taps
 
 
@@ -31,15 +31,21 @@ def test_bad_settings(watch, arguments, says):
     assert not taps.installed()
 
 
+def test_resume_needs_a_folder(watch):
+    with pytest.raises(SettingError, match="resume"):
+        watch(nn.Linear(2, 2), resume=True, run_dir=None)
+
+
+@pytest.mark.parametrize("optimizer", [3, [{}]])
+def test_not_an_optimizer(watch, optimizer):
+    with pytest.raises(SettingError, match=r"int|dict"):
+        watch(nn.Linear(2, 2), optimizer=optimizer)
+
+
 @pytest.mark.parametrize("model", ["a string", 3, [nn.Linear(2, 2), None]])
 def test_not_a_model(watch, model):
     with pytest.raises(SettingError, match=r"str|int|NoneType"):
         watch(model)
-
-
-def test_not_an_optimizer(watch):
-    with pytest.raises(SettingError, match="dict"):
-        watch(nn.Linear(2, 2), optimizer=[{}])
 
 
 def test_unwritable_and_used_folders(watch, tmp_path):
@@ -102,7 +108,7 @@ def test_a_run_without_steps(watch):
 
 
 def test_log_needs_numbers(watch):
-    with watch(nn.Linear(2, 2)) as w, pytest.raises((TypeError, ValueError, UndertowError)):
+    with watch(nn.Linear(2, 2)) as w, pytest.raises(SettingError, match="loss='high'"):
         w.log(loss="high")
 
 
@@ -124,3 +130,18 @@ def test_the_module_watch_can_be_called():
 
     assert callable(module)
     assert undertow.watch is not None
+
+
+def test_inference_alone_is_left_alone(watch):
+    """Forward passes that no backward pass follows: our hooks go away by themselves."""
+    from torch.nn.modules import module as modules
+
+    model = mlp(8, 16, 4)
+    with watch(None) as w:
+        for _ in range(100):
+            model(torch.zeros(2, 8))
+        assert not modules._global_forward_hooks
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(model, optimizer, 3, batches(8), classes(4))
+    assert w.run.steps.tolist() == [0, 1, 2]
+    assert w.run.series("activation_calls", "0").tolist()[1:] == [1.0, 1.0]

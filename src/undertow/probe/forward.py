@@ -22,7 +22,8 @@ from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment, Partials
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
-MAX_CALLS = 20_000  # without a step: then this is no training loop we should keep measuring
+MAX_CALLS = 20_000  # of one module in one step
+MAX_IDLE = 64  # forward passes without a backward pass: this is no training loop, or not yet
 
 _BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
     nn.Tanh: (-0.99, 0.99),
@@ -57,6 +58,7 @@ class ForwardTap:
         self._depth = 0
         self._outermost_counts = False
         self._paused = False
+        self._idle = 0  # forward passes since the last backward pass
         # A container often returns its last part's output: id of the tensor → (weak reference, reading).
         self._measured: dict[int, tuple[weakref.ref[torch.Tensor], ModuleReading]] = {}
         self.seconds = 0.0  # spent in hooks since the last `take`
@@ -85,6 +87,7 @@ class ForwardTap:
     def pause(self, paused: bool) -> None:
         """Checkpointed modules run again during the backward pass: those runs are not new activations."""
         self._paused = paused
+        self._idle = 0
         self._depth = 0
         self._measured = {}
 
@@ -103,8 +106,12 @@ class ForwardTap:
         if self._depth == 0:
             # A forward pass without gradients by a model in evaluation mode is validation, not training.
             self._outermost_counts = torch.is_grad_enabled() or module.training
-            if self._outermost_counts and module not in self.roots_called:
+            if self._outermost_counts and not any(module is known for known in self.roots_called):
                 self.roots_called.append(module)
+            self._idle += 1
+            if self._idle > MAX_IDLE:
+                self.stop()
+                return
         self._depth += 1
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:

@@ -41,7 +41,7 @@ def _check_modules(models: Sequence[Any]) -> None:
 def optimizers_of(optimizer: Optimizers) -> list[Optimizer] | None:
     if optimizer is None:
         return None
-    given = [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+    given: list[Any] = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     for one in given:
         if not isinstance(one, Optimizer):
             raise SettingError(

@@ -17,7 +17,9 @@ MOST_BYTES = 256 << 20  # beyond this frames are dropped and counted: memory is 
 
 
 class Mailbox:
-    def __init__(self, handle: Callable[[list[Item]], None], idle: Callable[[], None]) -> None:
+    def __init__(self, handle: Callable[[list[Item]], None], idle: Callable[[], None], prompt: bool = False) -> None:
+        """`prompt`: handle every item at once, for users who want the training stopped by what is found."""
+        self._prompt = prompt
         self._handle = handle
         self._idle = idle
         self._items: deque[tuple[Item, int]] = deque()
@@ -38,7 +40,7 @@ class Mailbox:
             return
         self._items.append((item, size))
         self._posted_bytes += size
-        if len(self._items) >= _WAKE_AT or waiting >= _WAKE_AT_BYTES:
+        if self._prompt or len(self._items) >= _WAKE_AT or waiting >= _WAKE_AT_BYTES:
             self._wake.set()
 
     def flush(self, timeout: float) -> bool:
