@@ -220,6 +220,8 @@ def test_watch_inside_a_watched_script_is_the_same_watch(tmp_path):
     ("arguments", "says"),
     [
         (["--every", "-3"], "-3"),
+        (["--bogus"], "--bogus"),
+        (["--resume"], "resume"),
         (["--every", "sometimes"], "sometimes"),
         (["--budget", "7"], "7"),
         (["--on-critical", "panic"], "panic"),

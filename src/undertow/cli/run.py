@@ -17,9 +17,7 @@ from undertow.settings import Settings
 EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 
 
-@click.command(
-    "run", epilog=EPILOG, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@click.command("run", epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--run-dir",
     metavar="DIR",
