@@ -38,20 +38,23 @@ def gradient_flow(
     current_step: int | None = None,
     topology: Topology | None = None,
     node_series: LayerSeries | None = None,
+    region_topology: Topology | None = None,
     cosines: NDArray[np.floating] | None = None,
-    sketches: dict[str, Floats] | None = None,
+    sketches: dict[str, dict[int, Floats]] | None = None,
 ) -> GradientFlowVisualization:
     """The flow visualization of the layers of `series`.
 
-    `topology` joins the layers of `node_series` when that is given (modules, say), else those of `series`.
-    `cosines` (steps × layers) and `sketches` (name → samples × width) give directions.
+    `topology` joins the layers of `node_series` when that is given (modules, say), else those of `series`;
+    `region_topology` joins the layers of `series` into regions.
+    `cosines` (steps × layers) and `sketches` (name → position of the sample → vector) give directions.
     """
     config = config or GradientVisualizationConfig()
     numbers = layer_numbers(series)
     nodes = series if node_series is None else node_series
     node_numbers = numbers if node_series is None else layer_numbers(nodes)
     flow = None if topology is None else network_flow(nodes, topology, config.temporal_window)
-    region_topology = topology if node_series is None else None
+    if node_series is None and region_topology is None:
+        region_topology = topology
     regions = config.show_problem_regions
     window = config.temporal_window
     return GradientFlowVisualization(
@@ -63,7 +66,7 @@ def gradient_flow(
         exploding_regions=exploding_regions(series, window, current_step, region_topology) if regions else [],
         dead_zones=dead_zones(series, window, current_step) if regions else [],
         visualization_config=config,
-        nonfinite_layers=_nonfinite_layers(series, topology if node_series is None else None),
+        nonfinite_layers=_nonfinite_layers(series, region_topology),
         unavailable={} if topology else {"edges": NO_GRAPH, "critical_paths": NO_GRAPH},
     )
 
@@ -73,7 +76,7 @@ def _layer_flows(
     numbers: LayerNumbers,
     flow: NetworkFlow | None,
     cosines: NDArray[np.floating] | None,
-    sketches: dict[str, Floats] | None,
+    sketches: dict[str, dict[int, Floats]] | None,
 ) -> dict[str, GradientLayerFlow]:
     order = flow.topology.order if flow else range(len(series.names))
     flows: dict[str, GradientLayerFlow] = {}

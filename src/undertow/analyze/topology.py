@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -95,21 +95,23 @@ def _sorted(nodes: list[str], after: Mapping[str, list[str]]) -> tuple[list[str]
     for ends in after.values():
         for end in ends:
             waiting[end] = waiting.get(end, 0) + 1
-    ready = deque(node for node in waiting if waiting[node] == 0)
+    place = {node: position for position, node in enumerate(waiting)}
+    ready = [position for node, position in place.items() if waiting[node] == 0]
+    names = list(place)
     order: dict[str, None] = {}
     while len(order) < len(waiting):
         if not ready:  # a cycle: enter it at its earliest node
             first = next(node for node in waiting if node not in order)
             cut |= {(a, first) for a, ends in after.items() if first in ends and a not in order}
-            ready.append(first)
-        node = ready.popleft()
+            ready.append(place[first])
+        node = names[heapq.heappop(ready)]
         if node in order:
             continue
         order[node] = None
         for end in after.get(node, ()):
             waiting[end] -= 1
             if waiting[end] == 0 and end not in order:
-                ready.append(end)
+                heapq.heappush(ready, place[end])
     return list(order), cut
 
 

@@ -81,11 +81,13 @@ def _successive(history: GradientHistory) -> Floats:
     return cosines
 
 
-def _sketches(table: Mapping[str, GradientHistory]) -> dict[str, Floats]:
-    found: dict[str, Floats] = {}
-    for name, history in table.items():
-        widths = {len(sketch) for sketch in history.gradient_sketches if sketch is not None}
-        if len(widths) == 1 and len(history.gradient_sketches) == len(history):
-            empty = (np.nan,) * widths.pop()
-            found[name] = np.array([sketch or empty for sketch in history.gradient_sketches], dtype=np.float64)
-    return found
+def _sketches(table: Mapping[str, GradientHistory]) -> dict[str, dict[int, Floats]]:
+    return {
+        name: {
+            place: np.array(sketch, dtype=np.float64)
+            for place, sketch in enumerate(history.gradient_sketches)
+            if sketch is not None
+        }
+        for name, history in table.items()
+        if history.gradient_sketches
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import overload
@@ -96,7 +96,7 @@ class GradientDirections(Sequence[GradientDirection]):
     steps: NDArray[np.int64]
     norms: NDArray[np.float64]
     cosines: NDArray[np.float64] | None = None
-    sketches: NDArray[np.float64] | None = None
+    sketches: Mapping[int, NDArray[np.float64]] | None = None  # by position; usually there are few
 
     def __len__(self) -> int:
         return len(self.norms)
@@ -115,12 +115,12 @@ class GradientDirections(Sequence[GradientDirection]):
 
     def _make(self, position: int) -> GradientDirection:
         cosine = None if self.cosines is None else float(self.cosines[position])
-        sketch = None if self.sketches is None else self.sketches[position]
+        sketch = None if self.sketches is None else self.sketches.get(position)
         norm = float(self.norms[position])
         before = float(self.norms[position - 1]) if position else 0.0
         return GradientDirection(
             step=int(self.steps[position]),
-            direction_vector=None if sketch is None or np.isnan(sketch).any() else tuple(sketch.tolist()),
+            direction_vector=None if sketch is None else tuple(sketch.tolist()),
             magnitude=norm,
             consistency_score=None if cosine is None or np.isnan(cosine) else cosine,
             norm_ratio=norm / before if before > 0 and np.isfinite(norm / before) else None,

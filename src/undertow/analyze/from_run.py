@@ -1,0 +1,222 @@
+"""The analyses of a recorded run: the same functions as for plain arrays, fed from its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.analyze.dynamics import TrainingSeries
+from undertow.analyze.enhanced import enhanced_analysis
+from undertow.analyze.flow import gradient_flow
+from undertow.analyze.series import Flags, Floats, LayerSeries
+from undertow.analyze.topology import Topology, topology_of
+from undertow.schema.graph import GraphSource, LayerGraph
+from undertow.schema.layers import Layer, LayerTable
+from undertow.schema.quantities import STORED_SKETCH_WIDTH, GradientState
+from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
+from undertow.schema.seeds.flow import GradientFlowVisualization, GradientVisualizationConfig
+
+VALIDATION_NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "val/loss", "eval/loss")
+
+
+MOST_SKETCH_NUMBERS = 1 << 25
+
+
+class RunNumbers(Protocol):
+    """What is asked of a run; `undertow.run.Run` has it."""
+
+    @property
+    def steps(self) -> NDArray[np.int64]: ...
+    @property
+    def layers(self) -> LayerTable: ...
+    @property
+    def graph(self) -> LayerGraph: ...
+    @property
+    def quantities(self) -> Sequence[str]: ...
+    @property
+    def scalar_names(self) -> Sequence[str]: ...
+    def matrix(self, quantity: str) -> NDArray[np.float32]: ...
+    def scalars(self, name: str) -> NDArray[np.float64]: ...
+
+
+def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = None) -> GradientFlowVisualization:
+    """Layers are the parameters, nodes the modules of the executed graph.
+
+    Gains along edges are of the gradient at the modules' outputs where it was recorded, otherwise of the gradient of
+    all parameters of each module together.
+    """
+    layers = _measured(run)
+    series = _gradient_norms(run, layers)
+    nodes, topology = _module_network(run, series, layers)
+    columns = [layer.id for layer in layers]
+    cosines = run.matrix("gradient_cosine")[:, columns] if "gradient_cosine" in run.quantities else None
+    return gradient_flow(
+        series,
+        config,
+        topology=topology,
+        node_series=nodes,
+        region_topology=_parameter_topology(run.graph, layers),
+        cosines=cosines,
+        sketches=_sketches(run, layers, series),
+    )
+
+
+def dynamics_of_run(
+    run: RunNumbers, *, depth: AnalysisDepth = AnalysisDepth.STANDARD, window: int = 100, threshold: float = 0.8
+) -> EnhancedLayerGradientAnalysis:
+    """The enhanced analysis, with the loss, the learning rate, the updates and the activity of units of this run."""
+    layers = _measured(run)
+    return enhanced_analysis(
+        _gradient_norms(run, layers),
+        _training(run, layers),
+        topology=_parameter_topology(run.graph, layers),
+        depth=depth,
+        window=window,
+        threshold=threshold,
+    )
+
+
+def _measured(run: RunNumbers) -> list[Layer]:
+    """Parameters that had a gradient at least once, first executed first. Frozen ones have none to speak of."""
+    if "gradient_norm" not in run.quantities:
+        return []
+    seen: Flags = _recorded(run).any(axis=0)  # pyright: ignore[reportAssignmentType]
+    return [layer for layer in run.layers.in_execution_order() if not layer.is_module and seen[layer.id]]
+
+
+def _recorded(run: RunNumbers) -> Flags:
+    """Where a gradient was there to be measured: not where it was None, frozen or not sampled."""
+    if "gradient_state" in run.quantities:
+        return run.matrix("gradient_state") == GradientState.PRESENT
+    return ~np.isnan(run.matrix("gradient_norm"))
+
+
+def _gradient_norms(run: RunNumbers, layers: list[Layer]) -> LayerSeries:
+    columns = [layer.id for layer in layers]
+    names = [layer.path for layer in layers]
+    counts = [layer.parameter_count or None for layer in layers]
+    if not layers:
+        return LayerSeries.of([], run.steps, np.empty((len(run.steps), 0)))
+    return LayerSeries.of(names, run.steps, run.matrix("gradient_norm")[:, columns], _recorded(run)[:, columns], counts)
+
+
+def _sketches(run: RunNumbers, layers: list[Layer], series: LayerSeries) -> dict[str, dict[int, Floats]]:
+    """The stored sketches of gradients, which are few; none where reading all of them would take too much memory."""
+    size = len(run.steps) * len(run.layers) * STORED_SKETCH_WIDTH
+    if "gradient_sketch" not in run.quantities or size > MOST_SKETCH_NUMBERS:
+        return {}
+    table = run.matrix("gradient_sketch").reshape(len(run.steps), len(run.layers), STORED_SKETCH_WIDTH)
+    found: dict[str, dict[int, Floats]] = {}
+    for place, layer in enumerate(layers):
+        own = table[series.recorded[:, place], layer.id].astype(np.float64)
+        rows = np.flatnonzero(np.isfinite(own).all(axis=1))
+        found[layer.path] = {int(row): own[row] for row in rows}
+    return found
+
+
+def _module_network(
+    run: RunNumbers, series: LayerSeries, layers: list[Layer]
+) -> tuple[LayerSeries | None, Topology | None]:
+    paths = [node.path for node in run.graph.nodes if node.path and not node.is_merge]
+    if run.graph.source is GraphSource.NONE or not paths:
+        return None, None
+    table = _output_gradients(run, paths)
+    if table is None:
+        table = _parameter_gradients(paths, series, layers)
+    known = np.flatnonzero(np.isfinite(table).any(axis=0))
+    names = [paths[place] for place in known]
+    if not names:
+        return None, None
+    nodes = LayerSeries.of(names, run.steps, table[:, known])
+    return nodes, topology_of(run.graph, names)
+
+
+def _output_gradients(run: RunNumbers, paths: list[str]) -> Floats | None:
+    """Gradient at the output of every module of the graph, unless some were not recorded."""
+    if "output_gradient_norm" not in run.quantities:
+        return None
+    found = [run.layers.get(path) for path in paths]
+    modules = [layer for layer in found if layer is not None and layer.is_module]
+    if len(modules) < len(paths):
+        return None
+    table = run.matrix("output_gradient_norm")[:, [layer.id for layer in modules]].astype(np.float64)
+    return None if np.isnan(table).all(axis=0).any() else table
+
+
+def _parameter_gradients(paths: list[str], series: LayerSeries, layers: list[Layer]) -> Floats:
+    """Norm of the gradient of all parameters that a module owns, together."""
+    table = np.full((len(series.steps), len(paths)), np.nan)
+    for place, path in enumerate(paths):
+        columns = [column for column, layer in enumerate(layers) if layer.group == path]
+        if columns:
+            part = np.where(series.recorded[:, columns], series.values[:, columns], 0.0)
+            with np.errstate(over="ignore"):
+                norm = np.sqrt(np.square(part).sum(axis=1))
+            table[:, place] = np.where(series.recorded[:, columns].any(axis=1), norm, np.nan)
+    return table
+
+
+def _parameter_topology(graph: LayerGraph, layers: list[Layer]) -> Topology | None:
+    """Parameters of one module in a row, the last feeding the first of the next module."""
+    if graph.source is GraphSource.NONE or not graph.nodes or not layers:
+        return None
+    owned: dict[str, list[str]] = {}
+    for layer in layers:
+        owned.setdefault(layer.group, []).append(layer.path)
+    here = {node.id: owned.get(node.path) or [f"({node.id})"] for node in graph.nodes}
+    pairs = [pair for node in graph.nodes for pair in pairwise(here[node.id])]
+    pairs += [(here[start][-1], here[end][0]) for start, end in graph.edges]
+    names = [layer.path for layer in layers]
+    return topology_of(pairs, names) if any(name in names for pair in pairs for name in pair) else None
+
+
+def _training(run: RunNumbers, layers: list[Layer]) -> TrainingSeries:
+    columns = [layer.id for layer in layers]
+
+    def table(quantity: str) -> Floats | None:
+        return run.matrix(quantity)[:, columns].astype(np.float64) if quantity in run.quantities and columns else None
+
+    names = run.scalar_names
+    validation = next((name for name in VALIDATION_NAMES if name in names), None)
+    return TrainingSeries(
+        loss=_loss(run),
+        validation_loss=None if validation is None else _present(run.scalars(validation)),
+        learning_rate=run.scalars("lr") if "lr" in names else None,
+        update_ratio=table("update_ratio"),
+        update_cosine=table("update_gradient_cosine"),
+        unit_activity=_activity(run, layers),
+    )
+
+
+def _loss(run: RunNumbers) -> Floats | None:
+    """The loss of every recorded step. A loss that is NaN stays; a step without one is left out."""
+    if "loss" not in run.scalar_names:
+        return None
+    loss = run.scalars("loss")
+    if "backward_count" in run.scalar_names:
+        loss = loss[run.scalars("backward_count") > 0]
+        return loss if len(loss) else None
+    return _present(loss)
+
+
+def _present(values: Floats) -> Floats | None:
+    known = values[~np.isnan(values)]
+    return known if len(known) else None
+
+
+def _activity(run: RunNumbers, layers: list[Layer]) -> dict[str, float]:
+    """Share of live units of the module that owns a parameter, newest value."""
+    if "activation_dead_fraction" not in run.quantities:
+        return {}
+    dead = run.matrix("activation_dead_fraction")
+    activity: dict[str, float] = {}
+    for layer in layers:
+        module = run.layers.get(layer.group)
+        known = _present(dead[:, module.id].astype(np.float64)) if module is not None and module.is_module else None
+        if known is not None:
+            activity[layer.path] = 1 - float(known[-1])
+    return activity
