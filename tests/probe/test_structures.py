@@ -464,3 +464,25 @@ def test_inplace_activations_and_validation_passes(watch):
             model.train()
     assert w.run.series("activation_calls", "0").tolist() == [1.0, 1.0, 1.0]
     assert np.nanmax(w.run.series("activation_max_abs", "0")) < 1e3
+
+
+def test_the_module_where_a_loss_turns_bad_is_named(watch):
+    """Also when it has no parameters: the operation alone would point at the layer before it."""
+
+    class Standardise(nn.Module):
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            return h / h.var(0).sqrt()
+
+    model = nn.Sequential(nn.Linear(8, 16), nn.Sequential(nn.Identity(), Standardise()), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model, activations=True) as w:
+        for step in range(6):
+            if step == 4:
+                with torch.no_grad():
+                    model[0].weight[0] = 0.0
+            optimizer.zero_grad()
+            classes(4)(model(batches(8)(step)), step).backward()
+            optimizer.step()
+    (origin,) = [event for event in w.run.events if event["kind"] == "first_nonfinite"]
+    assert (origin["step"], origin["layer"], origin["operation"]) == (4, "1.1", "Div")
+    assert w.findings[0].layers[0] == "1.1"

@@ -65,6 +65,12 @@ class Catalogue:
     def path(self, slot: int) -> str:
         return self._layers[int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])].path
 
+    def layer_path(self, layer_id: int) -> str:
+        return self._layers[layer_id].path
+
+    def depth(self, layer_id: int) -> int:
+        return self._layers[layer_id].path.count(".")
+
     def place(self, slot: int) -> tuple[int, int]:
         """Sorts slots by execution order; those never seen executing come last."""
         layer_id = int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])

@@ -48,6 +48,10 @@ class ModuleReading:
     saturated: list[Any] = field(default_factory=list[Any])  # share of each call
     output_gradients: list[Any] = field(default_factory=list[Any])
 
+    def has_nonfinite_output(self) -> bool:
+        on_host = (partials for partials in self.outputs if isinstance(partials, Partials))
+        return any(bool((partials.finite() < partials.moments[:, Moment.COUNT]).any()) for partials in on_host)
+
 
 class ForwardTap:
     """Collects readings between `start` and `stop`."""

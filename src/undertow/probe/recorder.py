@@ -224,8 +224,21 @@ class Recorder:
             self._post(Note("first_nonfinite", self.step + 1, spoilt))
         elif not self._hooked_saved_tensors:  # unpacking those could run the user's code again
             origin = self.subjects.first_nonfinite(roots)
+            module = self._first_bad_module()
+            if module is not None:  # a module without parameters has no place in the graph of the loss
+                origin = {"where": "forward", "operation": "", "detail": "", **(origin or {}), "layer": module}
             if origin is not None:
                 self._post(Note("first_nonfinite", self.step + 1, origin))
+
+    def _first_bad_module(self) -> str | None:
+        """The innermost module whose output was the first that is not finite, when this step's were looked at."""
+        table = self.subjects.catalogue
+        bad = [
+            (reading.position, -table.depth(layer), table.layer_path(layer))
+            for layer, reading in self._module_readings().items()
+            if reading.position is not None and reading.has_nonfinite_output()
+        ]
+        return min(bad)[2] if bad else None
 
     def _walk(self, roots: tuple[Any, ...]) -> None:
         self._walks += 1
