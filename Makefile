@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-detection clean
+.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-detection bench-weights clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -41,6 +41,9 @@ bench-kernel: $(INSTALLED)
 
 bench-detection: $(INSTALLED)
 	$(BIN)/python benchmarks/detection.py
+
+bench-weights: $(INSTALLED)
+	$(BIN)/python benchmarks/weights.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so

@@ -38,18 +38,19 @@ def test_exact_against_numpy(shape: tuple[int, ...], size: float) -> None:
     assert found.condition == pytest.approx(values[0] / values[-1], rel=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(300, 900), (900, 300), (400, 400)])
+@pytest.mark.parametrize("shape", [(300, 900), (900, 300), (700, 700)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_randomised_against_numpy(shape: tuple[int, int], dtype: str) -> None:
     """A flat spectrum is the hardest: nothing stands out for the method to find."""
     array = RANDOM.normal(size=shape).astype(dtype).astype(np.float64)
     found = of(array, dtype, exact_up_to=100)
     values = np.linalg.svd(array, compute_uv=False)
-    assert (found.method, found.values_known, found.values_total) == ("randomised", 64, min(shape))
-    assert found.spectral_norm == pytest.approx(values[0], rel=0.005)
-    assert found.stable_rank == pytest.approx((values**2).sum() / values[0] ** 2, rel=0.01)
+    assert (found.method, found.values_total) == ("randomised", min(shape))
+    assert 0 < found.values_known < min(shape)
+    assert found.spectral_norm == pytest.approx(values[0], rel=1e-4)
+    assert found.stable_rank == pytest.approx((values**2).sum() / values[0] ** 2, rel=2e-4)
     assert found.condition is None
-    assert "64 largest" in found.missing["condition"]
+    assert "only the largest" in found.missing["condition"]
 
 
 def test_randomised_finds_a_large_direction_exactly() -> None:
@@ -58,8 +59,27 @@ def test_randomised_finds_a_large_direction_exactly() -> None:
     assert found.spectral_norm == pytest.approx(50.0, rel=1e-6)
 
 
+@pytest.mark.parametrize("rank", [1, 3, 40, 290])
+def test_randomised_when_the_rank_is_used_up(rank: int) -> None:
+    """Directions made up from rounding must not count twice."""
+    array = RANDOM.normal(size=(500, rank)) @ RANDOM.normal(size=(rank, 400))
+    found = of(array, "float32", exact_up_to=100)
+    assert found.spectral_norm == pytest.approx(np.linalg.norm(array, 2), rel=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [2.0, 3.0])
+def test_randomised_tells_the_same_tail(alpha: float) -> None:
+    squares = (1 - RANDOM.random(600)) ** (-1 / (alpha - 1))
+    array = with_values(np.sqrt(squares), 600, 700)
+    exact, randomised = of(array), of(array, exact_up_to=100)
+    assert exact.tail_exponent is not None
+    assert randomised.tail_exponent == pytest.approx(exact.tail_exponent, rel=0.15)
+    assert randomised.tail_values is not None
+    assert randomised.tail_values > randomised.values_known
+
+
 def test_results_repeat_and_leave_the_random_stream_alone() -> None:
-    array = RANDOM.normal(size=(200, 300))
+    array = RANDOM.normal(size=(300, 400))
     np.random.seed(5)
     before = np.random.get_state()[1].tolist()
     assert of(array, exact_up_to=10) == of(array, exact_up_to=10)
