@@ -6,9 +6,11 @@ the cost of a frame is the number of numpy calls, so they are shared.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,6 @@ from undertow.measure.partials import Moment, Partials
 from undertow.measure.statistics import statistics
 from undertow.probe.catalogue import Layout
 from undertow.probe.dense import Dense, dense, exposed_mask
-from undertow.probe.forward import ModuleReading
 from undertow.probe.memory import Mask, SketchMemory, Values
 from undertow.probe.readings import RawFrame, host, number
 from undertow.schema.frames import Block, Frame
@@ -238,34 +239,39 @@ class Assembler:
 
     def _activations(self, raw: RawFrame) -> Block:
         layout = raw.layout
-        rows = {layer_id: row for row, layer_id in enumerate(layout.module_ids.tolist())}
-        values = np.full((len(ACTIVATION.quantities), len(rows)), np.nan, np.float32)
-        factor = number(raw.output_gradient_factor)
-        for layer_id, reading in raw.modules.items():
-            if layer_id in rows:
-                for name, value in self._module(layer_id, reading, factor):
-                    values[_ACTIVATION_LINE[name], rows[layer_id]] = value
+        row_of = {layer_id: row for row, layer_id in enumerate(layout.module_ids.tolist())}
+        readings = [(row_of[layer], layer, one) for layer, one in raw.modules.items() if layer in row_of]
+        values = np.full((len(ACTIVATION.quantities), len(row_of)), np.nan, np.float32)
+
+        def put(name: str, rows: int | list[int], value: float | Values) -> None:
+            values[_ACTIVATION_LINE[name], rows] = value
+
+        with np.errstate(over="ignore"):
+            for row, layer_id, reading in readings:
+                put("activation_calls", row, reading.calls)
+                if reading.active_units:
+                    put("activation_dead_fraction", row, self._dead_fraction(layer_id, reading.active_units))
+                if reading.saturated:
+                    shares = [number(share) for share in reading.saturated]
+                    put("activation_saturated_fraction", row, float(np.mean(shares)))
+            rows, outputs = _together([(row, one.outputs) for row, _, one in readings])
+            if rows:
+                for name in ("mean", "std", "max_abs", "zero_fraction", "nonfinite_count"):
+                    put(f"activation_{name}", rows, outputs[_ROW[name]])
+            factor = number(raw.output_gradient_factor)
+            rows, gradients = _together([(row, one.output_gradients) for row, _, one in readings], factor)
+            if rows:
+                put("output_gradient_norm", rows, gradients[_ROW["norm"]])
+                put("output_gradient_nonfinite_count", rows, gradients[_ROW["nonfinite_count"]])
         return Block(ACTIVATION.name, layout.module_ids, values)
 
-    def _module(self, layer_id: int, reading: ModuleReading, factor: float) -> Iterator[tuple[str, float]]:
-        yield "activation_calls", reading.calls
-        if reading.outputs:
-            values = statistics(_merged([host(partials) for partials in reading.outputs]))
-            for name in ("mean", "std", "max_abs", "zero_fraction", "nonfinite_count"):
-                yield f"activation_{name}", values[_ROW[name], 0]
-        if reading.active_units:
-            window = self._activity.setdefault(layer_id, deque(maxlen=_ACTIVITY_WINDOW))
-            width = len(reading.active_units[0])
-            window.append(np.maximum.reduce([units for units in reading.active_units if len(units) == width]))
-            alike = [units for units in window if len(units) == width]
-            yield "activation_dead_fraction", 1.0 - float(np.maximum.reduce(alike).mean())
-        if reading.saturated:
-            yield "activation_saturated_fraction", float(np.mean([number(share) for share in reading.saturated]))
-        if reading.output_gradients:
-            gradient = _merged([host(partials) for partials in reading.output_gradients]).scaled(factor)
-            values = statistics(gradient)
-            yield "output_gradient_norm", values[_ROW["norm"], 0]
-            yield "output_gradient_nonfinite_count", values[_ROW["nonfinite_count"], 0]
+    def _dead_fraction(self, layer_id: int, active: list[NDArray[np.uint8]]) -> float:
+        """The share of units that were silent in all frames of the window."""
+        width = len(active[0])
+        window = self._activity.setdefault(layer_id, deque(maxlen=_ACTIVITY_WINDOW))
+        window.append(np.maximum.reduce([units for units in active if len(units) == width]))
+        alike = [units for units in window if len(units) == width]
+        return 1.0 - float(np.maximum.reduce(alike).mean())
 
 
 _ACTIVATION_LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
@@ -342,8 +348,12 @@ def _lengths(norms: NDArray[np.float32], which: Mask) -> Values:
     return np.sqrt(np.where(which, np.square(norms, dtype=np.float64), 0.0).sum(axis=1))
 
 
-def _merged(parts: list[Partials]) -> Partials:
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.merge(part)
-    return whole
+def _together(lists: list[tuple[int, list[Any]]], factor: float = 1.0) -> tuple[list[int], Values]:
+    """The rows that have readings, and the statistics of each row's readings taken as one tensor."""
+    rows = [row for row, parts in lists if parts]
+    if not rows:
+        return rows, np.empty((len(STATISTIC_NAMES), 0))
+    whole = [functools.reduce(Partials.merge, map(host, parts)) for _, parts in lists if parts]
+    moments = np.concatenate([partials.moments for partials in whole])
+    stacked = Partials(moments, None, None, np.zeros(len(rows) + 1, np.int64))
+    return rows, statistics(stacked if factor == 1.0 else stacked.scaled(factor))
