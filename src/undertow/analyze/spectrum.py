@@ -23,9 +23,9 @@ Floats = NDArray[np.float64]
 
 EXACT_UP_TO = 1024
 # Narrow blocks and many of them: for the same work far more exact than wide ones (on a random matrix of 2,048, the
-# largest value to 1e-7 with 16 × 16, to 1e-2 with 64 × 4).
+# largest value to 3e-5 with 16 × 12, to 1e-2 with 64 × 4).
 WIDTH = 16
-POWERS = 16
+POWERS = 12
 # Share of a Ritz vector in the last block below which its value counts as converged: then right to about 1e-4.
 CONVERGED = 1e-3
 FEWEST_FOR_TAIL = 50
