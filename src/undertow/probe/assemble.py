@@ -37,7 +37,7 @@ from undertow.schema.quantities import (
 
 _ACTIVITY_WINDOW = 20  # sampled frames over which a unit must stay silent to be called dead
 _SKETCH_EVERY = 64  # gradient frames between two stored sketches
-_MOST_BYTES = 4 << 20  # of readings handled together: more would fall out of the processor's cache
+_MOST_BYTES = 2 << 20  # of readings handled together: more would fall out of the processor's cache
 _ROW = {name: row for row, name in enumerate(STATISTIC_NAMES)}
 _STEPPED = ("norm", "max_abs", "nonfinite_count")
 
