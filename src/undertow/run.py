@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from undertow.detect.engine import Engine
 from undertow.detect.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.explain.diagnosis import diagnose
+from undertow.explain.divergence import Course
 from undertow.schema.facts import RunFacts
 from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 from undertow.settings import Settings
+from undertow.store.documents import RUN_FILE
 from undertow.store.latest import LATEST
 from undertow.store.listing import find_runs
+from undertow.store.missing import missing_files
+from undertow.store.names import known_name
 from undertow.store.reader import RunReader
 
 
@@ -37,20 +41,22 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 
 def locate(path: str | os.PathLike[str]) -> Path:
-    """The folder meant: as given, or by name under the directory of runs."""
-    folder = Path(path).expanduser()
-    if folder.exists():
-        return folder
-    if folder.name == LATEST and (newest := _newest(folder.parent)) is not None:
-        return newest  # a file system without links
-    if folder.is_absolute() or len(folder.parts) != 1:
-        return folder
+    """The folder meant: a run as given, a name under the directory of runs, or the run that a folder leads to."""
     directory = Settings.resolve().directory
-    if (directory / folder).exists():
+    if os.fspath(path) == LATEST:  # never ./latest: where the command is called must not change its meaning
+        return _latest(directory)
+    folder = Path(path).expanduser()
+    if _is_run(folder):
+        return folder
+    if not folder.is_absolute() and len(folder.parts) == 1 and _is_run(directory / folder):
         return directory / folder
-    if folder.name == LATEST and (newest := _newest(directory)) is not None:
-        return newest
-    known = sorted(entry.name for entry in directory.iterdir() if entry.is_dir()) if directory.is_dir() else []
+    if folder.is_dir():
+        return _run_inside(folder)
+    if folder.name == LATEST and not folder.exists():
+        return _latest(folder.parent)
+    if folder.exists() or folder.is_absolute() or len(folder.parts) != 1:
+        return folder  # the reader says what is wrong with it
+    known = _runs_in(directory)
     if not known:
         raise UnreadableRunError(
             f"there is no run {str(path)!r}, and no runs in {directory}",
@@ -62,12 +68,43 @@ def locate(path: str | os.PathLike[str]) -> Path:
     )
 
 
-def _newest(directory: Path) -> Path | None:
+def _latest(directory: Path) -> Path:
+    """Where the link leads; without one, as on a file system that has none, the newest run."""
+    if _is_run(directory / LATEST):
+        return directory / LATEST
     runs = [summary for summary in find_runs(directory) if summary.status != "unreadable"]
-    return runs[0].folder if runs else None
+    if runs:
+        return runs[0].folder
+    what = "holds no run" if directory.is_dir() else "does not exist"
+    raise UnreadableRunError(
+        f"there is no latest run: the folder {directory} {what}",
+        way_out="Give the path of a run folder, or set UNDERTOW_DIR to where your runs are",
+    )
 
 
-_TOGETHER = 256  # frames shown to the rules at a time
+def _run_inside(folder: Path) -> Path:
+    """The run that a folder of runs leads to, if there is no doubt which one."""
+    inside = _runs_in(folder)
+    if _is_run(folder / LATEST):
+        return folder / LATEST
+    if len(inside) > 1:
+        raise UnreadableRunError(
+            f"{folder} holds {len(inside)} runs", way_out=f"Name one of them, for example {folder / inside[-1]}"
+        )
+    return folder / inside[0] if inside else folder
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / RUN_FILE).exists()
+
+
+def _runs_in(directory: Path) -> list[str]:
+    if not directory.is_dir():
+        return []
+    return sorted(entry.name for entry in directory.iterdir() if entry.name != LATEST and _is_run(entry))
+
+
+_TOGETHER = 256  # frames read at a time
 
 
 class Run:
@@ -113,8 +150,8 @@ class Run:
 
     @property
     def problems(self) -> list[str]:
-        """Damage met while reading, in words."""
-        return self.reader.problems
+        """Damaged and missing files, in words."""
+        return [*self.reader.problems, *missing_files(self.reader)]
 
     def refresh(self) -> bool:
         """Pick up what was written since; True if anything is new."""
@@ -145,19 +182,19 @@ class Run:
 
     def scalars(self, name: str) -> NDArray[np.float64]:
         """One number per step: `loss`, `lr`, `step_time`, and what the training logged."""
-        return self.reader.scalars(_known(name, self.scalar_names, "scalar"))
+        return self.reader.scalars(known_name(name, self.scalar_names, "scalar"))
 
     def series(self, quantity: str, layer: str) -> NDArray[np.float32]:
         """One number per step for one layer, given by its path."""
         found = self.layers.get(str(layer))
         if found is None:
-            _known(str(layer), self.layers.paths, "layer")
+            known_name(str(layer), self.layers.paths, "layer")
             raise UnknownNameError(f"this run has no layer {str(layer)!r}")
-        return self.reader.series(_known(quantity, self.quantities, "quantity"), found.id)
+        return self.reader.series(known_name(quantity, self.quantities, "quantity"), found.id)
 
     def matrix(self, quantity: str) -> NDArray[np.float32]:
         """(steps × layers), columns in the order of `layers`."""
-        return self.reader.matrix(_known(quantity, self.quantities, "quantity"))
+        return self.reader.matrix(known_name(quantity, self.quantities, "quantity"))
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame: step, layer, one column per quantity."""
@@ -186,19 +223,41 @@ class Run:
     def _diagnosis(self) -> Diagnosis:
         self._replay()
         events = self.events
-        self._engine.recall(changes_in(events), adopt=self._thinned)
+        problems = self.problems
+        # The last word on each finding: its steps hold all that the words before it said.
+        journal = {(change.finding.code, change.key): change for change in changes_in(events)}
+        self._engine.recall(journal.values(), adopt=self._thinned or bool(problems))
         steps = self.steps
         extent = StepRange(int(steps[0]), int(steps[-1]), len(steps)) if len(steps) else StepRange(None, None, 0)
+        found = self._engine.findings()
         return diagnose(
-            self._engine.findings(),
+            found,
             run=self.name,
             facts=self.facts,
             layers=self.layers,
             steps=extent,
             events=events,
             status=self.status,
-            problems=self.problems,
+            problems=problems,
+            course=self._course(found),
         )
+
+    def _course(self, findings: Sequence[Finding]) -> Course | None:
+        """The loss and the largest weight up to the first non-finite value: how it began, and the last steps."""
+        starts = [finding.first_step for finding in findings if finding.code.startswith("NUM")]
+        if not starts:
+            return None
+        end = int(np.searchsorted(self.steps, min(starts), "right"))
+        spans = [slice(0, end)] if end <= 2 * _TOGETHER else [slice(0, _TOGETHER), slice(end - _TOGETHER, end)]
+        steps = np.concatenate([self.steps[span] for span in spans])
+        loss = largest = np.full(len(steps), np.nan)
+        if "loss" in self.scalar_names:
+            every = self.scalars("loss")
+            loss = np.concatenate([every[span] for span in spans])
+        if "weight_max_abs" in self.quantities:
+            weights = np.concatenate([self.reader.matrix("weight_max_abs", rows=span) for span in spans])
+            largest = np.fmax.reduce(weights, axis=1, initial=-np.inf)  # not finite where none was measured
+        return Course(steps, loss, largest)
 
     def _replay(self) -> None:
         """Show the engine the frames it has not seen: the same ones, in the same order, as while training."""
@@ -210,18 +269,3 @@ class Run:
             self._thinned |= any(not frame.blocks for frame in batch)
             self._engine.observe_many(batch)
             self._seen_sequence = batch[-1].sequence
-
-
-def _known(name: str, names: Iterable[str], noun: str) -> str:
-    """The name if this run has it; otherwise an error that lists the nearest ones."""
-    known = list(names)
-    if name in known:
-        return name
-    near = difflib.get_close_matches(name, known, 5, 0.5) or [other for other in known if name in other][:5]
-    if near:
-        way_out = f"Near: {', '.join(near)}"
-    elif known:
-        way_out = f"There are: {', '.join(known[:8])}" + (f" and {len(known) - 8} more" if len(known) > 8 else "")
-    else:
-        way_out = f"The run has no {noun} at all"
-    raise UnknownNameError(f"this run has no {noun} {name!r}", way_out=way_out)

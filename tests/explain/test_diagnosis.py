@@ -130,10 +130,10 @@ def test_the_story_has_three_sentences(diagnosis: Diagnosis) -> None:
 @pytest.mark.parametrize(
     ("facts", "status", "reason"),
     [
-        ({}, "finished", "no optimizer of the watched model ever took a step"),
+        ({}, "finished", "optimizer of the watched model ever took a step"),
         ({}, "running", "only begun"),
-        ({"steps_seen": 3, "frames_dropped": 3}, "finished", "is the disk full"),
-        ({"reasons": ["the model has no parameters"]}, "finished", "the model has no parameters"),
+        ({"steps_seen": 3, "frames_dropped": 3}, "finished", "the disk is full"),
+        ({"reasons": ["the model has no parameters"]}, "finished", "he model has no parameters"),
     ],
 )
 def test_a_run_without_steps_says_why(facts: dict[str, Any], status: str, reason: str) -> None:

@@ -62,7 +62,7 @@ def test_it_waits_for_the_first_step_and_then_grows(writer: RunWriter, tmp_path:
     lines = drawn(picture)
     assert lines[2].split() == ["encoder.weight", "░░╳"]
     assert lines[5].split() == ["loss", "█▁×"]
-    assert lines[6].strip() == "step 3 of 100 · loss nan · NUM001 found at step 2"
+    assert lines[6].strip() == "NUM001 found at step 2 · step 3 of 100 · loss nan"
 
 
 def test_few_rows_say_how_much_is_hidden(writer: RunWriter, tmp_path: Path) -> None:

@@ -30,8 +30,18 @@ BROKEN_PIPE = 141
 INTERNAL_ERROR = 70
 
 
+class ClosedPipeError(Exception):
+    """Whoever read our output has gone. (Click would turn the error of the system into exit code 1.)"""
+
+
 class LazyGroup(click.Group):
     """Lists all commands without importing any."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ClosedPipeError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(problem)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, ClosedPipeError):
         # Python would complain once more when it flushes the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
@@ -108,6 +118,7 @@ def _refuse(problem: click.ClickException) -> int:
     message = " ".join(problem.format_message().split())
     context = problem.ctx if isinstance(problem, click.UsageError) else None
     path = context.command_path if context is not None else "undertow"
+    message += "" if message.endswith((".", "?", "!")) else "."
     print(f"undertow: error UT001: {message} Try: {path} --help", file=sys.stderr)
     return problem.exit_code
 

@@ -12,12 +12,12 @@ from undertow.schema.severity import Severity
 if TYPE_CHECKING:
     from undertow.schema.findings import Diagnosis, Finding
 
-FOUND, NOT_FINISHED = 1, 3
+FOUND, CANNOT_JUDGE = 1, 3
 
 
 @click.command(
     help="Judge a finished run: exit code 0 when nothing at or above --fail-on was found, 1 when something was, "
-    f"3 when the run is unreadable, unfinished or empty.\n\n{RUN_HELP}",
+    f"3 when the run is unreadable, damaged, unfinished or empty.\n\n{RUN_HELP}",
     epilog="Example:  undertow check latest --fail-on severe",
 )
 @run_argument
@@ -35,30 +35,37 @@ def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
 
     with busy("reading the run"):
         opened = open_run(run)
-        diagnosis, status = opened.diagnose(), opened.status
+        diagnosis, status, problems = opened.diagnose(), opened.status, opened.problems
     least = Severity(fail_on)
     failing = [finding for finding in diagnosis.findings if finding.severity.rank >= least.rank]
-    unfinished = ""
+    unknown = ""
     if status in ("running", "killed"):
-        unfinished = f"the run is not finished ({status})"
+        unknown = f"the run is not finished ({status})"
     elif diagnosis.steps.recorded == 0:
-        unfinished = "the run has no steps: " + "; ".join(diagnosis.coverage.reasons)
-    code = NOT_FINISHED if unfinished else FOUND if failing else 0
+        unknown = "the run has no steps: " + "; ".join(diagnosis.coverage.reasons)
+    elif problems and not failing:
+        unknown = "part of the run is lost: " + "; ".join(problems)
+    code = CANNOT_JUDGE if unknown else FOUND if failing else 0
     if kind == "json":
         _print_json(diagnosis, failing, status, fail_on, code)
     else:
-        _print_text(diagnosis, failing, fail_on)
-    if unfinished:
-        click.echo(f"undertow: cannot judge {diagnosis.run}: {unfinished}.", err=True)
+        _print_findings(diagnosis, failing)
+        if not unknown:
+            _print_count(diagnosis, failing, fail_on)
+    if unknown:
+        click.echo(f"undertow: cannot judge {diagnosis.run}: {unknown}.", err=True)
     ctx.exit(code)
 
 
-def _print_text(diagnosis: Diagnosis, failing: list[Finding], fail_on: str) -> None:
+def _print_findings(diagnosis: Diagnosis, failing: list[Finding]) -> None:
     for finding in failing:
         where = finding.layers[0] if finding.layers else "-"
         click.echo(
             f"{diagnosis.run}: {finding.severity} {finding.code} {where} step {finding.first_step}: {finding.summary}"
         )
+
+
+def _print_count(diagnosis: Diagnosis, failing: list[Finding], fail_on: str) -> None:
     number = "no finding" if not failing else f"{len(failing)} finding{'s' if len(failing) > 1 else ''}"
     click.echo(f"{diagnosis.run}: {number} at or above {fail_on} in {diagnosis.steps.recorded:,} steps")
 

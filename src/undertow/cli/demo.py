@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from undertow.cli.output import show
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -61,11 +63,11 @@ def _watch_and_report(training: Training, steps: int) -> None:
 
     import undertow
     from undertow.settings import Settings
-    from undertow.show.report.text import print_report
+    from undertow.show.report.text import report
     from undertow.show.terminal.live import Picture, follow
 
     torch.set_num_threads(1)  # the model is tiny: a second thread would only wait for the first
-    screen, paper = Console(stderr=True), Console()
+    screen = Console(stderr=True)
     if Settings.resolve().disabled:
         screen.print("Undertow is disabled (UNDERTOW_DISABLED), so this training goes unwatched.", highlight=False)
         training.run(steps)
@@ -93,7 +95,7 @@ def _watch_and_report(training: Training, steps: int) -> None:
         screen.print(picture)
     screen.print()
     run = undertow.open_run(watch.folder)
-    print_report(run.diagnose(), paper)
+    show(report(run.diagnose(), tensors=[layer.path for layer in run.layers.parameters]))
     _say_what_next(screen, str(watch.folder))
 
 

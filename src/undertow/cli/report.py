@@ -21,7 +21,9 @@ def command(run: str, as_json: bool, as_markdown: bool, details: bool) -> None:
     from undertow.run import open_run
 
     with busy("reading the run"):
-        diagnosis = open_run(run).diagnose()
+        opened = open_run(run)
+        diagnosis = opened.diagnose()
+        tensors = [layer.path for layer in opened.layers.parameters]
     if as_json:
         from undertow.show.report.document import to_json
 
@@ -29,8 +31,8 @@ def command(run: str, as_json: bool, as_markdown: bool, details: bool) -> None:
     elif as_markdown:
         from undertow.show.report.markdown import to_markdown
 
-        click.echo(to_markdown(diagnosis), nl=False)
+        click.echo(to_markdown(diagnosis, tensors), nl=False)
     else:
         from undertow.show.report.text import report
 
-        show(report(diagnosis, details=details))
+        show(report(diagnosis, tensors=tensors, details=details))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from undertow.cli.output import busy, show
+from undertow.cli.output import busy, console, show
 from undertow.errors import UnreadableRunError
 
 if TYPE_CHECKING:
@@ -55,24 +55,48 @@ def _record(summary: RunSummary) -> dict[str, object]:
     }
 
 
-def _print_table(summaries: list[RunSummary], root: Path) -> None:
-    from rich import box
-    from rich.table import Table
+# In the order in which they make room on a narrow terminal; the run and its status always stay.
+_LEAVES = ("begun", "last loss", "steps", "name")
+_GAP = 2
 
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("run", "name", "status"):
-        table.add_column(title, overflow="fold")
-    for title in ("steps", "last loss", "begun"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for summary in summaries:
-        folder = summary.folder.relative_to(root) if summary.folder.is_relative_to(root) else summary.folder
-        loss = summary.last_loss
-        table.add_row(
-            str(folder) if str(folder) != "." else str(summary.folder),
-            summary.name,
-            f"{summary.status}: {summary.problem}" if summary.problem else summary.status,
-            f"{summary.steps:,}",
-            "" if loss is None else f"{loss:.4g}" if math.isfinite(loss) else str(loss),
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.created)) if summary.created else "",
-        )
-    show(table)
+
+def _print_table(summaries: list[RunSummary], root: Path) -> None:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [_row(summary, root) for summary in summaries]
+    columns = _fitting(rows, console().width)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for title in columns:
+        right = title in ("steps", "last loss")
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "run", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[title]) for title in columns))
+    problems = [Text(f"{row['run']}: {summary.problem}") for row, summary in zip(rows, summaries) if summary.problem]
+    show(Group(table, *([Text(""), *problems] if problems else [])))
+
+
+def _row(summary: RunSummary, root: Path) -> dict[str, str]:
+    folder = summary.folder.relative_to(root) if summary.folder.is_relative_to(root) else summary.folder
+    loss = summary.last_loss
+    damaged = ", damaged" if summary.problem and summary.status != "unreadable" else ""
+    return {
+        "run": str(folder) if str(folder) != "." else str(summary.folder),
+        "name": summary.name,
+        "status": summary.status + damaged,
+        "steps": f"{summary.steps:,}",
+        "last loss": "" if loss is None else f"{loss:.4g}" if math.isfinite(loss) else str(loss),
+        "begun": time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.created)) if summary.created else "",
+    }
+
+
+def _fitting(rows: list[dict[str, str]], width: int) -> list[str]:
+    """The columns that fit side by side without folding."""
+    widths = {title: max(len(title), *(len(row[title]) for row in rows)) for title in rows[0]}
+    columns = list(widths)
+    for leaving in _LEAVES:
+        if sum(widths[title] + _GAP for title in columns) - _GAP <= width:
+            break
+        columns.remove(leaving)
+    return columns

@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from undertow.schema.facts import RunFacts
+from undertow.explain.remedies import LOWER_RATE
+from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Finding, StepRange
-from undertow.schema.severity import Health
 
 
-def story(
-    findings: Sequence[Finding], health: Health | None, steps: StepRange, layers_watched: int, reasons: Sequence[str]
-) -> str:
+def alarm(alarms: Sequence[Finding]) -> str:
     """What happened and since when; what it means; what to do next."""
-    if health is None:
-        reason = reasons[0].rstrip(".") if reasons else "no optimizer step was seen"
-        return (
-            f"Nothing was recorded, so nothing can be said about this run. The reason: {_lower(reason)}. "
-            "Check that the script reaches optimizer.step() with the watched model, and run it again."
-        )
-    alarms = [finding for finding in findings if finding.severity.is_alarm]
-    if not alarms:
-        return _calm(findings, steps, layers_watched)
     first, others = alarms[0], alarms[1:]
     return f"{first.summary} {_meaning(first, others)} {_next(first)}"
 
 
-def _calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int) -> str:
+def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int) -> str:
+    extent = f"{_count(steps)} of {layers_watched:,} layers" if steps.recorded != 1 else "one step"
     remarks = [finding for finding in findings if finding.severity.rank > 0]
-    extent = f"{steps.recorded:,} steps of {layers_watched:,} layers" if steps.recorded != 1 else "one step"
     if remarks:
         return f"No alarm in {extent}. {remarks[0].summary} It is minor: look at it when you have the time."
     noted = (
         f"{findings[0].summary}" if findings else "All measured values were finite, and no rule had anything to report."
     )
     return f"Nothing wrong was found in {extent}. {noted} There is nothing to do."
+
+
+def cut_short(message: str, findings: Sequence[Finding], steps: StepRange) -> str:
+    """Undertow stepped aside in the middle of a training."""
+    remarks = [finding for finding in findings if finding.severity.rank > 0]
+    found = remarks[0].summary if remarks else f"Nothing wrong was found in the {_count(steps)} before that."
+    return _three(_sentence(message), found, "The steps after it were not watched.")
+
+
+def damage(problems: Sequence[str], facts: RunFacts, steps: StepRange) -> str:
+    """Files are damaged or missing, and what can be read gives no alarm."""
+    lost = (
+        _sentence(problems[0])
+        if len(problems) == 1
+        else f"{_sentence(problems[0])[:-1]} (and {len(problems) - 1} more)."
+    )
+    if steps.recorded:
+        known = f"Nothing wrong was found in what can be read of {_count(steps)}, but part of the run is lost."
+    elif facts.steps_seen:
+        known = f"The training took {facts.steps_seen:,} steps, but the record of them cannot be read."
+    else:
+        known = "This run cannot be judged, because part of it is lost."
+    return f"{known} {lost} Restore the files from a copy, or run the training again."
+
+
+def nothing(facts: RunFacts, status: str) -> str:
+    """A run without a single step."""
+    reasons = why_zero_steps(facts, status)
+    advice = "Check that the script reaches optimizer.step() with the watched model, and run it again."
+    if facts.frames_dropped:
+        advice = "Make room where the run is written, and run the script again."
+    why = ", and ".join(reason.rstrip(".") for reason in reasons[:2])
+    return _three(
+        "Nothing was recorded, so nothing can be said about this run.",
+        _sentence(why),
+        advice,
+    )
 
 
 _MEANING = {
@@ -49,7 +76,11 @@ _MEANING = {
 
 
 def _meaning(first: Finding, others: Sequence[Finding]) -> str:
-    if first.code == "NUM001" and not first.ongoing and not others:
+    if first.remedies and first.remedies[0].id == LOWER_RATE:
+        sentence = (
+            "The values had grown out of all proportion before: the training diverged, and this is where it ended"
+        )
+    elif first.code == "NUM001" and not first.ongoing and not others:
         sentence = "It has not come back, but a gradient like that can destroy the weights at any step"
     elif any(evidence.quantity == "step_skipped" for evidence in first.evidence):
         sentence = "No step is taken while the scaler skips, so the model stands still"
@@ -72,17 +103,43 @@ def _lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:] if sentence[1:2].islower() else sentence
 
 
+def _count(steps: StepRange) -> str:
+    return "1 step" if steps.recorded == 1 else f"{steps.recorded:,} steps"
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with a name, and a full stop."""
+    text = text.rstrip(". ")
+    first = text.split(" ", 1)[0]
+    return (text[:1].upper() + text[1:] if first.isalpha() else text) + "."
+
+
+def _three(*parts: str) -> str:
+    """At most three sentences: a message may bring two of its own."""
+    whole = " ".join(parts)
+    return whole if len(re.findall(r"[.!?](?= [A-Z]|$)", whole)) <= 3 else " ".join(parts[:-1])
+
+
+def how_it_ended(facts: RunFacts, status: str) -> str:
+    """The last word of a run, with who said it."""
+    if status != RunStatus.FAILED:
+        return facts.message
+    return f"the script ended with {facts.message}"
+
+
 def why_zero_steps(facts: RunFacts, status: str) -> list[str]:
-    """Why a run holds no step, as far as its facts tell."""
+    """Why a run holds no step, as far as its facts tell; then how it ended."""
+    if status == RunStatus.DETACHED and facts.message:
+        return [facts.message, *facts.reasons]
     known = list(facts.reasons)
-    if facts.message:
-        known.append(facts.message)
     if facts.frames_dropped:
-        known.append(f"{facts.frames_dropped:,} frames could not be written: is the disk full?")
+        known.append(f"none of {facts.frames_dropped:,} frames could be written, perhaps because the disk is full")
     elif facts.steps_seen:
         known.append(f"{facts.steps_seen:,} optimizer steps were counted, and none was recorded")
     elif status == "running":
         known.append("the run has only begun: no optimizer step has been taken yet")
     elif not known:
         known.append("no optimizer of the watched model ever took a step")
+    if facts.message:
+        known.append(how_it_ended(facts, status))
     return known

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from undertow.schema.findings import Finding, Remedy
 
+LOWER_RATE = "lower-the-learning-rate"
+
 _CATALOGUE: tuple[Remedy, ...] = (
     Remedy(
         "guard-the-operation",
@@ -36,7 +38,7 @@ _CATALOGUE: tuple[Remedy, ...] = (
         "None; the values are the same where both are finite.",
     ),
     Remedy(
-        "lower-the-learning-rate",
+        LOWER_RATE,
         "Restart from the last good checkpoint with a learning rate ten times smaller, or with a warm-up.",
         'for group in optimizer.param_groups:\n    group["lr"] *= 0.1',
         "Slower progress if the learning rate was not the cause.",
@@ -134,9 +136,15 @@ REMEDIES: dict[str, Remedy] = {remedy.id: remedy for remedy in _CATALOGUE}
 
 # Every remedy that can help with a code, for its page.
 BY_CODE: dict[str, tuple[str, ...]] = {
-    "NUM001": ("guard-the-operation", "find-the-operation", "skip-bad-steps", "smaller-loss-scale"),
-    "NUM002": ("loss-in-log-space", "lower-the-learning-rate", "find-the-operation"),
-    "NUM003": ("restore-finite-weights", "lower-the-learning-rate", "skip-bad-steps"),
+    "NUM001": (
+        "guard-the-operation",
+        "find-the-operation",
+        "skip-bad-steps",
+        "smaller-loss-scale",
+        LOWER_RATE,
+    ),
+    "NUM002": ("loss-in-log-space", LOWER_RATE, "find-the-operation"),
+    "NUM003": ("restore-finite-weights", LOWER_RATE, "skip-bad-steps"),
     "GRD003": ("remove-the-cut", "freeze-openly", "drop-unused-parameters"),
     "GRD004": ("revive-the-units", "break-the-zero", "remove-the-mask"),
     "GRD007": ("clear-gradients",),
@@ -145,9 +153,15 @@ BY_CODE: dict[str, tuple[str, ...]] = {
 }
 
 
-def with_remedies(finding: Finding) -> Finding:
-    """The finding with the remedies that fit this very case of it."""
-    return replace(finding, remedies=tuple(REMEDIES[name] for name in _fitting(finding)))
+def with_remedies(finding: Finding, *, diverged: bool = False) -> Finding:
+    """The finding with the remedies that fit this very case of it.
+
+    `diverged`: the values had grown by orders of magnitude before, so no operation is to blame.
+    """
+    names = _fitting(finding)
+    if diverged:
+        names = (LOWER_RATE, *(name for name in names if name != LOWER_RATE))
+    return replace(finding, remedies=tuple(REMEDIES[name] for name in names))
 
 
 def _fitting(finding: Finding) -> tuple[str, ...]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from undertow.schema.findings import Diagnosis
+from undertow.show.report.wording import percent
 
 
 def closing_line(diagnosis: Diagnosis, folder: Path) -> str:
     """What was watched, what it cost, how it went, and what to type next."""
     steps = diagnosis.steps.recorded
     if not steps:
-        return f"no optimizer step was seen, so nothing was recorded ({folder})"
+        reasons = [reason.rstrip(".") for reason in diagnosis.coverage.reasons[:2]]
+        return f"nothing was recorded: {'; '.join(reasons)} ({folder})"
     count = "1 step" if steps == 1 else f"{steps:,} steps"
-    verdict = str(diagnosis.health)
+    verdict = str(diagnosis.health or "no verdict")
     if diagnosis.culprit is not None:
         where = f" in {diagnosis.culprit.layer}" if diagnosis.culprit.layer else ""
         verdict = f"{verdict}: {diagnosis.culprit.code}{where}"
@@ -24,4 +26,4 @@ def _cost(diagnosis: Diagnosis) -> str:
     fraction, milliseconds = diagnosis.overhead.fraction_of_step, diagnosis.overhead.milliseconds_per_step
     if fraction is None or milliseconds is None:
         return ""
-    return f", at {fraction * 100:.1f} % of the step time ({milliseconds:.2f} ms a step)"
+    return f", at {percent(fraction)} of the step time ({milliseconds:.2f} ms a step)"

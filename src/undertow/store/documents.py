@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,9 @@ def read_facts(folder: Path) -> RunFacts:
     try:
         return msgspec.convert(record, RunFacts)
     except msgspec.ValidationError as error:
-        raise _damaged(folder / RUN_FILE, error) from None
+        where = re.search(r"`\$\.(.*)`$", str(error))
+        what = repr(where[1]) if where else "something"
+        raise _damaged(folder / RUN_FILE, f"what it says of {what} cannot be understood") from None
 
 
 def read_layers(folder: Path) -> tuple[LayerTable, LayerGraph]:
@@ -63,11 +66,17 @@ def read_layers(folder: Path) -> tuple[LayerTable, LayerGraph]:
     if not (folder / LAYERS_FILE).exists():
         return LayerTable(), LayerGraph()
     record = _read(folder / LAYERS_FILE)
+    entries = record.get("layers")
+    if not isinstance(entries, list):
+        raise _damaged(folder / LAYERS_FILE, "it holds no list of layers")
     try:
-        layers = LayerTable(tuple(_layer(entry) for entry in record["layers"]))
-        return layers, msgspec.convert(record["graph"], LayerGraph)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(folder / LAYERS_FILE, error) from None
+        layers = LayerTable(tuple(_layer(entry) for entry in entries))  # pyright: ignore[reportUnknownVariableType]
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise _damaged(folder / LAYERS_FILE, "its list of layers does not describe layers") from None
+    try:
+        return layers, msgspec.convert(record.get("graph"), LayerGraph)
+    except msgspec.ValidationError:
+        raise _damaged(folder / LAYERS_FILE, "it does not say how the layers are connected") from None
 
 
 class _LayerRecord(msgspec.Struct, frozen=True, omit_defaults=True):

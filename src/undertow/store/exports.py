@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.errors import UndertowError, UnknownNameError
+from undertow.errors import UndertowError
 from undertow.schema.quantities import QUANTITIES
+from undertow.store.names import known_name
 from undertow.store.reader import RunReader
 
 _NUMBERS_AT_ONCE = 1 << 20
@@ -135,12 +136,7 @@ def to_pandas(
 def _quantities(reader: RunReader, wanted: Sequence[str] | None) -> list[str]:
     """Those of one number per layer, unless named; a sketch has no place in a table."""
     stored = [name for name in reader.quantities if name not in QUANTITIES or QUANTITIES[name].width == 1]
-    for name in wanted or ():
-        if name not in stored:
-            raise UnknownNameError(
-                f"this run has no quantity {name!r} to export", way_out=f"It has: {', '.join(stored) or 'none'}."
-            )
-    return stored if wanted is None else list(wanted)
+    return stored if wanted is None else [known_name(name, stored, "quantity") for name in wanted]
 
 
 def _layer_ids(reader: RunReader, wanted: Sequence[int | str] | None) -> NDArray[np.int64]:

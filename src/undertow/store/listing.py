@@ -10,6 +10,7 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.store.documents import RUN_FILE
+from undertow.store.missing import missing_files
 from undertow.store.reader import RunReader
 
 _DEEPEST = 3  # folders between the root and a run
@@ -55,7 +56,7 @@ def _summary(folder: Path) -> RunSummary:
             last_step=int(reader.steps[-1]) if len(reader.steps) else None,
             last_loss=float(losses[-1]) if len(losses) else None,
             created=reader.facts.created if math.isfinite(reader.facts.created) else 0.0,
-            problem="; ".join(reader.problems),
+            problem="; ".join([*reader.problems, *missing_files(reader)]),
         )
     except (UndertowError, OSError) as error:
         why = error.message if isinstance(error, UndertowError) else str(error)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from undertow.schema.findings import Diagnosis, Finding
-from undertow.show.report.wording import GLYPHS, cost, evidence_line, headline, when, where
+from undertow.show.report.places import where
+from undertow.show.report.wording import GLYPHS, cost, evidence_line, headline, percent, when
 
 
-def to_markdown(diagnosis: Diagnosis) -> str:
+def to_markdown(diagnosis: Diagnosis, tensors: Sequence[str] = ()) -> str:
     verdict, extent = headline(diagnosis)
     parts = [f"## {verdict}", _escaped(extent), _escaped(diagnosis.story)]
-    parts += [_section(finding) for finding in diagnosis.findings]
+    parts += [_section(finding, tensors) for finding in diagnosis.findings]
     if diagnosis.coverage.reasons:
         parts.append("\n".join(f"- {_escaped(reason)}" for reason in diagnosis.coverage.reasons))
     parts.append(f"Cost of watching: {cost(diagnosis.overhead)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def _section(finding: Finding) -> str:
+def _section(finding: Finding, tensors: Sequence[str]) -> str:
     lines = [
         f"### {GLYPHS[finding.severity]} {finding.severity}: {finding.code} {finding.name}",
         _escaped(finding.summary),
-        f"- **When:** {when(finding)}; confidence {finding.confidence:.0%}\n"
-        f"- **Where:** {_escaped(where(finding.layers, 12))}",
+        f"- **When:** {when(finding)}; confidence {percent(finding.confidence, 0)}\n"
+        f"- **Where:** {_escaped(where(finding.layers, tensors, 12))}",
     ]
     if finding.evidence:
         lines.append("\n".join(f"- {_escaped(evidence_line(evidence))}" for evidence in finding.evidence))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.severity import Health, Severity
-from undertow.show.report.wording import GLYPHS, cost, evidence_line, headline, when, where
+from undertow.show.report.places import where
+from undertow.show.report.wording import GLYPHS, cost, evidence_line, headline, percent, when
 
 STYLES = {
     Severity.INFO: "dim",
@@ -30,20 +31,17 @@ _HEALTH_STYLES = {
 _OTHERS_SHOWN = 4
 
 
-def print_report(diagnosis: Diagnosis, console: Console, *, details: bool = False) -> None:
-    console.print(report(diagnosis, details=details))
-
-
-def report(diagnosis: Diagnosis, *, details: bool = False) -> RenderableType:
+def report(diagnosis: Diagnosis, *, tensors: Sequence[str] = (), details: bool = False) -> RenderableType:
+    """`tensors` are the paths of all that the run watched: with them, long lists of layers become short."""
     verdict, extent = headline(diagnosis)
     title = Text.assemble((verdict, _HEALTH_STYLES[diagnosis.health]), "  ", (extent, "dim"))
     parts: list[RenderableType] = [title, Text(""), Text(diagnosis.story), Text("")]
     alarms = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
     if alarms and not details:
-        parts += [_main(alarms[0]), Text("")]
-    parts.append(_closing(diagnosis, alarms, details))
+        parts += [_main(alarms[0], tensors), Text("")]
+    parts.append(_closing(diagnosis, alarms, tensors, details))
     if details:
-        parts += [part for finding in diagnosis.findings for part in _details(finding)]
+        parts += [part for finding in diagnosis.findings for part in _details(finding, tensors)]
     return Group(*parts)
 
 
@@ -60,10 +58,10 @@ def _label(finding: Finding) -> Text:
     )
 
 
-def _main(finding: Finding) -> Table:
+def _main(finding: Finding, tensors: Sequence[str]) -> Table:
     table = _grid()
     table.add_row("What", Text.assemble(_label(finding), (f"\n{when(finding)}", "dim")))
-    table.add_row("Where", Text(where(finding.layers)))
+    table.add_row("Where", Text(where(finding.layers, tensors)))
     if finding.evidence:
         table.add_row("Why", Text(evidence_line(finding.evidence[0])))
     if finding.remedies:
@@ -72,13 +70,13 @@ def _main(finding: Finding) -> Table:
     return table
 
 
-def _closing(diagnosis: Diagnosis, alarms: list[Finding], details: bool) -> Table:
+def _closing(diagnosis: Diagnosis, alarms: list[Finding], tensors: Sequence[str], details: bool) -> Table:
     table = _grid()
     others = [finding for finding in diagnosis.findings if not alarms or finding is not alarms[0]]
     others = [] if details else others
     shown = others[:_OTHERS_SHOWN]
     for place, finding in enumerate(shown):
-        line = Text.assemble(_label(finding), (f"  {where(finding.layers, 2)}, {when(finding)}", "dim"))
+        line = Text.assemble(_label(finding), (f"  {where(finding.layers, tensors, 2)}, {when(finding)}", "dim"))
         table.add_row("Also" if place == 0 else "", line)
     if len(others) > len(shown):
         table.add_row("", Text(f"and {len(others) - len(shown)} more", style="dim"))
@@ -91,13 +89,13 @@ def _closing(diagnosis: Diagnosis, alarms: list[Finding], details: bool) -> Tabl
     return table
 
 
-def _details(finding: Finding) -> Iterator[RenderableType]:
+def _details(finding: Finding, tensors: Sequence[str]) -> Iterator[RenderableType]:
     yield Text("")
     yield _label(finding)
     yield Padding(Text(finding.summary), (0, 0, 0, 2))
     table = _grid()
-    table.add_row("When", Text(f"{when(finding)}; confidence {finding.confidence:.0%}"))
-    table.add_row("Where", Text(where(finding.layers, 40)))
+    table.add_row("When", Text(f"{when(finding)}; confidence {percent(finding.confidence, 0)}"))
+    table.add_row("Where", Text(where(finding.layers, tensors, 40)))
     for place, evidence in enumerate(finding.evidence):
         table.add_row("Seen" if place == 0 else "", Text(evidence_line(evidence)))
     for remedy in finding.remedies:

@@ -12,7 +12,7 @@ from rich.text import Text
 from undertow.schema.checkpoints import Drift, TensorWeights, WeightReport
 from undertow.schema.severity import Health
 from undertow.show.report.text import STYLES
-from undertow.show.report.wording import GLYPHS
+from undertow.show.report.wording import GLYPHS, percent
 
 _ISSUES_SHOWN = 8
 _DRIFT_SHOWN = 8
@@ -64,7 +64,7 @@ def _kinds(report: WeightReport) -> Table:
     rows = [*report.kinds.items(), ("all but buffers", report.overall)]
     for kind, moments in rows:
         numbers = (moments.mean, moments.std, moments.minimum, moments.maximum, moments.kurtosis)
-        table.add_row(kind, f"{moments.count:,}", *map(_number, numbers), f"{moments.zero_fraction:.1%}")
+        table.add_row(kind, f"{moments.count:,}", *map(_number, numbers), percent(moments.zero_fraction))
     return table
 
 
@@ -77,7 +77,7 @@ def _tensors(tensors: tuple[TensorWeights, ...]) -> Table:
             spectral = spectrum.spectral_norm, spectrum.stable_rank, spectrum.tail_exponent
         shape = "×".join(map(str, tensor.shape)) or "scalar"
         numbers = map(_number, (tensor.moments.std, scale, *spectral))
-        table.add_row(tensor.path, shape, *numbers, f"{tensor.moments.zero_fraction:.1%}")
+        table.add_row(tensor.path, shape, *numbers, percent(tensor.moments.zero_fraction))
     return table
 
 
@@ -91,7 +91,7 @@ def _drift(drift: Drift) -> Iterator[RenderableType]:
     )
     table = _table("moved most", "relative", "cosine", "largest change", "changed")
     for one in moved[:_DRIFT_SHOWN]:
-        changed = "-" if one.changed_fraction is None else f"{one.changed_fraction:.1%}"
+        changed = "-" if one.changed_fraction is None else percent(one.changed_fraction)
         table.add_row(one.path, *map(_number, (one.relative, one.cosine, one.largest_change)), changed)
     yield table
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from undertow.schema.findings import Diagnosis, Evidence, Finding, Overhead
 from undertow.schema.severity import Health, Severity
 
@@ -41,17 +39,14 @@ def when(finding: Finding) -> str:
     return ", ".join(parts)
 
 
-def where(layers: Sequence[str], limit: int = 4) -> str:
-    if not layers:
-        return "the training as a whole"
-    shown = ", ".join(layers[:limit])
-    return shown if len(layers) <= limit else f"{shown} and {len(layers) - limit:,} more"
+def percent(fraction: float, digits: int = 1) -> str:
+    return f"{100 * fraction:.{digits}f} %"
 
 
 def cost(overhead: Overhead) -> str:
     parts: list[str] = []
     if overhead.fraction_of_step is not None:
-        parts.append(f"{overhead.fraction_of_step:.1%} of the step time")
+        parts.append(f"{percent(overhead.fraction_of_step)} of the step time")
     if overhead.milliseconds_per_step is not None:
         parts.append(f"{overhead.milliseconds_per_step:.2f} ms per step")
     if overhead.bytes_per_step is not None:

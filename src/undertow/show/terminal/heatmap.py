@@ -29,8 +29,8 @@ _MEANINGS = {
 _SHADES = "░▒▓█"
 
 
-def paint(heatmap: Heatmap, label_width: int, colour: bool) -> list[Text]:
-    """One line per layer, then the scale with the letters that occur."""
+def paint(heatmap: Heatmap, label_width: int, colour: bool, width: int | None = None) -> list[Text]:
+    """One line per layer, then the scale with the letters that occur, in as many lines as `width` asks for."""
     colours = palette.sequential(heatmap.levels)
     lines: list[Text] = []
     for row, label in enumerate(heatmap.labels):
@@ -42,8 +42,7 @@ def paint(heatmap: Heatmap, label_width: int, colour: bool) -> list[Text]:
         for (glyph, style), run in groupby(painted):
             line.append(glyph * len(list(run)), style)
         lines.append(line)
-    lines.append(_legend(heatmap, label_width, colour))
-    return lines
+    return [*lines, *_legend(heatmap, label_width, colour, width)]
 
 
 def _paint_cell(cell: Cell, level: float, rgb: list[int], colour: bool) -> tuple[str, str]:
@@ -64,18 +63,30 @@ def shorten(label: str, width: int) -> str:
     return f"{label[: width - 1 - tail]}…{label[-tail:]}"
 
 
-def _legend(heatmap: Heatmap, label_width: int, colour: bool) -> Text:
-    line = Text(" " * (label_width + 1), no_wrap=True)
-    line.append(f"{heatmap.low:.0e} ")
+def _legend(heatmap: Heatmap, label_width: int, colour: bool, width: int | None) -> list[Text]:
+    scale = Text(f"{heatmap.low:.0e} ")
     if colour:
         for red, green, blue in palette.sequential(np.linspace(0, 1, 12, dtype=np.float32)).tolist():
-            line.append("█", f"rgb({red},{green},{blue})")
+            scale.append("█", f"rgb({red},{green},{blue})")
     else:
-        line.append(_SHADES)
-    line.append(f" {heatmap.high:.0e}")
+        scale.append(_SHADES)
+    scale.append(f" {heatmap.high:.0e}")
+    entries = [scale]
     for cell in sorted(heatmap.kinds - {Cell.VALUE, Cell.NOT_SAMPLED}):
         glyph, style = _GLYPHS[cell]
-        line.append("   ")
-        line.append(glyph, style if colour else "")
-        line.append(f" {_MEANINGS[cell]}")
-    return line
+        entries.append(Text.assemble((glyph, style if colour else ""), f" {_MEANINGS[cell]}"))
+    return side_by_side(entries, "   ", label_width + 1, width)
+
+
+def side_by_side(entries: list[Text], gap: str, indent: int, width: int | None) -> list[Text]:
+    """Below the cells if it fits there, else from the left edge, and in several lines if it must be."""
+    length = sum(entry.cell_len for entry in entries) + len(gap) * (len(entries) - 1)
+    if width is not None and indent + length > width:
+        indent = 0
+    lines: list[Text] = []
+    for entry in entries:
+        if lines and (width is None or lines[-1].cell_len + len(gap) + entry.cell_len <= width):
+            lines[-1].append(gap).append_text(entry)
+        else:
+            lines.append(Text(" " * indent, no_wrap=True, overflow="ellipsis").append_text(entry))
+    return lines

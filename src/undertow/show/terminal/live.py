@@ -11,11 +11,11 @@ from rich.text import Text
 from undertow.errors import UndertowError
 from undertow.run import Run
 from undertow.schema.layers import Layer, LayerTable
-from undertow.show.terminal.heatmap import paint
+from undertow.show.terminal.heatmap import paint, side_by_side
 from undertow.show.terminal.sparkline import sparkline
 from undertow.views.heatmap import gradient_heatmap, rows_to_show
 
-LABEL_WIDTH = 26
+LABEL_WIDTH = 26  # or a third of the terminal, if that is less
 _CHROME = 6  # lines that are not rows: title, legend, loss, state, and room for the prompt
 _FRAMES_PER_SECOND = 6
 _POLL_SECONDS = 0.1
@@ -44,28 +44,28 @@ class Picture:
 
     def _lines(self, width: int, rows: int, colour: bool) -> list[Text]:
         run = self.run
-        columns = max(10, width - LABEL_WIDTH - 2)
+        label_width = min(LABEL_WIDTH, width // 3)
+        columns = max(10, width - label_width - 2)
         shown = rows_to_show(_in_reading_order(run.layers), rows)
         ids = [layer.id for layer in shown]
         norms, nonfinite, states = (
             run.matrix(f"gradient_{name}")[:, ids] for name in ("norm", "nonfinite_count", "state")
         )
         heatmap = gradient_heatmap(shown, run.steps, norms, nonfinite, states, columns)
-        lines = paint(heatmap, LABEL_WIDTH, colour)
+        lines = paint(heatmap, label_width, colour, width)
         if "loss" in run.scalar_names:
             drawn = sparkline(run.scalars("loss"), columns)
-            lines.append(Text(f"{'loss':>{LABEL_WIDTH}} {drawn}", no_wrap=True))
-        return [*lines, self._state(len(shown))]
+            lines.append(Text(f"{'loss':>{label_width}} {drawn}", no_wrap=True))
+        return [*lines, *side_by_side(self._state(len(shown)), " · ", label_width + 1, width)]
 
-    def _state(self, shown: int) -> Text:
-        parts = [progress(self.run, self.total_steps)]
+    def _state(self, shown: int) -> list[Text]:
+        """The verdict first: it is what must not be cut off."""
+        parts = [Text(self.verdict, style="bold")] if self.verdict else []
+        parts.append(Text(progress(self.run, self.total_steps)))
         parameters = len(self.run.layers.parameters)
         if shown < parameters:
-            parts.append(f"{shown} of {parameters} tensors shown")
-        line = Text(f"{'':>{LABEL_WIDTH}} {' · '.join(parts)}", no_wrap=True, overflow="ellipsis")
-        if self.verdict:
-            line.append(f" · {self.verdict}", style="bold")
-        return line
+            parts.append(Text(f"{shown} of {parameters} tensors shown"))
+        return parts
 
 
 def _in_reading_order(layers: LayerTable) -> list[Layer]:
