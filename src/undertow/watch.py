@@ -249,6 +249,8 @@ class Watch:
         """An internal error: the training goes on without us, and the user hears of it once."""
         if isinstance(error, CriticalFindingError):
             raise error
+        if self._facts.status is RunStatus.DETACHED:
+            return  # said already; both threads may stumble over the same thing
         self._facts.status = RunStatus.DETACHED
         self._mailbox.post(Note("error", self._recorder.step, {"traceback": _trace(error)}))
         if isinstance(error, UndertowError):  # something the user can mend

@@ -137,6 +137,7 @@ class Recorder:
         if not self._stopped:
             self._open_step()
             self._now.scaler = scaler
+            self._fired.clear()
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
         self._guarded(lambda: self._scaler_stepped(optimizer))
