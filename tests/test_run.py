@@ -136,6 +136,89 @@ def test_names_latest_and_what_is_not_there(run: Run, tmp_path: Path) -> None:
         open_run(tmp_path / "pyproject.toml")
 
 
+def test_latest_is_of_the_directory_of_runs_only(
+    run: Run, training: Training, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(start(tmp_path / "latest", training))  # somebody's own folder of that name
+    finish(start(tmp_path / "other" / "two", training))
+    assert open_run("latest").folder == Path("runs/one")
+    assert open_run("./latest").folder == Path("latest")
+    assert open_run(tmp_path / "latest").folder == tmp_path / "latest"
+    monkeypatch.setenv("UNDERTOW_DIR", "other")
+    assert open_run("latest").folder == Path("other/two")
+    finish(start(tmp_path / "other" / "three", training))
+    (tmp_path / "other" / "latest").symlink_to("two")
+    assert open_run("latest").folder.resolve() == tmp_path / "other" / "two"
+    monkeypatch.setenv("UNDERTOW_DIR", "elsewhere")
+    with pytest.raises(UnreadableRunError, match="the folder elsewhere does not exist"):
+        open_run("latest")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(UnreadableRunError, match="the folder elsewhere holds no run"):
+        open_run("latest")
+
+
+def test_a_folder_of_runs_stands_for_one_when_there_is_no_doubt(run: Run, training: Training, tmp_path: Path) -> None:
+    assert open_run("runs").folder == Path("runs/one")
+    finish(start(tmp_path / "runs" / "two", training))
+    with pytest.raises(UnreadableRunError, match="holds 2 runs"):
+        open_run("runs")
+    (tmp_path / "runs" / "latest").symlink_to("two")
+    assert open_run("runs").folder.resolve() == tmp_path / "runs" / "two"
+    (tmp_path / "one").mkdir()  # no run: it does not hide the one of that name
+    assert open_run("one").folder == Path("runs/one")
+
+
+def sick_run(folder: Path) -> Path:
+    """With the journal that a live watch would have written: a finding that came, and went."""
+    training = Training().run(5).run(2, gradient_nonfinite_count={"first": 3.0}).run(3)
+    live = Engine()
+    live.set_layers(training.layers, training.graph)
+    writer = start(folder, training)
+    for frame in training.frames:
+        for change in live.observe(frame):
+            writer.event("finding", frame.step, **to_record(change))
+    writer.facts.steps_seen = 10
+    finish(writer)
+    return folder
+
+
+def test_the_journal_speaks_for_damaged_files(tmp_path: Path) -> None:
+    folder = sick_run(tmp_path / "sick")
+    whole = open_run(folder).diagnose()
+    (folder / "segments" / "gradient-00000.arrows").write_bytes(b"rubbish!" * 100)
+    damaged = open_run(folder)
+    assert damaged.diagnose().health is Health.CRITICAL
+    (found,) = damaged.findings
+    assert (found.code, found.first_step, found.ongoing) == ("NUM001", 5, False)
+    assert found.layers == whole.findings[0].layers
+    assert "gradient-00000.arrows is left out" in damaged.diagnose().coverage.reasons[0]
+    (folder / "events.jsonl").unlink()
+    assert open_run(folder).diagnose().health is None
+
+
+@pytest.mark.parametrize("stream", ["scalars", "gradient", "weight"])
+def test_missing_files_are_named(tmp_path: Path, stream: str) -> None:
+    folder = sick_run(tmp_path / "sick")
+    assert open_run(folder).problems == []
+    for file in (folder / "segments").glob(f"{stream}-*"):
+        file.rename(file.with_name(f"{stream}-00001.arrows"))  # the first of two is gone
+    assert open_run(folder).problems == [f"segments/{stream}-00000.arrows is missing"]
+    if stream != "weight":  # these are always there when a training has stepped
+        (folder / "segments" / f"{stream}-00001.arrows").unlink()
+        assert open_run(folder).problems == [f"segments/{stream}-00000.arrows is missing"]
+        assert f"segments/{stream}-00000.arrows is missing" in open_run(folder).diagnose().coverage.reasons
+
+
+def test_values_that_ran_away_are_seen_in_the_numbers(tmp_path: Path) -> None:
+    training = Training()
+    for loss in (1.0, 2.0, 1e6, 1e30, math.inf, math.nan):
+        training.run(1, scalars={"loss": loss})
+    finish(start(tmp_path / "one", training))
+    (found,) = open_run(tmp_path / "one").findings
+    assert found.remedies[0].id == "lower-the-learning-rate"
+    assert "from 1 at step 0 to 1e+30 at step 3" in found.evidence[0].how
+
+
 def test_the_journal_remembers_what_thinned_frames_cannot_show(tmp_path: Path) -> None:
     training = Training()
     records = []

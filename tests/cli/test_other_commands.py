@@ -44,6 +44,35 @@ def test_check(run: str, arguments: tuple[str, ...], code: int, request: pytest.
     assert bool(record["findings"]) == (code == 1)
 
 
+def test_check_of_what_cannot_be_judged_says_only_that(empty: Path, healthy: Path, sick: Path) -> None:
+    result = invoke("check", empty)
+    assert result.stdout == ""
+    assert result.stderr.startswith("undertow: cannot judge example: the run has no steps: ")
+    for folder in (healthy, sick):
+        (folder / "segments" / "activation-00000.arrows").write_bytes(b"rubbish!" * 100)
+    result = invoke("check", healthy)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "activation-00000.arrows is left out" in result.stderr
+    assert invoke("check", sick).exit_code == 1  # what is left is enough
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 80, 120])
+def test_runs_in_a_narrow_terminal(sick: Path, unfinished: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    (sick.parent / "broken").mkdir()
+    (sick.parent / "broken" / "run.json").write_text("{", encoding="utf-8")
+    lines = invoke("runs").stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+    titles = lines[0].split()
+    assert titles[0] == "run"
+    assert "status" in titles
+    assert ("steps" in titles) == (columns >= 40)
+    assert ("begun" in titles) == (columns >= 80)
+    assert {line.split()[0] for line in lines[1:4]} == {"sick", "unfinished", "broken"}
+    assert any("unreadable" in line for line in lines[1:4])
+    assert "broken:" in "\n".join(lines[5:])
+
+
 def test_runs(sick: Path, healthy: Path) -> None:
     (sick.parent / "broken").mkdir()
     (sick.parent / "broken" / "run.json").write_text("{", encoding="utf-8")
@@ -87,7 +116,10 @@ def test_export_to_a_file(sick: Path, kind: str) -> None:
 
 def test_export_refuses_what_is_not_there(sick: Path) -> None:
     assert raised(invoke("export", sick, "--to", "csv", "--layers", "fist.*")).code == "UT004"
-    assert raised(invoke("export", sick, "--to", "csv", "--quantity", "gradient_nrm")).code == "UT004"
+    unknown = raised(invoke("export", sick, "--to", "csv", "--quantity", "grad_norm"))
+    assert unknown.code == "UT004"
+    assert "gradient_norm" in unknown.way_out
+    assert len(unknown.way_out) < 200
     assert raised(invoke("export", sick, "--to", "csv", "-o", "no/such/folder/x.csv")).code == "UT003"
     assert invoke("export", sick, "--to", "png").exit_code == 2
 

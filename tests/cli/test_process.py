@@ -45,6 +45,7 @@ def test_exit_codes_and_streams(sick: Path) -> None:
         (("report", "x", "--jsn"), 2, "--json"),
         (("explain", "XYZ9"), 2, "'XYZ9'"),
         (("export", "x", "--to", "gif"), 2, "'gif'"),
+        (("demo", "--fault", "nope"), 2, ". Try: undertow demo --help"),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], code: int, word: str) -> None:
@@ -77,6 +78,16 @@ def test_a_closed_pipe_is_quiet(sick: Path) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.startswith("step,layer,")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [("export", "--to", "csv"), ("export", "--to", "json"), ("report", "--json")])
+def test_a_reader_that_has_gone_is_no_error(sick: Path, arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "undertow", arguments[0], str(sick), *arguments[1:]]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_poor_terminal_is_served(sick: Path) -> None:

@@ -6,18 +6,21 @@ import ast
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from undertow.detect.rules import RULES
 from undertow.explain.diagnosis import diagnose
+from undertow.explain.divergence import Course
 from undertow.explain.pages import page_of
 from undertow.explain.remedies import BY_CODE, REMEDIES
 from undertow.schema.codes import CODES
-from undertow.schema.facts import RunFacts
+from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Diagnosis, Evidence, Finding, StepRange
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 from undertow.schema.severity import Health, Severity
 
+NONE = StepRange(None, None, 0)
 LAYERS = LayerTable.of(
     [Layer(f"{group}.weight", kind=LayerKind.WEIGHT, group=group) for group in ("first", "second", "head")]
 )
@@ -144,6 +147,82 @@ def test_a_run_without_steps_says_why(facts: dict[str, Any], status: str, reason
     assert any(reason in text for text in diagnosis.coverage.reasons)
     assert reason in diagnosis.story
     assert len(sentences(diagnosis.story)) == 3
+
+
+def test_a_script_that_failed_before_the_first_step_is_told_both() -> None:
+    facts = RunFacts(status=RunStatus.FAILED, message="exit code 5")
+    diagnosis = diagnose([], run="r", facts=facts, layers=LayerTable(), steps=NONE, status="failed")
+    assert diagnosis.coverage.reasons == (
+        "no optimizer of the watched model ever took a step",
+        "the script ended with exit code 5",
+    )
+    assert "ever took a step, and the script ended with exit code 5." in diagnosis.story
+    assert len(sentences(diagnosis.story)) == 3
+
+
+@pytest.mark.parametrize("message", ["Nothing fits 'x*'. Layers are named like: a, b", "Undertow stepped aside (oops)"])
+@pytest.mark.parametrize("steps", [NONE, StepRange(0, 3, 4)])
+def test_a_run_that_detached_says_so_first(message: str, steps: StepRange) -> None:
+    facts = RunFacts(status=RunStatus.DETACHED, message=message, reasons=["something smaller"])
+    diagnosis = diagnose([], run="r", facts=facts, layers=LAYERS, steps=steps, status="detached")
+    assert f"{message}." in diagnosis.story
+    assert "optimizer of the watched model" not in diagnosis.story
+    assert len(sentences(diagnosis.story)) <= 3
+    assert message in diagnosis.coverage.reasons
+
+
+@pytest.mark.parametrize("steps", [NONE, StepRange(0, 3, 4)])
+def test_a_damaged_run_is_not_called_healthy(steps: StepRange) -> None:
+    def judged(*findings: Finding) -> Diagnosis:
+        lost = ("segments/a.arrows is missing", "segments/b.arrows is left out: rubbish")
+        facts = RunFacts(steps_seen=4)
+        return diagnose(findings, run="r", facts=facts, layers=LAYERS, steps=steps, status="finished", problems=lost)
+
+    diagnosis = judged()
+    assert diagnosis.health is None
+    assert "segments/a.arrows is missing (and 1 more)." in diagnosis.story
+    assert "optimizer.step()" not in diagnosis.story
+    assert diagnosis.coverage.reasons[0] == "segments/a.arrows is missing"
+    assert not any("recorded" in reason for reason in diagnosis.coverage.reasons)
+    if steps.recorded:
+        assert judged(finding("NUM001")).health is Health.CRITICAL
+
+
+def course(*loss: float, weights: tuple[float, ...] = ()) -> Course:
+    largest = np.full(len(loss), np.nan)
+    largest[: len(weights)] = weights
+    return Course(np.arange(len(loss)), np.array(loss), largest)
+
+
+@pytest.mark.parametrize("code", ["NUM001", "NUM002", "NUM003"])
+@pytest.mark.parametrize(
+    ("numbers", "diverged"),
+    [
+        (course(2.0, 1.0, 30.0, 1e5, 1e20, np.inf), True),
+        (course(2.0, 1.0, 1e9, 1e5, np.nan, np.nan), True),  # a dip on the way up
+        (course(2.0, 1.0, 0.9, 0.8, 0.7, np.nan), False),
+        (course(2.0, 1e-5, 1e-6, 1e-6, 0.5, np.nan), False),  # a spike, but no more than at the start
+        (course(2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1e9), False),  # what came after says nothing
+        (course(2.0, *[np.nan] * 5, weights=(1e30,)), True),
+        (course(2.0, *[np.nan] * 5, weights=(0.3, 0.4, 400.0)), True),
+        (course(2.0, *[np.nan] * 5, weights=(0.3, 0.4, 0.4)), False),
+        (course(*[np.nan] * 6), False),
+    ],
+)
+def test_values_that_ran_away_ask_for_a_lower_rate_first(code: str, numbers: Course, diverged: bool) -> None:
+    found = diagnose(
+        [finding(code)], run="r", facts=RunFacts(), layers=LAYERS, steps=StepRange(0, 9, 10), course=numbers
+    )
+    (only,) = found.findings
+    assert (only.remedies[0].id == "lower-the-learning-rate") == diverged
+    assert ("diverged" in only.evidence[0].how if only.evidence else False) == diverged
+    assert ("diverged" in found.story) == diverged
+    assert len({remedy.id for remedy in only.remedies}) == len(only.remedies)
+    assert len(sentences(found.story)) == 3
+
+
+def test_every_remedy_is_one_sentence() -> None:
+    assert all(len(sentences(remedy.what)) == 1 for remedy in REMEDIES.values())
 
 
 def test_overhead_that_is_not_a_number_is_unknown() -> None:

@@ -44,6 +44,7 @@ def test_it_names_the_culprit_and_the_change(runs: Path) -> None:
     assert str(run.folder.resolve().name) in result.stderr
     assert "undertow report" in result.stderr
     assert "\x1b[" not in result.output
+    assert all(line == line.rstrip() for line in result.stdout.splitlines())
 
 
 def test_the_list_has_every_fault_and_trains_nothing(runs: Path) -> None:

@@ -38,8 +38,8 @@ def write(writer: RunWriter, step: int, norms: list[float], loss: float) -> None
     writer.append(Frame(step, step, float(step), {"loss": loss}, {"gradient": block}))
 
 
-def drawn(picture: Picture) -> list[str]:
-    console = Console(width=80, height=24, color_system=None, force_terminal=False)
+def drawn(picture: Picture, width: int = 80) -> list[str]:
+    console = Console(width=width, height=24, color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(picture)
     return [line.rstrip() for line in capture.get().splitlines()]
@@ -76,6 +76,22 @@ def test_no_line_is_wider_than_the_terminal(writer: RunWriter, tmp_path: Path) -
     for step in range(300):
         write(writer, step, [np.nan, 1e-4, 1.0], 2.5)
     assert max(map(len, drawn(Picture(open_run(tmp_path / "run"), "a title" * 30, 300)))) <= 80
+
+
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_nothing_is_cut_off_in_a_narrow_terminal(writer: RunWriter, tmp_path: Path, width: int) -> None:
+    for step in range(90):
+        write(writer, step, [np.nan, 1e-4, np.inf if step > 80 else 1.0], 2.5)
+    picture = Picture(open_run(tmp_path / "run"), "a title", 90, rows=2)
+    picture.verdict = "NUM001 found at step 81"
+    lines = drawn(picture, width)
+    assert max(map(len, lines)) <= width
+    assert not any("…" in line for line in lines[3:])
+    below = " ".join(" ".join(lines[3:]).split())
+    for words in ("– no gradient", "╳ NaN or infinite", "step 90 of 90 · loss 2.5", "2 of 3 tensors shown"):
+        assert words in below
+    state = next(line for line in lines if picture.verdict in line)
+    assert state.strip().startswith(picture.verdict)
 
 
 def test_lines_follow_a_run_without_escape_codes(writer: RunWriter, tmp_path: Path) -> None:

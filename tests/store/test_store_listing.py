@@ -64,6 +64,15 @@ def test_what_is_no_run_says_so(tmp_path: Path, content: str | None, words: str)
     assert str(tmp_path) in str(caught.value)
 
 
+@pytest.mark.parametrize("content", ["{}", '{"layers": 3}', '{"layers": [3]}', '{"layers": [], "graph": 3}'])
+def test_a_damaged_list_of_layers_is_told_in_plain_words(tmp_path: Path, content: str) -> None:
+    new_writer(tmp_path / "run").close()
+    (tmp_path / "run" / "layers.json").write_text(content)
+    with pytest.raises(UnreadableRunError, match=r"layers\.json is damaged: it") as caught:
+        RunReader(tmp_path / "run")
+    assert not any(word in str(caught.value) for word in ("'int'", "object", "Expected", "iterable"))
+
+
 def test_a_path_that_is_not_there_or_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UnreadableRunError, match="does not exist"):
         RunReader(tmp_path / "nowhere")

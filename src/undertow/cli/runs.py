@@ -95,7 +95,8 @@ def _fitting(rows: list[dict[str, str]], width: int) -> list[str]:
     """The columns that fit side by side without folding."""
     widths = {title: max(len(title), *(len(row[title]) for row in rows)) for title in rows[0]}
     columns = list(widths)
-    for leaving in _LEAVES:
+    told = all(row["name"] in row["run"] for row in rows)  # the folder already says what it is called
+    for leaving in sorted(_LEAVES, key=lambda title: not (told and title == "name")):
         if sum(widths[title] + _GAP for title in columns) - _GAP <= width:
             break
         columns.remove(leaving)

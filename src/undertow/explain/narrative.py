@@ -52,11 +52,13 @@ def damage(problems: Sequence[str], facts: RunFacts, steps: StepRange) -> str:
 
 def nothing(facts: RunFacts, status: str) -> str:
     """A run without a single step."""
-    reasons = why_zero_steps(facts, status)
+    reasons = why_zero_steps(facts, status)[:2]
     advice = "Check that the script reaches optimizer.step() with the watched model, and run it again."
     if facts.frames_dropped:
         advice = "Make room where the run is written, and run the script again."
-    why = ", and ".join(reason.rstrip(".") for reason in reasons[:2])
+    elif status == RunStatus.DETACHED:
+        reasons, advice = reasons[:1], "The training itself went on."
+    why = ", and ".join(reason.rstrip(".") for reason in reasons)
     return _three(
         "Nothing was recorded, so nothing can be said about this run.",
         _sentence(why),
