@@ -215,7 +215,7 @@ def _parameter_score(ratios: Floats | None, window: int) -> float | None:
     """Certainty that the typical update-to-weight ratio falls (1) or rises (−1)."""
     if ratios is None:
         return None
-    positive = np.where(np.isfinite(ratios) & (ratios > 0), ratios, np.nan)
-    rows = ~np.isnan(positive).all(axis=1)
-    typical = np.nanmedian(positive[rows], axis=1)[-window:]
+    usable = np.flatnonzero((np.isfinite(ratios) & (ratios > 0)).any(axis=1))[-window:]
+    recent = ratios[usable]
+    typical = np.nanmedian(np.where(np.isfinite(recent) & (recent > 0), recent, np.nan), axis=1)
     return -float(trend_test(np.log(typical)[:, None]).score[0]) if len(typical) >= window else None

@@ -14,6 +14,7 @@ from undertow.analyze.layer_health import LayerRisks, assess_layers, network_hea
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
 from undertow.analyze.network import known
 from undertow.analyze.priorities import optimization_priorities
+from undertow.analyze.regions import Extremes
 from undertow.analyze.series import LayerSeries
 from undertow.analyze.stability import assess_stability
 from undertow.analyze.topology import Topology
@@ -64,7 +65,8 @@ def enhanced_analysis(
 ) -> EnhancedLayerGradientAnalysis:
     training = training or TrainingSeries()
     numbers = layer_numbers(series, window)
-    risks = assess_layers(series, numbers, topology)
+    extremes = Extremes.of(series)
+    risks = assess_layers(series, numbers, extremes, topology)
     compared = compare_layers(series, numbers.mean, risks.dead)
     dynamics = training_dynamics(training, window)
     convergence = convergence_indicators(training, numbers.convergence, window)
@@ -86,7 +88,7 @@ def enhanced_analysis(
         layer_interactions=interactions,
         convergence_indicators=convergence,
         training_dynamics=dynamics,
-        stability_assessment=assess_stability(series, numbers, threshold, risks.dead),
+        stability_assessment=assess_stability(series, numbers, extremes, threshold, risks.dead),
         unavailable={} if extent.hierarchy else {"layer_interactions": SKIPPED},
     )
     return EnhancedLayerGradientAnalysis(

@@ -89,10 +89,17 @@ def _measured(run: RunNumbers) -> list[Layer]:
 
 
 def _recorded(run: RunNumbers) -> Flags:
-    """Where a gradient was there to be measured: not where it was None, frozen or not sampled."""
+    """Where a gradient was there to be measured: not where it was None, frozen or not sampled.
+
+    Steps that a loss scaler skipped are left out: overflow is how it finds its scale.
+    """
     if "gradient_state" in run.quantities:
-        return run.matrix("gradient_state") == GradientState.PRESENT
-    return ~np.isnan(run.matrix("gradient_norm"))
+        present = run.matrix("gradient_state") == GradientState.PRESENT
+    else:
+        present = ~np.isnan(run.matrix("gradient_norm"))
+    if "step_skipped" in run.scalar_names:
+        present &= ~(run.scalars("step_skipped") > 0)[:, None]
+    return present
 
 
 def _gradient_norms(run: RunNumbers, layers: list[Layer]) -> LayerSeries:

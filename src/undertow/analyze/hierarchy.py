@@ -153,14 +153,14 @@ def sensitivity(update_ratio: Floats | None, learning_rate: Floats | None, layer
     if update_ratio is None or learning_rate is None:
         return "update-to-weight ratios and the learning rate are needed"
     table = update_ratio[:, layers]
-    table = np.where(np.isfinite(table) & (table > 0), table, np.nan)
-    rows = ~np.isnan(table).all(axis=1) & np.isfinite(learning_rate) & (learning_rate > 0)
+    usable = np.isfinite(table) & (table > 0)
+    rows = usable.all(axis=1) & np.isfinite(learning_rate) & (learning_rate > 0)
     if rows.sum() < 20:
         return "20 steps with updates and a learning rate are needed"
     rate = np.log(learning_rate[rows])
     if float(np.ptp(rate)) < np.log(1.1):
         return "the learning rate did not change"
-    response = np.nanmedian(np.log(table[rows]), axis=1)
+    response = np.log(table[rows]).mean(axis=1)
     rate = rate - rate.mean()
     return float(rate @ (response - response.mean()) / (rate @ rate))
 

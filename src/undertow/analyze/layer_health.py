@@ -10,7 +10,12 @@ import numpy as np
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.network import dead_layers
 from undertow.analyze.problem_regions import severity_level
-from undertow.analyze.regions import PERSISTENCE, exploding_flags, recent_regions, vanishing_flags
+from undertow.analyze.regions import (
+    PERSISTENCE,
+    VANISHING_NORM,
+    Extremes,
+    recent_regions,
+)
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.stability import UNSTABLE
 from undertow.analyze.topology import Topology
@@ -21,6 +26,7 @@ FEW = 3  # finite samples below which nothing is said
 RECENT = 50
 FAR_OFF = 3.0  # decades from the network's median
 SOME_ZEROS = (0.05, 0.5)
+ROUNDING_SHARE = 1e-6
 
 
 class Risk(StrEnum):
@@ -34,6 +40,7 @@ class Risk(StrEnum):
     UNSTABLE = "unstable gradient norm"
     INTERMITTENT = "gradient exactly zero in some samples"
     OFF_SCALE = "gradient scale far from the network's"
+    CANCELLED = "gradient reaches the module but cancels in this parameter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +61,21 @@ _WEIGHT = {
     Risk.UNSTABLE: 1,
     Risk.INTERMITTENT: 0,
     Risk.OFF_SCALE: 0,
+    Risk.CANCELLED: 0,
 }
 
 
-def assess_layers(series: LayerSeries, numbers: LayerNumbers, topology: Topology | None) -> LayerRisks:
+def assess_layers(
+    series: LayerSeries, numbers: LayerNumbers, extremes: Extremes, topology: Topology | None
+) -> LayerRisks:
     count = len(series.names)
     found: list[dict[Risk, int]] = [{} for _ in range(count)]
     since_start, joined = [False] * count, [False] * count
-    dead = dead_layers(series)
+    cancelled = _cancelled(series, numbers.median)
+    dead = dead_layers(series) & ~cancelled
     for risk, flags, decades, persistence in (
-        (Risk.VANISHING, *vanishing_flags(series), PERSISTENCE),
-        (Risk.EXPLODING, *exploding_flags(series), 1),
+        (Risk.VANISHING, extremes.vanishing, extremes.decades_below, PERSISTENCE),
+        (Risk.EXPLODING, extremes.exploding, extremes.decades_above, (1, 1)),
     ):
         regions = recent_regions(
             series, flags, decades, persistence=persistence, window=RECENT, current_step=None, topology=topology
@@ -80,10 +91,37 @@ def assess_layers(series: LayerSeries, numbers: LayerNumbers, topology: Topology
     _add(found, Risk.UNSTABLE, numbers.stability < UNSTABLE)
     _add(found, Risk.INTERMITTENT, (numbers.zero_share > SOME_ZEROS[0]) & (numbers.zero_share <= SOME_ZEROS[1]))
     _add(found, Risk.OFF_SCALE, _off_scale(numbers.mean))
-    for layer in np.flatnonzero(dead):
-        found[int(layer)].pop(Risk.VANISHING, None)  # said more precisely
+    _add(found, Risk.CANCELLED, cancelled)
+    for layer, risks in enumerate(found):
+        if Risk.DEAD in risks:
+            risks.pop(Risk.VANISHING, None)  # said more precisely
+        if Risk.CANCELLED in risks:
+            _drop(risks, Risk.VANISHING, Risk.OFF_SCALE, Risk.UNSTABLE, Risk.OSCILLATING)
+        if Risk.INTERMITTENT in risks and numbers.median[layer] >= VANISHING_NORM:
+            _drop(risks, Risk.VANISHING, Risk.UNSTABLE)  # the zeros explain both
     health = [_health(risks, int(numbers.finite_count[layer])) for layer, risks in enumerate(found)]
     return LayerRisks(found, health, dead, since_start, joined)
+
+
+def _drop(risks: dict[Risk, int], *explained: Risk) -> None:
+    for risk in explained:
+        risks.pop(risk, None)
+
+
+def _cancelled(series: LayerSeries, median: Floats) -> Flags:
+    """Not zero, but rounding noise beside the other parameters of the same module.
+
+    So it is with a bias in front of a normalisation, or of the keys of attention: nothing is wrong with them.
+    """
+    modules: dict[str, list[int]] = {}
+    for layer, name in enumerate(series.names):
+        modules.setdefault(name.rpartition(".")[0], []).append(layer)
+    flags = np.zeros(len(median), bool)
+    for path, layers in modules.items():
+        if path and len(layers) > 1:
+            part = np.nan_to_num(median[layers])
+            flags[layers] = (part > 0) & (part < ROUNDING_SHARE * part.max())
+    return flags
 
 
 def _add(found: list[dict[Risk, int]], risk: Risk, flags: Flags) -> None:

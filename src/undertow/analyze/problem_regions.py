@@ -59,7 +59,7 @@ def exploding_regions(
 ) -> list[ExplodingRegion]:
     flags, decades = exploding_flags(series)
     found = recent_regions(
-        series, flags, decades, persistence=1, window=window, current_step=current_step, topology=topology
+        series, flags, decades, persistence=(1, 1), window=window, current_step=current_step, topology=topology
     )
     return [
         ExplodingRegion(

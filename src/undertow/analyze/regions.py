@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from undertow.analyze.series import Counts, Flags, Floats, LayerSeries
+from undertow.analyze.series import BLOCK, Counts, Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology
 
 VANISHING_NORM = 1e-5
@@ -14,7 +14,8 @@ VANISHING_RMS = VANISHING_NORM / np.sqrt(1000)  # the same limit for a tensor of
 VANISHING_SHARE = 1e-4  # of the network's median RMS gradient
 EXPLODING_NORM = 100.0
 DEAD_NORM = 1e-8
-PERSISTENCE = 3  # samples; a single small gradient is no vanishing
+# Samples in a row: a fifth of the history, at least 3 and at most 10. A few zeros (dropped blocks) are no vanishing.
+PERSISTENCE = (3, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,17 @@ def vanishing_flags(series: LayerSeries) -> tuple[Flags, Floats]:
 
 
 def _network_median(series: LayerSeries, root: Floats) -> Floats:
-    """Median RMS gradient of the network's live layers at every step."""
-    with np.errstate(invalid="ignore"):
-        rms = np.where(np.isfinite(series.values) & (series.values > 0), series.values, np.nan) / root
-    typical = np.full(len(rms), np.nan)
-    some = ~np.isnan(rms).all(axis=1)
-    if some.any():
-        typical[some] = np.nanmedian(rms[some], axis=1)
+    """Median RMS gradient of the network's live layers at every step; the newest one known where there is none."""
+    typical = np.full(len(series.steps), np.nan)
+    rows = max(1, BLOCK // max(1, len(series.names)))
+    for start in range(0, len(typical), rows):
+        part = np.ascontiguousarray(series.values[start : start + rows])
+        part = np.where(np.isfinite(part) & (part > 0), part / root, np.nan)
+        part.sort(axis=1)  # NaN comes last
+        count = (~np.isnan(part)).sum(axis=1)
+        every = np.arange(len(part))
+        low, high = part[every, np.maximum(0, count - 1) // 2], part[every, count // 2]
+        typical[start : start + rows] = np.where(count % 2 == 1, low, (low + high) / 2)
     newest = typical[~np.isnan(typical)]
     return np.where(np.isnan(typical), newest[-1] if len(newest) else 0.0, typical)
 
@@ -83,6 +88,20 @@ def exploding_flags(series: LayerSeries) -> tuple[Flags, Floats]:
         above = series.samples > EXPLODING_NORM
     top = np.where(above, series.samples, EXPLODING_NORM).max(axis=0, initial=EXPLODING_NORM)
     return above, np.log10(top) - np.log10(EXPLODING_NORM)
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """Samples outside the usable range, and how many decades outside. They are costly to find: once per analysis."""
+
+    vanishing: Flags
+    decades_below: Floats
+    exploding: Flags
+    decades_above: Floats
+
+    @classmethod
+    def of(cls, series: LayerSeries) -> Extremes:
+        return cls(*vanishing_flags(series), *exploding_flags(series))
 
 
 def dead_flags(series: LayerSeries) -> Flags:
@@ -122,7 +141,7 @@ def recent_regions(
     flags: Flags,
     decades: Floats,
     *,
-    persistence: int,
+    persistence: tuple[int, int],
     window: int,
     current_step: int | None,
     topology: Topology | None,
@@ -133,7 +152,7 @@ def recent_regions(
     """
     recent = flags[-window:] if window else flags
     runs = runs_of(flags, series)
-    enough = np.minimum(persistence, np.maximum(1, series.counts))
+    enough = np.minimum(np.clip(series.counts // 5, *persistence), np.maximum(1, series.counts))
     layers = [int(layer) for layer in np.flatnonzero(recent.any(axis=0) & (runs.longest >= enough))]
     groups = _joined(layers, runs, topology)
     return [

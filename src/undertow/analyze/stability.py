@@ -9,7 +9,7 @@ import numpy as np
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.oscillation import turning_point_z
 from undertow.analyze.problem_regions import severity_level
-from undertow.analyze.regions import exploding_flags, vanishing_flags
+from undertow.analyze.regions import Extremes
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.schema.seeds.dynamics import (
     InstabilitySource,
@@ -22,7 +22,7 @@ from undertow.schema.seeds.dynamics import (
 
 SEGMENTS = 8
 SEGMENT_SAMPLES = 12
-SPREAD_CHANGE = np.log(1.5)  # the spread must change by half
+SPREAD_CHANGE = np.log(5)  # healthy trainings change by up to a factor of 4 as the gradient sinks into its noise
 ERRORS = 4.0
 UNSTABLE = 0.5
 
@@ -72,7 +72,9 @@ def stability_trend(spread: Spread) -> StabilityTrend:
     return StabilityTrend.DEGRADING if change > 0 else StabilityTrend.IMPROVING
 
 
-def assess_stability(series: LayerSeries, numbers: LayerNumbers, threshold: float, dead: Flags) -> StabilityAssessment:
+def assess_stability(
+    series: LayerSeries, numbers: LayerNumbers, extremes: Extremes, threshold: float, dead: Flags
+) -> StabilityAssessment:
     unavailable: dict[str, str] = {}
     stable = numbers.stability[~np.isnan(numbers.stability)]
     overall = float(np.median(stable)) if len(stable) else None
@@ -86,7 +88,7 @@ def assess_stability(series: LayerSeries, numbers: LayerNumbers, threshold: floa
     return StabilityAssessment(
         overall_stability=overall,
         stability_trend=trend,
-        instability_sources=instability_sources(series, numbers, dead),
+        instability_sources=instability_sources(series, numbers, extremes, dead),
         stability_forecast=_forecast(overall, threshold, spread, trend),
         unavailable=unavailable,
     )
@@ -128,10 +130,12 @@ def _back_test(segments: Floats, limit: float) -> float:
     return (hits + 1) / (len(moves) - 1 + 2)
 
 
-def instability_sources(series: LayerSeries, numbers: LayerNumbers, dead: Flags) -> list[InstabilitySource]:
+def instability_sources(
+    series: LayerSeries, numbers: LayerNumbers, extremes: Extremes, dead: Flags
+) -> list[InstabilitySource]:
     """One record per layer and cause; severities share one scale from 0 to 1."""
-    exploding, above = exploding_flags(series)
-    vanishing, below = vanishing_flags(series)
+    exploding, above = extremes.exploding, extremes.decades_above
+    vanishing, below = extremes.vanishing, extremes.decades_below
     sources: list[InstabilitySource] = []
     for layer, name in enumerate(series.names):
         count = int(numbers.count[layer])

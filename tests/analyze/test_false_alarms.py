@@ -1,0 +1,146 @@
+"""How often the tests speak when there is nothing to say: at most one time in a hundred.
+
+Measured on independent noise (normal, heavy-tailed, skewed), on random walks and on autocorrelated noise; the slow test
+does the same on the healthy trainings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from undertow.analyze.comparison import distribution_type
+from undertow.analyze.convergence import loss_trend, steps_to_convergence
+from undertow.analyze.direction import KINDS, recent_directions
+from undertow.analyze.dynamics import detect_plateau
+from undertow.analyze.interactions import layer_interactions
+from undertow.analyze.oscillation import oscillation
+from undertow.analyze.series import LayerSeries
+from undertow.analyze.stability import spread_over_time, stability_trend
+from undertow.analyze.trend import trend_test
+
+Maker = Callable[[np.random.Generator, int, int], np.ndarray]
+LIMIT = 0.01
+
+
+def normal(rng: np.random.Generator, count: int, series: int) -> np.ndarray:
+    return 10 + rng.normal(size=(count, series))
+
+
+def heavy(rng: np.random.Generator, count: int, series: int) -> np.ndarray:
+    return 10 + rng.standard_t(3, size=(count, series))
+
+
+def skewed(rng: np.random.Generator, count: int, series: int) -> np.ndarray:
+    return np.exp(rng.normal(0, 0.5, size=(count, series)))
+
+
+def walk(rng: np.random.Generator, count: int, series: int) -> np.ndarray:
+    return 100 + np.cumsum(rng.normal(size=(count, series)), axis=0)
+
+
+def sluggish(rng: np.random.Generator, count: int, series: int) -> np.ndarray:
+    values = rng.normal(size=(count + 50, series))
+    for row in range(1, len(values)):
+        values[row] += 0.7 * values[row - 1]
+    return 20 + values[50:]
+
+
+NOISES: list[Maker] = [normal, heavy, skewed, walk, sluggish]
+
+
+@pytest.mark.parametrize("make", NOISES)
+@pytest.mark.parametrize("count", [20, 50, 100, 500])
+def test_trend_and_oscillation(make: Maker, count: int) -> None:
+    values = make(np.random.default_rng(count), count, 6000)
+    # The limit holds for the rate; what is counted may exceed it by three standard errors of the count.
+    allowed = LIMIT + 3 * np.sqrt(LIMIT / 6000)
+    assert np.mean(trend_test(values).direction != 0) <= allowed
+    assert np.mean(oscillation(values).verdict) <= allowed
+
+
+@pytest.mark.parametrize("make", [normal, heavy, skewed])
+def test_flow_direction(make: Maker) -> None:
+    kinds = recent_directions(np.abs(make(np.random.default_rng(2), 60, 4000)), 50).kind[-1]
+    assert np.mean(kinds != KINDS.index("Stagnant")) <= LIMIT + 3 * np.sqrt(LIMIT / 4000)
+
+
+@pytest.mark.parametrize("make", NOISES)
+def test_convergence_and_plateau(make: Maker) -> None:
+    values = make(np.random.default_rng(3), 400, 600)
+    trends = [loss_trend(column, 100).trend for column in values.T]
+    assert np.mean([trend in ("Converging", "Diverging", "Oscillating") for trend in trends]) <= LIMIT + 0.01
+    assert np.mean([bool(detect_plateau(column, 100).is_plateau) for column in values.T]) <= LIMIT
+    assert np.mean([not isinstance(steps_to_convergence(column), str) for column in values.T]) <= LIMIT + 0.005
+
+
+@pytest.mark.parametrize("make", [normal, skewed, walk, sluggish])
+def test_stability_trend(make: Maker) -> None:
+    values = make(np.random.default_rng(4), 300, 500)
+    values = np.exp(0.01 * values)
+    series = [LayerSeries.of(["a"], np.arange(300), column[:, None]) for column in values.T]
+    spreads = [spread_over_time(item) for item in series]
+    assert np.mean([spread is None or stability_trend(spread) != "Stable" for spread in spreads]) <= LIMIT
+
+
+def test_interactions_between_unrelated_layers() -> None:
+    claims = 0
+    for seed in range(60):
+        values = np.exp(np.random.default_rng(seed).normal(0, 0.3, size=(200, 30)))
+        series = LayerSeries.of(map(str, range(30)), np.arange(200), values)
+        claims += bool(layer_interactions(series, None, strongest=64, lags=2))
+    assert claims <= 3  # of 60 networks with 435 pairs each
+
+
+def test_one_group_of_layers_is_not_called_two() -> None:
+    rng = np.random.default_rng(6)
+    shapes = [distribution_type(10 ** rng.normal(size=40)) for _ in range(500)]
+    assert np.mean([shape == "Multimodal" for shape in shapes]) <= LIMIT
+    flat = [distribution_type(10 ** rng.uniform(-1, 1, size=40)) for _ in range(500)]
+    assert np.mean([shape == "Multimodal" for shape in flat]) <= LIMIT
+
+
+# -- and they do speak when there is something to say ------------------------------------------------------------
+
+
+def test_power() -> None:
+    rng = np.random.default_rng(7)
+    time = np.arange(100)[:, None]
+    falling = 2 - time / 100 + rng.normal(0, 0.3, size=(100, 500))
+    assert np.mean(trend_test(falling).direction < 0) > 0.95
+    decaying = np.exp(-time / 30) + rng.normal(0, 0.1, size=(100, 500))
+    assert np.mean(trend_test(decaying).direction < 0) > 0.9
+    swinging = 5 + (-1.0) ** time + rng.normal(0, 0.3, size=(100, 500))
+    assert np.mean(oscillation(swinging).verdict) > 0.99
+    drift = np.cumsum(0.5 + rng.normal(size=(200, 500)), axis=0)
+    assert np.mean(trend_test(drift).direction > 0) > 0.95
+
+
+@pytest.mark.slow
+def test_healthy_trainings(tmp_path: Path) -> None:
+    """Layers called oscillating, and losses called diverging or oscillating, over the whole zoo."""
+    import torch
+
+    import undertow
+    from undertow.analyze.from_run import dynamics_of_run
+    from undertow.faults.examination import examine
+    from undertow.faults.training import zoo
+
+    torch.set_num_threads(1)
+    layers = oscillating = 0
+    wrong: list[str] = []
+    for name, training in zoo().items():
+        examine(training, tmp_path / name, every=1)
+        analysis = dynamics_of_run(undertow.open_run(tmp_path / name))
+        layers += len(analysis.layer_details)
+        oscillating += sum(
+            bool(details.flow_characteristics.is_oscillating) for details in analysis.layer_details.values()
+        )
+        trend = analysis.network_level_analysis.convergence_indicators.convergence_trend
+        if trend in ("Diverging", "Oscillating"):
+            wrong.append(f"{name}: {trend}")
+    assert oscillating <= LIMIT * layers
+    assert wrong == []
