@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-detection bench-weights clean
+.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-detection bench-analyze bench-weights clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -44,6 +44,9 @@ bench-detection: $(INSTALLED)
 
 bench-weights: $(INSTALLED)
 	$(BIN)/python benchmarks/weights.py
+
+bench-analyze: $(INSTALLED)
+	$(BIN)/python benchmarks/analyze.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so
