@@ -108,8 +108,6 @@ class Subjects:
         self._cleared = np.array([old.get(id(t), True) for t in self.catalogue.tensors], np.bool_)
         self._slots_cache = {}
         self._same = {}
-        self._exposed = {}
-        self._holders = {}
         self._sentinels = None
         self._number_optimizers()
         return is_new
@@ -120,6 +118,7 @@ class Subjects:
         return self._same.setdefault(array.tobytes(), array)
 
     def _number_optimizers(self) -> None:
+        self._exposed, self._holders = {}, {}
         owner = np.full(len(self.catalogue.tensors), -1, np.int64)
         for index, ref in enumerate(self._optimizers):
             optimizer = ref()
@@ -146,20 +145,25 @@ class Subjects:
         if cached is not None and cached[0]() is optimizer and cached[1] == sizes:
             return cached[2]
         tensors = discovery.optimizer_tensors([optimizer])
-        if self._given_roots is None and any(id(t) not in self.catalogue.slot_of for t in tensors):
+        known = [id(tensor) in self.catalogue.slot_of for tensor in tensors]
+        if self._given_roots is None or any(known):
             self._adopt(optimizer)
-            for root in discovery.find_roots(tensors):
-                if all(root is not known for known in self._roots.values()):
-                    self._roots[self._free_name(root)] = root
-            if self._describe():
-                layers_changed()
-        elif any(id(t) in self.catalogue.slot_of for t in tensors):
-            self._adopt(optimizer)
-            if self._describe():
-                layers_changed()
+            if all(known):
+                self._number_optimizers()
+            else:
+                self._take_in(tensors)
+                if self._describe():
+                    layers_changed()
         slots = self._one(sorted({self.catalogue.slot_of[id(t)] for t in tensors if id(t) in self.catalogue.slot_of}))
         self._slots_cache[id(optimizer)] = (weakref.ref(optimizer), sizes, slots)
         return slots
+
+    def _take_in(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Models that nobody named and that turn up later."""
+        if self._given_roots is None:
+            for root in discovery.find_roots(tensors):
+                if all(root is not known for known in self._roots.values()):
+                    self._roots[self._free_name(root)] = root
 
     def _adopt(self, optimizer: Optimizer) -> None:
         """An optimizer made anew every step takes the place of the one that is gone."""
