@@ -88,3 +88,12 @@ def test_formats_can_be_compared_with_each_other(capsys: pytest.CaptureFixture[s
     report = json.loads(capsys.readouterr().out)
     assert report["drift"]["relative"] == 0.0
     assert report["notes"] == ["before.pt: the weights are those under 'model'"]
+
+
+def test_a_fault_of_many_layers_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(1)
+    save_file({f"block.{i}.weight": random.laplace(0, 5, (40, 30)) for i in range(6)}, "large.safetensors")
+    assert main(["weights", "large.safetensors"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("WGT003") == 1
+    assert "the same in block.1.weight, block.2.weight, block.3.weight and 2 more" in out

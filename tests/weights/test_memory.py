@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,25 +72,44 @@ def assert_bounded(path: Path, format: str, *against: Path) -> None:
     assert peak <= 2 * largest + 200 * MEGA
 
 
-def as_torch_file(source: Path, target: Path) -> Path:
-    code = "import sys, torch; from safetensors.torch import load_file; torch.save(load_file(sys.argv[1]), sys.argv[2])"
-    subprocess.run([sys.executable, "-c", code, source, target], env=ONE_THREAD, check=True)
+CONVERT = """
+import sys, torch, torch.distributed.checkpoint
+from safetensors.torch import load_file
+tensors = load_file(sys.argv[1])
+if sys.argv[2].endswith(".pt"):
+    torch.save(tensors, sys.argv[2])
+else:
+    torch.distributed.checkpoint.save(tensors, checkpoint_id=sys.argv[2])
+"""
+
+
+def converted(source: Path, target: Path) -> Path:
+    command = [sys.executable, "-W", "ignore", "-c", CONVERT, source, target]
+    subprocess.run(command, env=ONE_THREAD, check=True)
     return target
 
 
-def test_memory_follows_the_largest_tensor(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Emptied afterwards: pytest would keep gigabytes."""
+    yield tmp_path
+    shutil.rmtree(tmp_path)
+
+
+def test_memory_follows_the_largest_tensor(folder: Path) -> None:
     """260 MB, more than the allowance, so that holding everything would fail."""
-    path = tmp_path / "a.safetensors"
+    path = folder / "a.safetensors"
     write_safetensors(path, shapes_of(260 * MEGA, 16 * MEGA, 128))
     assert_bounded(path, "safetensors")
-    assert_bounded(as_torch_file(path, tmp_path / "a.pt"), "torch")
+    assert_bounded(converted(path, folder / "a.pt"), "torch")
+    assert_bounded(converted(path, folder / "distributed"), "torch")
 
 
 @pytest.mark.slow
-def test_four_gigabytes(tmp_path: Path) -> None:
+def test_four_gigabytes(folder: Path) -> None:
     """Matrices too large for all singular values, so that the randomised method is bounded, too, and drift."""
-    path = tmp_path / "a.safetensors"
+    path = folder / "a.safetensors"
     write_safetensors(path, shapes_of(4000 * MEGA, 520 * MEGA, 4096))
     assert_bounded(path, "safetensors")
     assert_bounded(path, "safetensors", path)
-    assert_bounded(as_torch_file(path, tmp_path / "a.pt"), "torch")
+    assert_bounded(converted(path, folder / "a.pt"), "torch")

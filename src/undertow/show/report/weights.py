@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from undertow.schema.checkpoints import Drift, TensorWeights, WeightReport
-from undertow.schema.severity import Health
+from undertow.schema.checkpoints import Drift, TensorWeights, WeightIssue, WeightReport
+from undertow.schema.severity import Health, Severity
+from undertow.show.report.places import where
 from undertow.show.report.text import STYLES
 from undertow.show.report.wording import GLYPHS, percent
 
@@ -42,12 +43,18 @@ def weights_report(report: WeightReport, *, all_tensors: bool = False) -> Render
 
 
 def _issues(report: WeightReport) -> Iterator[RenderableType]:
-    for issue in report.issues[:_ISSUES_SHOWN]:
-        label = (f"{GLYPHS[issue.severity]} {issue.severity}", STYLES[issue.severity])
-        yield Text.assemble(label, f"  {issue.code} {issue.name}: {issue.summary}")
-    more = len(report.issues) - _ISSUES_SHOWN
+    """One entry for each kind of issue: a fault of the whole model is one thing to read, not one for each layer."""
+    alike: dict[tuple[str, Severity], list[WeightIssue]] = {}
+    for issue in report.issues:
+        alike.setdefault((issue.code, issue.severity), []).append(issue)
+    for (code, severity), (first, *others) in list(alike.items())[:_ISSUES_SHOWN]:
+        label = (f"{GLYPHS[severity]} {severity}", STYLES[severity])
+        yield Text.assemble(label, f"  {code} {first.name}: {first.summary}")
+        if others:
+            yield Text(f"   the same in {where([issue.layers[0] for issue in others], limit=3)}", style="dim")
+    more = len(alike) - _ISSUES_SHOWN
     if more > 0:
-        yield Text(f"and {more:,} more: --json has them all", style="dim")
+        yield Text(f"and {more:,} more kinds: --json has them all", style="dim")
     if report.issues:
         yield Text("")
 
@@ -107,7 +114,7 @@ def _remarks(report: WeightReport) -> list[str]:
         tensor.spectrum is not None and tensor.spectrum.method == "randomised" for tensor in report.tensors
     )
     if randomised:
-        remarks.append(f"{randomised:,} large matrices: only their largest singular values, by a randomised method")
+        remarks.append(f"{randomised:,} large matrices: spectra by a randomised method, see --json")
     if report.drift is not None:
         for where, paths in (("here", report.drift.only_here), ("there", report.drift.only_there)):
             if paths:
