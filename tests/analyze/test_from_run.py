@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import undertow
+from undertow.analyze.document import dynamics_document, flow_document
 from undertow.analyze.from_run import dynamics_of_run, flow_of_run
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
@@ -139,5 +140,8 @@ def test_a_real_run(tmp_path: Path) -> None:
     assert velocity is not None
     assert velocity > 0
     assert dynamics.network_level_analysis.training_dynamics.gradient_momentum == pytest.approx(1, abs=0.05)
-    again = msgspec.json.decode(msgspec.json.encode(dynamics))
+    document = msgspec.json.decode(msgspec.json.encode(flow_document(flow)))
+    assert list(document["layers"]) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert document["flow_network"]["edges"][0]["flow_strength"] == edge.flow_strength
+    again = msgspec.json.decode(msgspec.json.encode(dynamics_document(dynamics)))
     assert set(again) == {"layer_details", "network_level_analysis", "gradient_hierarchy", "optimization_priorities"}

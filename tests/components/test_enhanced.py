@@ -229,3 +229,14 @@ def test_exact_mean_correlation_without_visiting_pairs() -> None:
     table = np.corrcoef(changes)
     expected = table[np.triu_indices(5, 1)].mean()
     assert group.group_characteristics.gradient_synchronization == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-80, 1e80, 1e200])
+def test_extreme_magnitudes_keep_their_shape(size: float) -> None:
+    plain = analyze(GOLDEN).layer_details["a"]
+    scaled = analyze({name: [size * value for value in norms] for name, norms in GOLDEN.items()}).layer_details["a"]
+    assert scaled.gradient_statistics.mean == pytest.approx(3 * size)
+    assert scaled.gradient_statistics.std == pytest.approx(math.sqrt(2) * size)
+    assert scaled.gradient_statistics.kurtosis == pytest.approx(-1.3)
+    assert scaled.flow_characteristics.stability_measure == pytest.approx(plain.flow_characteristics.stability_measure)
+    assert scaled.flow_characteristics.consistency_score == pytest.approx(plain.flow_characteristics.consistency_score)

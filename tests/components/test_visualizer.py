@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -133,6 +134,17 @@ def test_paths_share_the_flow() -> None:
     assert sum(path.criticality_score for path in result.critical_paths) == pytest.approx(1)
     assert result.critical_paths[0].weakest_edge == ("in", "l")
     assert result.critical_paths[0].optimization_potential == pytest.approx(1 - 1 / 3)
+
+
+def test_gains_that_multiply_beyond_all_numbers() -> None:
+    names = [f"l{i}" for i in range(40)]
+    chain = list(itertools.pairwise(names))
+    growing = {name: [10.0 ** (300 - 15 * place)] * 3 for place, name in enumerate(names)}
+    (path,) = flow(growing, chain).critical_paths
+    assert math.isfinite(path.total_flow_strength)
+    shrinking = {name: [0.0] * 3 for name in names[:-1]} | {names[-1]: [1.0] * 3}
+    (path,) = flow(shrinking, chain).critical_paths
+    assert 0 <= path.total_flow_strength <= 1.1e-12
 
 
 def test_a_cycle_does_not_hang() -> None:

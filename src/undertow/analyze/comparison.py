@@ -130,12 +130,15 @@ def distribution_type(values: Floats) -> DistributionType | str:
 
 
 def _moments(values: Floats) -> tuple[float, float, float, float]:
-    centre = float(values.mean())
-    apart = values - centre
+    unit = float(np.abs(values).max()) or 1.0
+    scaled = values / unit
+    apart = scaled - scaled.mean()
     variance = float(np.square(apart).mean())
+    centre = float(scaled.mean()) * unit
     if variance <= 0:
         return centre, 0.0, 0.0, 0.0
-    return centre, variance, float((apart**3).mean()) / variance**1.5, float((apart**4).mean()) / variance**2 - 3
+    skewness, kurtosis = float((apart**3).mean()) / variance**1.5, float((apart**4).mean()) / variance**2 - 3
+    return centre, variance * unit * unit, skewness, kurtosis
 
 
 def _separation(values: Floats) -> float:

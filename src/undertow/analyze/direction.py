@@ -37,6 +37,9 @@ def recent_directions(samples: Floats, window: int) -> Directions:
     samples, swings without net change cannot be told from noise: no direction.
     """
     rows = min(window, len(samples))
+    recent = np.where(np.isfinite(samples[-2 * window :]), samples[-2 * window :], 0)
+    top = recent.max(axis=0, initial=0.0)
+    samples = samples[-2 * window :] / np.where(top > 0, top, 1.0)  # squares of huge norms would overflow
     kind = np.full((rows, samples.shape[1]), -1, np.int8)
     stability = np.full((rows, samples.shape[1]), np.nan)
     for row in range(rows):

@@ -94,7 +94,8 @@ def build_hierarchy(
                sensitivity(update_ratio, learning_rate, layers))
         for name, layers in grouping.groups.items()
     ]  # fmt: skip
-    power = np.nan_to_num(numbers.mean) ** 2
+    size = np.nan_to_num(numbers.mean)
+    power = (size / max(float(size.max(initial=0.0)), 1e-300)) ** 2
     total = float(power.sum())
     levels: list[HierarchyLevel] = []
     rows: list[list[int]] = []

@@ -60,6 +60,8 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
     finite_count = finite.sum(axis=0)
     whole = finite_count == count  # nothing non-finite inside
     values = np.where(finite, samples, np.nan)
+    unit = _unit(values)
+    values /= unit
     moments = _moments(values, finite, finite_count)
     ordered = np.sort(values, axis=0)
     steps = np.diff(values, axis=0)
@@ -67,18 +69,22 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
     full = (count >= min(window, len(values))) & np.isfinite(recent).all(axis=0)
     swing = _recent_oscillation(recent, full, count)
     convergence, change = _norm_trend(recent, full & (count >= window))
+    rate = np.nansum(np.abs(steps), axis=0) / np.maximum(1, count)
     return LayerNumbers(
         count=count,
         finite_count=finite_count,
-        **moments,
-        median=_quantile(ordered, finite_count, 0.5),
-        percentile_5=_quantile(ordered, finite_count, 0.05),
-        percentile_95=_quantile(ordered, finite_count, 0.95),
-        largest=_quantile(ordered, finite_count, 1.0),
+        mean=moments["mean"] * unit,
+        std=moments["std"] * unit,
+        skewness=moments["skewness"],
+        kurtosis=moments["kurtosis"],
+        median=_quantile(ordered, finite_count, 0.5) * unit,
+        percentile_5=_quantile(ordered, finite_count, 0.05) * unit,
+        percentile_95=_quantile(ordered, finite_count, 0.95) * unit,
+        largest=_quantile(ordered, finite_count, 1.0) * unit,
         consistency=np.where(whole, _consistency(values), np.nan),
-        flow_rate=np.where(whole & (count > 0), np.nansum(np.abs(steps), axis=0) / np.maximum(1, count), np.nan),
-        smoothness=np.where(whole & (count > 0), _smoothness(steps, count), np.nan),
-        slope=np.where(whole & (count > 0), _slope(values, finite, count), np.nan),
+        flow_rate=np.where(whole & (count > 0), rate * unit, np.nan),
+        smoothness=np.where(whole & (count > 0), _smoothness(steps, count, unit), np.nan),
+        slope=np.where(whole & (count > 0), _slope(values, finite, count) * unit, np.nan),
         turn_share=np.where(whole & (count > 0), turning_points(values) * (count >= 4) / np.maximum(1, count), np.nan),
         oscillation_z=swing[0],
         oscillating=swing[1],
@@ -88,6 +94,12 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
         zero_share=(values == 0).sum(axis=0) / np.maximum(1, finite_count),
         constant=full & (count >= window) & _constant(recent),
     )
+
+
+def _unit(values: Floats) -> Floats:
+    """1, or the largest norm of layers whose fourth powers would leave the range of numbers."""
+    top = np.where(np.isnan(values), 0, values).max(axis=0, initial=0.0)
+    return np.where((top > 1e60) | ((top > 0) & (top < 1e-60)), top, 1.0)
 
 
 def _moments(values: Floats, finite: Flags, count: Counts) -> dict[str, Floats]:
@@ -135,8 +147,8 @@ def _consistency(values: Floats) -> Floats:
     return 1 / (1 + np.where(usable > 0, _quantile(np.sort(change, axis=0), usable, 0.5), np.nan))
 
 
-def _smoothness(steps: Floats, count: Counts) -> Floats:
-    bends = np.nansum(np.abs(np.diff(steps, axis=0)), axis=0) / np.maximum(1, count - 2)
+def _smoothness(steps: Floats, count: Counts, unit: Floats) -> Floats:
+    bends = np.nansum(np.abs(np.diff(steps, axis=0)), axis=0) / np.maximum(1, count - 2) * unit
     return np.where(count < 3, 1.0, np.minimum(1.0, 1 / (1 + bends)))
 
 

@@ -170,8 +170,8 @@ def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
         network_connectivity=edges / (count * (count - 1)) if count > 1 else 0.0,
         bottleneck_density=types.count(NodeType.BOTTLENECK) / count if count else None,
         flow_stability=float(consistencies.mean()) if len(consistencies) else None,
-        information_propagation_speed=None if best is None else float(np.exp(best.log_gain / (len(best.nodes) - 1))),
-        loss_to_input_gain=None if best is None else float(np.exp(best.log_gain)),
+        information_propagation_speed=None if best is None else _exponential(best.log_gain / (len(best.nodes) - 1)),
+        loss_to_input_gain=None if best is None else _exponential(best.log_gain),
         unavailable=unavailable,
     )
 
@@ -187,7 +187,7 @@ def critical_paths(series: LayerSeries, flow: NetworkFlow) -> list[CriticalGradi
             path_id="main_path" if place == 0 else f"path_{place + 1}",
             layers=[names[node] for node in path.nodes],
             path_length=len(path.nodes),
-            total_flow_strength=float(np.exp(path.log_gain)),
+            total_flow_strength=_exponential(path.log_gain),
             bottleneck_layers=[names[node] for node in path.nodes if types[node] is NodeType.BOTTLENECK],
             criticality_score=path.share,
             optimization_potential=1 - float(np.exp(min(0.0, path.worst_log_gain - middle))),
@@ -195,6 +195,11 @@ def critical_paths(series: LayerSeries, flow: NetworkFlow) -> list[CriticalGradi
         )
         for place, path in enumerate(flow.paths)
     ]
+
+
+def _exponential(logarithm: float) -> float:
+    """Products of a thousand gains can leave the range of numbers; the largest one stands for them."""
+    return float(np.exp(min(709.0, logarithm)))
 
 
 def known(value: float) -> float | None:
