@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.from_run import dynamics_of_run, flow_of_run
 from undertow.detect.engine import Engine
 from undertow.detect.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
@@ -22,6 +23,8 @@ from undertow.schema.facts import RunFacts
 from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
+from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
+from undertow.schema.seeds.flow import GradientFlowVisualization
 from undertow.settings import Settings
 from undertow.store.documents import RUN_FILE
 from undertow.store.latest import LATEST
@@ -207,6 +210,16 @@ class Run:
         from undertow.store.exports import to_arrow
 
         return to_arrow(self.reader)
+
+    # -- the analyses of the original, from this run -------------------------------------------------------
+
+    def flow(self) -> GradientFlowVisualization:
+        """How gradients flow through the executed model: gains, bottlenecks, regions, paths."""
+        return flow_of_run(self)
+
+    def dynamics(self) -> EnhancedLayerGradientAnalysis:
+        """Every layer and the network over time: health, convergence, phase, stability, priorities."""
+        return dynamics_of_run(self)
 
     # -- what it means ------------------------------------------------------------------------------------
 

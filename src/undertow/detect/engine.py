@@ -17,7 +17,6 @@ from undertow.schema.frames import Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
-
 _FEW = 8  # frames; below this, looking at them together costs more than one by one
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from undertow.schema.findings import Finding, Remedy
@@ -143,7 +144,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
         "smaller-loss-scale",
         LOWER_RATE,
     ),
-    "NUM002": ("loss-in-log-space", LOWER_RATE, "find-the-operation"),
+    "NUM002": ("loss-in-log-space", LOWER_RATE, "guard-the-operation", "find-the-operation"),
     "NUM003": ("restore-finite-weights", LOWER_RATE, "skip-bad-steps"),
     "GRD003": ("remove-the-cut", "freeze-openly", "drop-unused-parameters"),
     "GRD004": ("revive-the-units", "break-the-zero", "remove-the-mask"),
@@ -151,6 +152,10 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "UPD003": ("give-it-to-the-optimizer", "freeze-openly", "keep-a-float32-master-copy", "raise-the-group-rate"),
     "UPD004": ("unfreeze",),
 }
+
+
+# Operations that make a non-finite value of a finite one.
+_RISKY = re.compile(r"operation (Div|Sqrt|Rsqrt|Log|Log2|Log10|Log1P|Reciprocal|Pow|Acos|Asin|Atanh)\b")
 
 
 def with_remedies(finding: Finding, *, diverged: bool = False) -> Finding:
@@ -177,6 +182,8 @@ def _fitting(finding: Finding) -> tuple[str, ...]:
             return every[:3]
         case "NUM002" if not finding.severity.is_alarm:
             return ()
+        case "NUM002" if any(_RISKY.search(evidence.how) for evidence in finding.evidence):
+            return ("guard-the-operation", *(name for name in every if name != "guard-the-operation"))
         case "NUM003" if not finding.severity.is_alarm:
             return ()
         case "GRD003" if finding.severity.is_alarm:

@@ -7,10 +7,19 @@ right within 3/√(2m) and a cosine within 3/√m in 99 of 100 draws.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+_native_sums: Callable[..., None] | None
+try:
+    from undertow.measure.kernels._native import (  # pyright: ignore[reportMissingImports]
+        stretch_sums as _native_sums,  # pyright: ignore[reportUnknownVariableType]
+    )
+except ImportError:  # built without a C compiler
+    _native_sums = None
 
 Floats = NDArray[np.float64]
 Offsets = NDArray[np.int64]
@@ -18,11 +27,13 @@ Offsets = NDArray[np.int64]
 
 def norms(sketches: Floats, offsets: Offsets) -> Floats:
     """The L2 norm of each tensor; 0 for an empty one."""
-    return np.sqrt(_sums(sketches * sketches, offsets))
+    return np.sqrt(_products(sketches, sketches, offsets))
 
 
 def distances(a: Floats, b: Floats, offsets: Offsets) -> Floats:
     """The L2 norm of the difference of each pair; exactly 0 where nothing moved."""
+    if _native_sums is not None:
+        return np.sqrt(_natively(a, b, offsets, differences=True))
     return norms(a - b, offsets)
 
 
@@ -30,7 +41,7 @@ def cosines(a: Floats, b: Floats, offsets: Offsets) -> Floats:
     """The cosine of each pair; NaN where either one is zero."""
     product = norms(a, offsets) * norms(b, offsets)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.clip(np.where(product > 0, _sums(a * b, offsets) / product, np.nan), -1.0, 1.0)
+        return np.clip(np.where(product > 0, _products(a, b, offsets) / product, np.nan), -1.0, 1.0)
 
 
 def fold(sketches: Floats, offsets: Offsets, width: int = 64) -> NDArray[np.float32]:
@@ -47,6 +58,19 @@ def _fold_index(offsets_bytes: bytes, width: int) -> NDArray[np.int64]:
     lengths = np.diff(offsets)
     row = np.repeat(np.arange(len(lengths)), lengths)
     return row * width + (np.arange(offsets[-1]) - offsets[row]) % width
+
+
+def _products(a: Floats, b: Floats, offsets: Offsets) -> Floats:
+    return _sums(a * b, offsets) if _native_sums is None else _natively(a, b, offsets, differences=False)
+
+
+def _natively(a: Floats, b: Floats, offsets: Offsets, differences: bool) -> Floats:
+    """In one pass and without temporary arrays; rows of `a` against those of `b`, or all against one."""
+    assert _native_sums is not None
+    out = np.zeros((*a.shape[:-1], len(offsets) - 1))
+    if out.size:
+        _native_sums(np.ascontiguousarray(a), np.ascontiguousarray(b), offsets, int(differences), out)
+    return out
 
 
 def _sums(values: Floats, offsets: Offsets) -> Floats:

@@ -17,8 +17,9 @@ _MEMORY = 9  # recent costs whose median counts: one slow step on a busy machine
 _SHARES = {"gradient": 0.5, "weight": 0.3, "activation": 0.2}
 _SETTLE_EVERY = 8  # steps between two looks at the costs
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
-# The first steps are always measured: they teach the costs, and show initialisation and wiring.
-_LEARNING_STEPS = {"gradient": 16, "weight": 4, "activation": 4}
+_WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
+_EARLY_STEPS = 16  # gradients of these show how the model is wired; taken unless that is really expensive
+_EARLY_LIMIT = 2.0  # times the budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,15 @@ class Governor:
         return Plan(gradient, weight, activation)
 
     def _due(self, kind: str, step: int) -> bool:
-        return step < _LEARNING_STEPS[kind] or step % self._intervals[kind] == 0
+        if step < _WHOLE_STEPS:
+            return True
+        if kind == "gradient" and step < _EARLY_STEPS and self._cost(kind) <= _EARLY_LIMIT * self._allowed():
+            return True
+        return step % self._intervals[kind] == 0
+
+    def _allowed(self) -> float:
+        """Seconds a step may cost on average."""
+        return max(self.budget * self.step_seconds, FREE_SECONDS)
 
     def spent(self, seconds: dict[str, float], step_seconds: float, first: bool) -> None:
         """Account for one step: what each kind of measurement cost in it, and how long it took in all."""
@@ -73,7 +82,9 @@ class Governor:
         self._step_times.append(max(step_seconds - added, 0.0))
         for kind, cost in seconds.items():
             self._note(kind, cost)
-        if (self.every is None or self.activations is None) and self._steps % _SETTLE_EVERY == 0:
+        if (self.every is None or self.activations is None) and (
+            self._steps < _SETTLE_EVERY or self._steps % _SETTLE_EVERY == 0
+        ):
             self._set_intervals()
 
     def background(self, kind: str, seconds: float, frames: int) -> None:
@@ -93,7 +104,7 @@ class Governor:
         return median(self._step_times) if self._step_times else 0.0
 
     def _set_intervals(self) -> None:
-        allowed = _SAFETY * max(self.budget * self.step_seconds, FREE_SECONDS) - self._cost("always")
+        allowed = _SAFETY * self._allowed() - self._cost("always")
         allowed = max(allowed, 0.1 * FREE_SECONDS)
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)

@@ -458,4 +458,6 @@ static double fingerprint_of(const void *data, size_t count, int format) {
     return any ? (double)(hash >> 11 | 1) : 0.0;
 }
 
+#include "_native_sketches.h"
+
 #include "_native_module.h"

@@ -87,6 +87,33 @@ static PyObject *python_fingerprint(PyObject *self, PyObject *arguments) {
     return answer;
 }
 
+static PyObject *python_stretch_sums(PyObject *self, PyObject *arguments) {
+    Py_buffer a, b, offsets, out;
+    int differences;
+    PyObject *answer = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*iw*", &a, &b, &offsets, &differences, &out)) return NULL;
+    const int64_t *bounds = offsets.buf;
+    const size_t tensors = (size_t)offsets.len / 8 - 1;
+    int fits = offsets.len >= 8 && bounds[0] == 0;
+    for (size_t t = 0; fits && t < tensors; t++) fits = bounds[t] <= bounds[t + 1];
+    const size_t width = fits ? (size_t)bounds[tensors] : 0;
+    const size_t rows = tensors ? (size_t)out.len / 8 / tensors : 0;
+    fits = fits && (size_t)out.len == rows * tensors * 8 && (size_t)a.len == rows * width * 8 &&
+           ((size_t)b.len == rows * width * 8 || (size_t)b.len == width * 8);
+    if (fits) {
+        Py_BEGIN_ALLOW_THREADS
+        stretch_sums(a.buf, b.buf, (size_t)b.len == width * 8, bounds, rows, width, tensors, differences, out.buf);
+        Py_END_ALLOW_THREADS
+        answer = Py_NewRef(Py_None);
+    } else {
+        PyErr_SetString(PyExc_ValueError, "stretch_sums: an array has the wrong length for these sketches");
+    }
+    Py_buffer *all[] = {&a, &b, &offsets, &out};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) PyBuffer_Release(all[i]);
+    return answer;
+}
+
 /* For tests: "" takes the best the processor has; "avx512", "avx2" or "generic" asks for one. */
 static PyObject *python_choose(PyObject *self, PyObject *arguments) {
     const char *forced;
@@ -98,6 +125,7 @@ static PyMethodDef methods[] = {
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},
     {"unit_activity", python_activity, METH_VARARGS, "Mark the units that are not zero everywhere."},
     {"fingerprint", python_fingerprint, METH_VARARGS, "One number from a few elements of each tensor."},
+    {"stretch_sums", python_stretch_sums, METH_VARARGS, "Sums of products or squared differences of sketches."},
     {"choose_instruction_set", python_choose, METH_VARARGS, "Choose and name the instruction set in use."},
     {NULL, NULL, 0, NULL},
 };
