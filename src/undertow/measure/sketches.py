@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 _native_sums: Callable[..., None] | None
 try:
-    from undertow.measure.kernels._native import (  # pyright: ignore[reportMissingImports]
-        stretch_sums as _native_sums,  # pyright: ignore[reportUnknownVariableType]
-    )
+    from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+    _native_sums = _native.stretch_sums
 except ImportError:  # built without a C compiler
     _native_sums = None
 
