@@ -137,7 +137,7 @@ def test_inference_alone_is_left_alone(watch):
     from torch.nn.modules import module as modules
 
     model = mlp(8, 16, 4)
-    with watch(None) as w:
+    with watch(None, activations=True) as w:
         for _ in range(100):
             model(torch.zeros(2, 8))
         assert not modules._global_forward_hooks

@@ -61,7 +61,7 @@ def test_activation_checkpointing(watch, reentrant):
 
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with watch(model) as w:
+    with watch(model, activations=True) as w:
         book = train(model, optimizer, 4, batches(8), classes(4))
     run = w.run
     assert run.scalars("backward_count").tolist() == [1.0] * 4
