@@ -19,7 +19,8 @@ _SETTLE_EVERY = 8  # steps between two looks at the costs
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
 _WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
 _EARLY_STEPS = 16  # gradients of these show how the model is wired; taken unless that is really expensive
-_EARLY_LIMIT = 2.0  # times the budget
+_EARLY_LIMIT = 2.0  # times the budget, or
+_EARLY_SECONDS = 5e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Governor:
     _added: float = 0.0  # Undertow's seconds since the start
     _total: float = 0.0  # all seconds since the start
     _steps: int = 0
+    _warm: bool = False
 
     def plan(self, step: int) -> Plan:
         if self.every is not None:
@@ -63,7 +65,8 @@ class Governor:
     def _due(self, kind: str, step: int) -> bool:
         if step < _WHOLE_STEPS:
             return True
-        if kind == "gradient" and step < _EARLY_STEPS and self._cost(kind) <= _EARLY_LIMIT * self._allowed():
+        early = kind == "gradient" and step < _EARLY_STEPS
+        if early and self._cost(kind) <= max(_EARLY_LIMIT * self._allowed(), _EARLY_SECONDS):
             return True
         return step % self._intervals[kind] == 0
 
@@ -90,7 +93,9 @@ class Governor:
     def background(self, kind: str, seconds: float, frames: int) -> None:
         """Processor time the background thread spent on some frames of this kind."""
         self._added += seconds
-        self._note(f"{kind}:background", seconds / frames)
+        if self._warm:
+            self._note(f"{kind}:background", seconds / frames)
+        self._warm = True  # the first time opens files and warms up: it says nothing about the others
 
     def _note(self, key: str, seconds: float) -> None:
         self._costs.setdefault(key, deque(maxlen=_MEMORY)).append(seconds)
