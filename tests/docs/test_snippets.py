@@ -43,7 +43,10 @@ def test_the_quickstart_is_the_example_and_short() -> None:
 
 
 def test_the_output_shown_is_the_output_given(reader: Path) -> None:
-    """Word for word, but for the name of the run, the losses, and what watching cost."""
+    """Word for word, but for the name of the run, the losses, what watching cost, and the step of detection.
+
+    That last one depends on the governor, which samples less on a slow machine.
+    """
     shown = next(block for block in blocks(README, "text") if block.startswith("step 99")).splitlines()
     printed, closing, title, report = shown[:2], shown[2], shown[4], shown[5:]
     ran = call(reader, "undertow", "run", "examples/plain_loop.py")
@@ -53,8 +56,9 @@ def test_the_output_shown_is_the_output_given(reader: Path) -> None:
     assert _without_figures(lines[0]) == _without_figures(title)
     assert len(lines) == len(report) + 1
     for given, expected in zip(lines[1:], report):
-        cost = expected.startswith("Cost")
-        assert (_without_figures(given) if cost else given) == (_without_figures(expected) if cost else expected)
+        if expected.startswith("Cost") or "detected at step" in expected:
+            given, expected = _without_figures(given), _without_figures(expected)
+        assert given == expected
 
 
 def _without_figures(line: str) -> str:
