@@ -90,6 +90,8 @@ _WEIGHT = "weight after the step"
 _UPDATE = "change of the weight in this step"
 _ACTIVATION = "output of the module in this step's forward passes"
 _OUTPUT_GRADIENT = "gradient of the loss at the module's output"
+_MODULE = "module in this step's forward passes"
+_OPTIMIZER = "state of the optimizer that holds the parameter, after the step"
 
 GRADIENT = Stream(
     "gradient",
@@ -124,6 +126,10 @@ WEIGHT = Stream(
                "distance from the first measured weight over that weight's norm, from sketches"),
         _extra("weight_cosine_to_start", "weight", "1", _WEIGHT, Merge.DERIVED,
                "cosine with the first measured weight, from sketches"),
+        _extra("weight_row_spread", "weight", "share", _WEIGHT, Merge.DERIVED,
+               "norm of the rows minus their mean row, over the weight's norm; 0 when all rows are equal"),
+        _extra("weight_rows_unused", "weight", "share", _WEIGHT, Merge.DERIVED,
+               "embeddings: share of rows that have had no gradient in any step looked at since the start"),
     ),
 )  # fmt: skip
 
@@ -165,6 +171,42 @@ ACTIVATION = Stream(
                "L2 norm of the gradient at the module's output, unscaled"),
         _extra("output_gradient_nonfinite_count", "activation", "count", _OUTPUT_GRADIENT, Merge.SUM,
                "number of NaN and infinite elements in the gradient at the module's output"),
+        _extra("activation_training", "activation", "flag", _MODULE, Merge.MIN,
+               "1 when it ran in training mode, 0 when it ran in evaluation mode"),
+        _extra("activation_sample_spread", "activation", "share", _ACTIVATION, Merge.DERIVED,
+               "share of the outputs' variance that lies between samples; about 0 when all samples give the same"),
+        _extra("attention_logit_max", "activation", "1", _MODULE, Merge.MAX,
+               "largest absolute attention logit that no mask hides"),
+        _extra("attention_entropy", "activation", "share", _MODULE, Merge.DERIVED,
+               "entropy of the attention weights over the largest possible, mean over heads and rows; masks respected"),
+        _extra("router_load_max", "activation", "share", _MODULE, Merge.DERIVED,
+               "share of rows whose largest gate is the busiest one, where a softmax over few outputs gates others"),
+        _extra("router_outputs", "activation", "count", _MODULE, Merge.MAX, "number of outputs of such a gate"),
+        _extra("norm_values", "activation", "count", _MODULE, Merge.MIN,
+               "values from which each statistic of a batch normalisation was computed"),
+        _extra("norm_eps", "activation", "1", _MODULE, Merge.MAX, "eps of a normalisation"),
+        _extra("norm_momentum", "activation", "1", _MODULE, Merge.MAX, "momentum of a batch normalisation's averages"),
+        _extra("dropout_rate", "activation", "share", _MODULE, Merge.MAX, "rate of a dropout"),
+    ),
+)  # fmt: skip
+
+OPTIMIZER = Stream(
+    "optimizer",
+    covers_modules=False,
+    quantities=(
+        _extra("optimizer_rate", "optimizer", "1", _OPTIMIZER, Merge.MAX, "learning rate of the parameter's group"),
+        _extra("optimizer_weight_decay", "optimizer", "1", _OPTIMIZER, Merge.MAX, "weight decay of the group"),
+        _extra("optimizer_momentum", "optimizer", "1", _OPTIMIZER, Merge.MAX, "momentum, or Adam's first beta"),
+        _extra("optimizer_step_count", "optimizer", "count", _OPTIMIZER, Merge.MAX,
+               "steps the optimizer itself has counted for the parameter"),
+        _extra("optimizer_rebuilt", "optimizer", "flag", _OPTIMIZER, Merge.MAX,
+               "1 when another optimizer object held the parameter at its previous step"),
+        _extra("optimizer_eps_ratio", "optimizer", "1", _OPTIMIZER, Merge.DERIVED,
+               "median of the root of the corrected second moment, over eps"),
+        _extra("optimizer_gradient_rms", "optimizer", "1", _OPTIMIZER, Merge.DERIVED,
+               "root of the mean of the squared gradient over the corrected second moment"),
+        _extra("optimizer_momentum_cosine", "optimizer", "1", _OPTIMIZER, Merge.DERIVED,
+               "cosine of the momentum buffer with the gradient of the step"),
     ),
 )  # fmt: skip
 
@@ -179,7 +221,7 @@ SKETCH = Stream(
     ),
 )  # fmt: skip
 
-STREAMS: dict[str, Stream] = {s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, SKETCH)}
+STREAMS: dict[str, Stream] = {s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, OPTIMIZER, SKETCH)}
 
 QUANTITIES: dict[str, Quantity] = {q.name: q for s in STREAMS.values() for q in s.quantities}
 
@@ -190,3 +232,16 @@ class GradientState:
     PRESENT = 0.0
     NONE = 1.0
     FROZEN = 2.0
+
+
+class LossKind:
+    """Values of the scalar `loss_kind`: which loss function was differentiated."""
+
+    UNKNOWN = 0.0
+    CROSS_ENTROPY = 1.0  # from logits
+    NEGATIVE_LOG_LIKELIHOOD = 2.0  # of log-probabilities that were given
+    MEAN_SQUARE = 3.0
+    ABSOLUTE = 4.0  # L1, smooth L1, Huber
+    BINARY_OF_PROBABILITIES = 5.0
+    BINARY_OF_LOGITS = 6.0
+    DIVERGENCE = 7.0  # Kullback-Leibler
