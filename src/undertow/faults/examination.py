@@ -41,10 +41,10 @@ class Examination:
 
     @property
     def detection(self) -> Finding | None:
-        """The finding that says what is wrong. UPD004 is a remark; every other disease deserves an alarm."""
+        """The first finding with a right code. UPD004 is a remark; every other disease deserves an alarm."""
         for finding in self.diagnosis.findings:
             loud_enough = finding.severity.is_alarm or self.training.code == "UPD004"
-            if finding.code == self.training.code and loud_enough and finding.detected_step >= self.training.onset:
+            if finding.code in self.training.codes and loud_enough and finding.detected_step >= self.training.onset:
                 return finding
         return None
 
@@ -61,9 +61,9 @@ class Examination:
 
     @property
     def is_ranked_first(self) -> bool:
-        """Would a user who reads one finding read the right one?"""
+        """Would a user who reads one finding read a right one?"""
         findings = self.diagnosis.findings
-        return bool(findings) and findings[0].code == self.training.code
+        return bool(findings) and findings[0].code in self.training.codes
 
 
 def examine(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, share_correct
+from undertow.faults.fault import Fault
 from undertow.faults.training import sick
 
 
@@ -20,13 +21,16 @@ class Classifier(nn.Module):
         return self.head(self.backbone(pictures))
 
 
-@sick("UPD004", steps=100, layers=("backbone",), bites="moved", change="requires_grad_(True), if it should learn")
-def frozen_backbone(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "UPD004", steps=100, layers=("backbone",), bites="moved", silent=True, architecture="perceptron",
+    change="requires_grad_(True), if it should learn",
+)  # fmt: skip
+def frozen_backbone(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Fine-tuning: the backbone has `requires_grad=False` and only the head learns."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = Classifier()
-    model.backbone.requires_grad_(not fault_on)
+    model.backbone.requires_grad_(not fault)
     start = torch.cat([p.detach().flatten() for p in model.backbone.parameters()])
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)

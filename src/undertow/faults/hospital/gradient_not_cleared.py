@@ -7,21 +7,25 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, share_correct
+from undertow.faults.fault import Fault
 from undertow.faults.training import sick
 
 
-@sick("GRD007", steps=150, change="optimizer.zero_grad() before backward")
-def missing_zero_grad(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "GRD007", steps=150, change="optimizer.zero_grad() before backward", architecture="perceptron", catalogue=(16,),
+    onsets=(50,),
+)  # fmt: skip
+def missing_zero_grad(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Nobody calls `zero_grad()`: every step uses the sum of all gradients so far."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
-    for _ in range(steps):
+    for step in range(steps):
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
-        if not fault_on:
+        if not fault.at(step):
             optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -38,8 +42,11 @@ class Classifier(nn.Module):
         return self.head(self.encoder(pictures))
 
 
-@sick("GRD007", steps=150, layers=("encoder",), change="encoder_optimizer.zero_grad() as well")
-def one_optimizer_not_cleared(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "GRD007", steps=150, layers=("encoder",), change="encoder_optimizer.zero_grad() as well",
+    architecture="perceptron", catalogue=(16,),
+)  # fmt: skip
+def one_optimizer_not_cleared(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Two optimizers, and only the head's is cleared; the encoder's gradients pile up."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
@@ -51,7 +58,7 @@ def one_optimizer_not_cleared(steps: int, seed: int, fault_on: bool) -> dict[str
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         head_optimizer.zero_grad()
-        if not fault_on:
+        if not fault:
             encoder_optimizer.zero_grad()
         loss.backward()
         encoder_optimizer.step()

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, share_correct
+from undertow.faults.fault import Fault
 from undertow.faults.training import sick
 
 
@@ -22,15 +23,18 @@ class Classifier(nn.Module):
         return self.head(hidden)
 
 
-@sick("UPD003", steps=150, layers=("middle",), bites="moved", change="give model.parameters() to the optimizer")
-def layer_left_out(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "UPD003", steps=150, layers=("middle",), bites="moved", silent=True,
+    change="give model.parameters() to the optimizer", architecture="perceptron", catalogue=(19,),
+)  # fmt: skip
+def layer_left_out(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """The list of layers given to the optimizer misses the middle one; the loss falls all the same."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = Classifier()
     start = model.middle.weight.detach().clone()
     given = [*model.first.parameters(), *model.head.parameters()]
-    if not fault_on:
+    if not fault:
         given += model.middle.parameters()
     optimizer = torch.optim.SGD(given, lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
@@ -44,15 +48,18 @@ def layer_left_out(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000)), "moved": moved}
 
 
-@sick("UPD003", steps=150, layers=("head",), bites="moved", change="build the optimizer after replacing the head")
-def head_replaced(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "UPD003", steps=150, layers=("head",), bites="moved", silent=True,
+    change="build the optimizer after replacing the head", architecture="perceptron", catalogue=(20,),
+)  # fmt: skip
+def head_replaced(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """The head is replaced after the optimizer was built, so the optimizer trains the old one."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = Classifier()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     model.head = nn.Linear(24, 10)
-    if not fault_on:
+    if not fault:
         optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     start = model.head.weight.detach().clone()
     loss = torch.tensor(0.0)

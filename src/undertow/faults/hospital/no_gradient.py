@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, sentences, share_correct
+from undertow.faults.fault import Fault
 from undertow.faults.training import sick
 
 
@@ -51,12 +52,14 @@ class Transformer(nn.Module):
     steps=80,
     layers=("tokens", "places", "blocks.0", "blocks.1", "blocks.2"),
     change="remove the .detach() after block 2",
+    architecture="transformer",
+    catalogue=(18,),
 )
-def forgotten_detach(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+def forgotten_detach(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """A transformer whose third block ends in a forgotten `.detach()`; the loss still falls."""
     torch.manual_seed(seed)
     tokens = sentences(seed, count=512, back=2)
-    model = Transformer(forget_detach=fault_on)
+    model = Transformer(forget_detach=fault.on)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -83,12 +86,15 @@ class EncoderAndHead(nn.Module):
         return self.head(features)
 
 
-@sick("GRD003", steps=200, layers=("encoder",), change="leave the no_grad block around the encoder out")
-def encoder_under_no_grad(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "GRD003", steps=200, layers=("encoder",), change="leave the no_grad block around the encoder out",
+    architecture="perceptron", catalogue=(18,),
+)  # fmt: skip
+def encoder_under_no_grad(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """The encoder runs under `no_grad`, yet its parameters are in the optimizer."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
-    model = EncoderAndHead(encoder_learns=not fault_on)
+    model = EncoderAndHead(encoder_learns=not fault)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):

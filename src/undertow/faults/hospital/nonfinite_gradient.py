@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, sentences, share_correct
+from undertow.faults.fault import Fault
 from undertow.faults.training import sick
 
 
@@ -20,14 +21,17 @@ class SpreadClassifier(nn.Module):
         return self.head(self.encoder(pictures))
 
 
-@sick("NUM001", steps=120, onset=40, layers=("encoder",), change="(variance + 1e-4).sqrt() instead of variance.sqrt()")
-def constant_unit(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "NUM001", steps=120, onset=40, layers=("encoder",), change="(variance + 1e-4).sqrt() instead of variance.sqrt()",
+    architecture="perceptron", catalogue=(12,),
+)  # fmt: skip
+def constant_unit(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """A unit is pruned at step 40; the square root of its zero variance has no finite gradient."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = SpreadClassifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    floor = 0.0 if fault_on else 1e-4
+    floor = 0.0 if fault else 1e-4
     loss = torch.tensor(0.0)
     for step in range(steps):
         if step == 40:
@@ -70,8 +74,10 @@ class TokenReader(nn.Module):
     layers=("embedding", "query", "key"),
     bites="accuracy",
     change="torch.xlogy(p, p) or p.clamp_min(1e-9).log() instead of torch.where around p.log()",
+    architecture="attention",
+    catalogue=(12,),
 )
-def masked_entropy(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+def masked_entropy(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """An attention-entropy penalty, switched on at step 40, takes the logarithm of masked zeros in `torch.where`."""
     torch.manual_seed(seed)
     tokens = sentences(seed)
@@ -83,7 +89,7 @@ def masked_entropy(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
         logits, attention = model(batch[:, :-1])
         loss = functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
         if step >= 40:
-            logarithm = attention.log() if fault_on else attention.clamp_min(1e-9).log()
+            logarithm = attention.log() if fault else attention.clamp_min(1e-9).log()
             entropy = -torch.where(attention > 0, attention * logarithm, torch.zeros(())).sum(-1).mean()
             loss = loss + 0.01 * entropy
         optimizer.zero_grad()

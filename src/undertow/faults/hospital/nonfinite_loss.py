@@ -7,13 +7,15 @@ from torch import nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, share_correct
+from undertow.faults.fault import Fault
 from undertow.faults.training import sick
 
 
 @sick(
-    "NUM002", steps=120, onset=50, bites="finite", change="scale the batch as all others, or predict a clamped log-rate"
-)
-def overflowing_loss(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+    "NUM002", steps=120, onset=50, bites="finite", change="scale the batch as all others, or predict a clamped log-rate",
+    architecture="perceptron", catalogue=(58,),
+)  # fmt: skip
+def overflowing_loss(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """A Poisson rate is `exp` of the output; one unscaled batch at step 50 makes it overflow."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
@@ -23,7 +25,7 @@ def overflowing_loss(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
     for step in range(steps):
         batch = torch.randint(len(pictures), (64,))
         inputs, counts = pictures[batch], labels[batch].float()
-        if fault_on and step == 50:
+        if fault and step == 50:
             inputs = inputs * 4080
         log_rate = model(inputs).squeeze(1)
         loss = (log_rate.exp() - counts * log_rate).mean()
@@ -33,8 +35,11 @@ def overflowing_loss(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
     return {"loss": loss.item(), "finite": float(loss.isfinite())}
 
 
-@sick("NUM002", steps=120, change="functional.binary_cross_entropy_with_logits, and inputs scaled to about 1")
-def logarithm_of_zero(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "NUM002", "DAT001", steps=120, architecture="perceptron", catalogue=(55,),
+    change="functional.binary_cross_entropy_with_logits, and inputs scaled to about 1",
+)  # fmt: skip
+def logarithm_of_zero(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Binary cross-entropy written by hand: on raw inputs the sigmoid is exactly 0 or 1 and its logarithm infinite."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
@@ -45,8 +50,8 @@ def logarithm_of_zero(steps: int, seed: int, fault_on: bool) -> dict[str, float]
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
         targets = functional.one_hot(labels[batch], 10).float()
-        logits = model(pictures[batch] * (2550 if fault_on else 1))
-        if fault_on:
+        logits = model(pictures[batch] * (2550 if fault else 1))
+        if fault:
             chance = logits.sigmoid()
             loss = -(targets * chance.log() + (1 - targets) * (1 - chance).log()).mean()
         else:

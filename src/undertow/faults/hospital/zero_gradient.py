@@ -7,11 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, share_correct
+from undertow.faults.fault import Fault
 from undertow.faults.training import sick
 
 
-@sick("GRD004", steps=150, layers=("2",), bites="moved", change="a mask of ones, or no hook at all")
-def masked_gradient(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "GRD004", steps=150, layers=("2",), bites="moved", silent=True, change="a mask of ones, or no hook at all",
+    architecture="perceptron", catalogue=(35,), onsets=(50,),
+)  # fmt: skip
+def masked_gradient(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """A pruning hook multiplies the gradient of layer 2 by a mask that is zero everywhere."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
@@ -19,11 +23,13 @@ def masked_gradient(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
     pruned = model[2].weight
     assert isinstance(pruned, nn.Parameter)
     start = pruned.detach().clone()
-    mask = torch.zeros_like(pruned) if fault_on else torch.ones_like(pruned)
+    mask = torch.ones_like(pruned)
     pruned.register_hook(lambda gradient: gradient * mask)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
-    for _ in range(steps):
+    for step in range(steps):
+        if fault.at(step):
+            mask.zero_()
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()
@@ -46,36 +52,18 @@ class Adapted(nn.Module):
         return self.base(x) + 2 * (x @ self.lora_a.T @ self.lora_b.T)
 
 
-@sick("GRD004", steps=150, layers=("0.lora_a", "0.lora_b", "2.lora_a", "2.lora_b"), change="A random, only B zero")
-def lora_both_zero(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
+@sick(
+    "GRD004", steps=150, layers=("0.lora_a", "0.lora_b", "2.lora_a", "2.lora_b"), change="A random, only B zero",
+    architecture="low-rank adapters", catalogue=(13,),
+)  # fmt: skip
+def lora_both_zero(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Low-rank adapters with A = B = 0: each one's gradient is a product with the other, zero for ever."""
     torch.manual_seed(seed)
     pictures, labels = glyphs(seed)
     model = nn.Sequential(
-        Adapted(nn.Linear(64, 48), 8, zero_a=fault_on), nn.Tanh(), Adapted(nn.Linear(48, 10), 8, zero_a=fault_on)
+        Adapted(nn.Linear(64, 48), 8, zero_a=fault.on), nn.Tanh(), Adapted(nn.Linear(48, 10), 8, zero_a=fault.on)
     )
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
-    loss = torch.tensor(0.0)
-    for _ in range(steps):
-        batch = torch.randint(len(pictures), (64,))
-        loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
-
-
-@sick("GRD004", steps=150, layers=("0", "2", "3", "4"), change="a bias of 0, or LeakyReLU")
-def dead_relu(steps: int, seed: int, fault_on: bool) -> dict[str, float]:
-    """A bias of −10 before a ReLU: no unit of layer 2 is ever active, so nothing flows back through it."""
-    torch.manual_seed(seed)
-    pictures, labels = glyphs(seed)
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-    bias = model[2].bias
-    assert isinstance(bias, nn.Parameter)
-    if fault_on:
-        nn.init.constant_(bias, -10.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
     for _ in range(steps):
         batch = torch.randint(len(pictures), (64,))
