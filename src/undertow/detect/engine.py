@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from undertow.detect.layout import Layout
+from undertow.detect.loss_trend import LossTrend
 from undertow.detect.rule import Rule, Verdict, attend
 from undertow.detect.rules import RULES
 from undertow.detect.stretch import stretches
@@ -54,6 +55,7 @@ class Engine:
     def __init__(self, rules: Sequence[Rule] | None = None) -> None:
         self._rules: list[Rule] = [rule() for rule in RULES] if rules is None else list(rules)
         self._layout = Layout()
+        self._losses = LossTrend()
         self._cases: dict[tuple[str, str], _Case] = {}
 
     def set_layers(self, layers: LayerTable, graph: LayerGraph) -> None:
@@ -69,6 +71,7 @@ class Engine:
             if len(block.layer_ids) and int(block.layer_ids.max()) >= count:
                 return changes  # layers that no table names: nothing can be said of them
         view = View(frame, self._layout)
+        view.loss = self._losses.observe(frame)
         for rule in self._rules:
             for verdict in rule.observe(view):
                 change = self._settle(rule.code, verdict, frame.step)
@@ -85,6 +88,8 @@ class Engine:
             return [(frame, changes) for frame, changes in each if changes]
         found: list[tuple[Frame, list[FindingChange]]] = []
         for stretch in stretches(frames, self._layout):
+            for place, frame in enumerate(stretch.frames):
+                stretch.view(place).loss = self._losses.observe(frame)
             verdicts: dict[int, list[tuple[str, Verdict]]] = {}
             for rule in self._rules:
                 for place, said in attend(rule, stretch):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.layout import Layout
+from undertow.detect.loss_trend import Loss
 from undertow.schema.frames import Frame
 from undertow.schema.quantities import STREAMS
 
@@ -15,13 +16,17 @@ PLACES = {name: (stream.name, row) for stream in STREAMS.values() for row, name 
 
 
 class View:
-    """One frame beside the layout of the run. NaN means "not measured"."""
+    """One frame beside the layout of the run. NaN means "not measured".
 
-    __slots__ = ("_calls", "frame", "layout", "skipped", "step")
+    `loss` is the frame's loss beside those before it (see `loss_trend`); the engine puts it there.
+    """
+
+    __slots__ = ("_calls", "frame", "layout", "loss", "skipped", "step")
 
     def __init__(self, frame: Frame, layout: Layout) -> None:
         self.frame = frame
         self.layout = layout
+        self.loss: Loss | None = None
         self.step = frame.step
         self.skipped = frame.scalars.get("step_skipped", 0.0) == 1.0
         self._calls: NDArray[np.float32] | None = None
