@@ -51,3 +51,11 @@ def share_correct(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
         share = (model(inputs).argmax(-1) == labels).float().mean().item()
     model.train(training)
     return share
+
+
+def curves(seed: int, count: int = 1024) -> tuple[Tensor, Tensor]:
+    """Eight numbers, and a smooth function of them to predict (mean near 0, variance near 1)."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(count, 8, generator=generator)
+    targets = inputs[:, 0] + 0.7 * torch.sin(2 * inputs[:, 1]) + 0.5 * inputs[:, 2] * inputs[:, 3]
+    return inputs, targets / 1.2

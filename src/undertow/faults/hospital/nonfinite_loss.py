@@ -12,8 +12,8 @@ from undertow.faults.training import sick
 
 
 @sick(
-    "NUM002", steps=120, onset=50, bites="finite", change="scale the batch as all others, or predict a clamped log-rate",
-    architecture="perceptron", catalogue=(58,),
+    "NUM002", "DAT002", steps=120, onset=50, bites="finite", architecture="perceptron", catalogue=(58,),
+    change="scale the batch as all others, or predict a clamped log-rate",
 )  # fmt: skip
 def overflowing_loss(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """A Poisson rate is `exp` of the output; one unscaled batch at step 50 makes it overflow."""
