@@ -1,0 +1,111 @@
+"""What the modules of a run are to each other: which do the work, who comes before whom, which normalise."""
+
+from __future__ import annotations
+
+from math import prod
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.layout import Layout
+from undertow.schema.layers import Layer, LayerKind
+
+_NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RMSNorm", "LocalResponseNorm")
+_MATRICES = (LayerKind.WEIGHT, LayerKind.RECURRENT)
+NONE = -1
+
+
+class Anatomy:
+    """Facts of modules by layer id.
+
+    A *worker* is a module without parts, or one that owns parameters itself; containers are not, their output is
+    that of a part.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        modules = layout.layers.modules
+        above = {path for layer in modules for path in _ancestors(layer.path)}
+        owners = {layer.group for layer in layout.layers.parameters}
+        workers = [layer for layer in modules if layer.path not in above or layer.path in owners]
+        executed = [layer for layer in workers if layer.order is not None]
+        # In execution order; a part comes before the module around it, where both ran as one.
+        self.sequence: list[int] = [
+            layer.id
+            for layer in sorted(executed, key=lambda layer: (layer.order or 0, -layer.path.count("."), layer.id))
+        ]
+        self._place = {layer_id: place for place, layer_id in enumerate(self.sequence)}
+        self.is_worker: NDArray[np.bool_] = np.zeros(layout.count, bool)
+        self.is_worker[[layer.id for layer in workers]] = True
+        self.is_norm: NDArray[np.bool_] = np.zeros(layout.count, bool)
+        self.is_norm[[layer.id for layer in workers if is_normalisation(layer.module_type)]] = True
+        # The matrix a module multiplies by (the first one it owns), and how many numbers each output is a sum of.
+        self.matrix: NDArray[np.int64] = np.full(layout.count, NONE, np.int64)
+        self.fan_in: NDArray[np.float64] = np.full(layout.count, np.nan)
+        for layer in layout.layers.parameters:
+            if layer.kind in _MATRICES and len(layer.shape) >= 2:
+                self.fan_in[layer.id] = fan_in(layer)
+                owner = int(layout.module[layer.id])
+                if owner >= 0 and self.matrix[owner] == NONE:
+                    self.matrix[owner] = layer.id
+        self.matrices: NDArray[np.int64] = np.flatnonzero(~np.isnan(self.fan_in))
+
+    def behind(self, module: int) -> int:
+        """The worker that ran right after this one."""
+        place = self._place.get(module, len(self.sequence)) + 1
+        return self.sequence[place] if place < len(self.sequence) else NONE
+
+    def before(self, module: int) -> int:
+        """The worker that ran right before this one."""
+        place = self._place.get(module, 0) - 1
+        return self.sequence[place] if place >= 0 else NONE
+
+    def feeder(self, module: int) -> int:
+        """The nearest worker at or before this one that owns a matrix: whose sums this one passes on."""
+        for place in range(self._place.get(module, NONE), -1, -1):
+            if self.matrix[self.sequence[place]] != NONE:
+                return self.sequence[place]
+        return NONE
+
+    def is_normalised(self, module: int) -> bool:
+        """Does a normalisation follow at once?"""
+        behind = self.behind(module)
+        return behind != NONE and bool(self.is_norm[behind])
+
+    def has_matrix_after(self, module: int) -> bool:
+        """Is there any module with a matrix behind this one, or is its output the model's?"""
+        place = self._place.get(module)
+        return place is not None and any(self.matrix[i] != NONE for i in self.sequence[place + 1 :])
+
+
+def is_normalisation(module_type: str) -> bool:
+    return any(name in module_type for name in _NORMS)
+
+
+def is_batch_normalisation(module_type: str) -> bool:
+    return "BatchNorm" in module_type
+
+
+def fan_in(layer: Layer) -> int:
+    """How many numbers each output is a weighted sum of."""
+    if layer.module_type.startswith("ConvTranspose"):
+        return layer.shape[0] * prod(layer.shape[2:])
+    return prod(layer.shape[1:])
+
+
+def _ancestors(path: str) -> list[str]:
+    parts = path.split(".")
+    return [""] + [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+_known: WeakKeyDictionary[Layout, Anatomy] = WeakKeyDictionary()
+
+
+def anatomy_of(layout: Layout) -> Anatomy:
+    """The same one for all rules that ask about the same layout."""
+    known: Anatomy | None = _known.get(layout)
+    if known is None:
+        known = Anatomy(layout)
+        _known[layout] = known
+    return known
