@@ -90,7 +90,7 @@ def is_batch_normalisation(module_type: str) -> bool:
 def fan_in(layer: Layer) -> int:
     """How many numbers each output is a weighted sum of."""
     if layer.module_type.startswith("ConvTranspose"):
-        return layer.shape[0] * prod(layer.shape[2:])
+        return prod((layer.shape[0], *layer.shape[2:]))
     return prod(layer.shape[1:])
 
 
