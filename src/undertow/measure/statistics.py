@@ -12,11 +12,21 @@ other (float32 denormals) count as flushed by bf16, as they are on devices that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure.partials import LAST_FINITE_EXPONENT, Moment, Partials
 from undertow.schema.quantities import STATISTIC_NAMES
+
+_in_c: Callable[..., None] | None
+try:
+    from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+    _in_c = _native.statistics
+except ImportError:  # built without a C compiler
+    _in_c = None
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +42,16 @@ _SMALLEST_VARIANCE = 1e-140
 
 def statistics(partials: Partials) -> Floats:
     """One row per statistic, one column per tensor."""
+    if _in_c is None:
+        return in_numpy(partials)
+    out = np.empty((len(STATISTIC_NAMES), len(partials)))
+    exponents = None if partials.exponents is None else np.ascontiguousarray(partials.exponents)
+    _in_c(np.ascontiguousarray(partials.moments), exponents, out)
+    return out
+
+
+def in_numpy(partials: Partials) -> Floats:
+    """The same without the C kernel; slower for many small tensors."""
     moments = partials.moments
     out = np.full((len(STATISTIC_NAMES), len(partials)), np.nan)
     count = moments[:, Moment.COUNT]

@@ -1,6 +1,55 @@
 /* What Python sees. native.py checks the arguments; the lengths are checked here once more, because a mistake
  * would write outside an array. */
 
+static struct {
+    PyObject *grad, *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version;
+} names;
+
+static int make_names(void) {
+    names.grad = PyUnicode_InternFromString("grad");
+    names.dtype = PyUnicode_InternFromString("dtype");
+    names.layout = PyUnicode_InternFromString("layout");
+    names.is_cpu = PyUnicode_InternFromString("is_cpu");
+    names.is_contiguous = PyUnicode_InternFromString("is_contiguous");
+    names.data_ptr = PyUnicode_InternFromString("data_ptr");
+    names.version = PyUnicode_InternFromString("_version");
+    return names.grad && names.dtype && names.layout && names.is_cpu && names.is_contiguous && names.data_ptr &&
+           names.version;
+}
+
+static int attribute_is(PyObject *object, PyObject *name, PyObject *expected) {
+    PyObject *value = PyObject_GetAttr(object, name);
+    Py_XDECREF(value); /* only its identity counts */
+    return value && value == expected;
+}
+
+static int says_yes(PyObject *object, PyObject *method) {
+    PyObject *value = PyObject_CallMethodObjArgs(object, method, NULL);
+    Py_XDECREF(value);
+    return value == Py_True;
+}
+
+/* Address and version of a plain tensor, 0 and 0 for None. Returns 0 when it is not plain. */
+static int describe(PyObject *tensor, PyObject *type, PyObject *strided, uint64_t *address, int64_t *version) {
+    *address = 0;
+    *version = 0;
+    if (tensor == Py_None) return 1;
+    if (!attribute_is(tensor, names.dtype, type) || !attribute_is(tensor, names.layout, strided) ||
+        !attribute_is(tensor, names.is_cpu, Py_True) || !says_yes(tensor, names.is_contiguous))
+        return 0;
+    PyObject *place = PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL);
+    PyObject *number = PyObject_GetAttr(tensor, names.version);
+    if (place && number) {
+        *address = PyLong_AsUnsignedLongLong(place);
+        if (*address == 0) *address = 1; /* an empty tensor: there, and never read */
+        *version = PyLong_AsLongLong(number);
+    }
+    const int known = place && number && !PyErr_Occurred();
+    Py_XDECREF(place);
+    Py_XDECREF(number);
+    return known;
+}
+
 static PyObject *python_measure(PyObject *self, PyObject *arguments) {
     Py_buffer addresses, counts, formats, moments, exponents, sketches, offsets;
     struct request request;
@@ -114,6 +163,85 @@ static PyObject *python_stretch_sums(PyObject *self, PyObject *arguments) {
     return answer;
 }
 
+static PyObject *python_statistics(PyObject *self, PyObject *arguments) {
+    Py_buffer moments, exponents, out;
+    PyObject *answer = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*z*w*", &moments, &exponents, &out)) return NULL;
+    const size_t n = (size_t)moments.len / 8 / MOMENTS;
+    if ((size_t)moments.len == n * MOMENTS * 8 && (size_t)out.len == n * STATISTICS * 8 &&
+        (!exponents.buf || (size_t)exponents.len == n * EXPONENTS * 8)) {
+        double row[STATISTICS], *table = out.buf;
+        for (size_t t = 0; t < n; t++) {
+            const int64_t *counts = exponents.buf ? (const int64_t *)exponents.buf + t * EXPONENTS : NULL;
+            statistics_of((const double *)moments.buf + t * MOMENTS, counts, row);
+            for (size_t s = 0; s < STATISTICS; s++) table[s * n + t] = row[s];
+        }
+        answer = Py_NewRef(Py_None);
+    } else {
+        PyErr_SetString(PyExc_ValueError, "statistics: an array has the wrong length for these tensors");
+    }
+    Py_buffer *all[] = {&moments, &exponents, &out};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]->obj) PyBuffer_Release(all[i]);
+    return answer;
+}
+
+static PyObject *python_direction_sums(PyObject *self, PyObject *arguments) {
+    enum { OFFSETS, OUT, CHANGE, SKETCHES, ALL = SKETCHES + 6, DIRECTIONS = 8 };
+    Py_buffer b[ALL];
+    PyObject *answer = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "y*w*w*z*z*z*z*z*z*", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5], &b[6], &b[7], &b[8]))
+        return NULL;
+    const int64_t *offsets = b[OFFSETS].buf;
+    const size_t tensors = (size_t)b[OFFSETS].len / 8 - 1;
+    int fits = b[OFFSETS].len >= 8 && offsets[0] == 0 && (size_t)b[OUT].len == DIRECTIONS * tensors * 8;
+    for (size_t t = 0; fits && t < tensors; t++) fits = offsets[t] <= offsets[t + 1];
+    for (int i = CHANGE; fits && i < ALL; i++) fits = !b[i].buf || b[i].len == offsets[tensors] * 8;
+    if (fits) {
+        const struct frame_sketches of = {b[3].buf, b[4].buf, b[5].buf, b[6].buf, b[7].buf, b[8].buf, b[CHANGE].buf};
+        direction_sums(&of, offsets, tensors, b[OUT].buf);
+        answer = Py_NewRef(Py_None);
+    } else {
+        PyErr_SetString(PyExc_ValueError, "direction_sums: an array has the wrong length for these sketches");
+    }
+    for (int i = 0; i < ALL; i++)
+        if (b[i].obj) PyBuffer_Release(&b[i]);
+    return answer;
+}
+
+/* Where each tensor (or its gradient) lies and which version it is: (addresses, versions) as bytes; an address is 0
+ * where there is no gradient. None when any of them is not plain memory of the expected type on the processor. */
+static PyObject *python_look(PyObject *self, PyObject *arguments) {
+    PyObject *tensors, *types, *strided, *answer = NULL;
+    int at_gradients;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "OOOp", &tensors, &types, &strided, &at_gradients)) return NULL;
+    const Py_ssize_t n = PyList_Size(tensors);
+    if (n < 0 || PyList_Size(types) != n) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "look: one type per tensor");
+        return NULL;
+    }
+    PyObject *addresses = PyBytes_FromStringAndSize(NULL, n * 8), *versions = PyBytes_FromStringAndSize(NULL, n * 8);
+    if (addresses && versions) {
+        uint64_t *address = (uint64_t *)PyBytes_AsString(addresses);
+        int64_t *version = (int64_t *)PyBytes_AsString(versions);
+        int plain = 1;
+        for (Py_ssize_t i = 0; plain && i < n; i++) {
+            PyObject *tensor = PyList_GetItem(tensors, i); /* borrowed */
+            PyObject *seen = at_gradients ? PyObject_GetAttr(tensor, names.grad) : Py_NewRef(tensor);
+            plain = seen && describe(seen, PyList_GetItem(types, i), strided, &address[i], &version[i]);
+            Py_XDECREF(seen);
+        }
+        if (!plain) PyErr_Clear(); /* a tensor that cannot even be asked is not plain */
+        answer = plain ? PyTuple_Pack(2, addresses, versions) : Py_NewRef(Py_None);
+    }
+    Py_XDECREF(addresses);
+    Py_XDECREF(versions);
+    return answer;
+}
+
 /* For tests: "" takes the best the processor has; "avx512", "avx2" or "generic" asks for one. */
 static PyObject *python_choose(PyObject *self, PyObject *arguments) {
     const char *forced;
@@ -122,6 +250,9 @@ static PyObject *python_choose(PyObject *self, PyObject *arguments) {
 }
 
 static PyMethodDef methods[] = {
+    {"statistics", python_statistics, METH_VARARGS, "Fill the statistics of many tensors from their partial values."},
+    {"direction_sums", python_direction_sums, METH_VARARGS, "Fill the products of a frame's sketches with earlier ones."},
+    {"look", python_look, METH_VARARGS, "Where tensors lie, and their versions, without reading them."},
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},
     {"unit_activity", python_activity, METH_VARARGS, "Mark the units that are not zero everywhere."},
     {"fingerprint", python_fingerprint, METH_VARARGS, "One number from a few elements of each tensor."},
@@ -134,5 +265,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, 
 
 PyMODINIT_FUNC PyInit__native(void) {
     choose_passes("");
+    if (!make_names()) return NULL;
     return PyModule_Create(&module);
 }

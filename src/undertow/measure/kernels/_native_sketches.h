@@ -31,3 +31,29 @@ static void stretch_sums(const double *a, const double *b, int one_b, const int6
                                                (size_t)offsets[t + 1] - begin, differences);
         }
 }
+
+/* What one frame's sketches say beside those remembered: see undertow.measure.sketches.Direction for the rows of
+ * out. Any of the sketches may be NULL: rows that need it are left alone. change = weight − weight_before. */
+struct frame_sketches {
+    const double *gradient, *gradient_before, *weight, *weight_before, *change_before, *start;
+    double *change;
+};
+
+static void direction_sums(const struct frame_sketches *of, const int64_t *offsets, size_t tensors, double *out) {
+    for (size_t t = 0; t < tensors; t++, out++) {
+        const size_t at = (size_t)offsets[t], count = (size_t)offsets[t + 1] - at;
+#define SUM(row, a, b, differences) \
+    if (of->a && of->b) out[(row) * tensors] = stretch_sum(of->a + at, of->b + at, count, differences)
+        SUM(0, gradient, gradient, 0);
+        SUM(1, gradient, gradient_before, 0);
+        SUM(2, weight, weight, 0);
+        SUM(3, weight, start, 0);
+        SUM(4, weight, start, 1);
+        if (!of->weight || !of->weight_before) continue;
+        for (size_t i = at; i < at + count; i++) of->change[i] = of->weight[i] - of->weight_before[i];
+        SUM(5, change, change, 0);
+        SUM(6, change, change_before, 0);
+        SUM(7, change, gradient, 0);
+#undef SUM
+    }
+}
