@@ -231,7 +231,8 @@ def test_overhead_that_is_not_a_number_is_unknown() -> None:
 
 
 def test_every_rule_has_remedies_and_all_are_python() -> None:
-    assert {rule.code for rule in RULES} == set(BY_CODE)
+    assert {rule.code for rule in RULES} <= set(BY_CODE)
+    assert set(BY_CODE) == {code for code in CODES if not code.startswith("DST")}
     assert {name for names in BY_CODE.values() for name in names} == set(REMEDIES)
     for remedy in REMEDIES.values():
         ast.parse(remedy.how)
@@ -257,7 +258,7 @@ def test_remedies_fit_the_case() -> None:
 def test_pages() -> None:
     for code in CODES:
         page = page_of(code)
-        assert page.exists == (code in BY_CODE)
+        assert page.exists == any(rule.code == code for rule in RULES)
         if page.exists:
             assert [title for title, _ in page.sections] == [
                 "What it sees", "Why it is bad", "When it is wrong", "References",

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+FAMILIES: dict[str, str] = {
+    "NUM": "numerics",
+    "GRD": "gradients",
+    "UPD": "updates",
+    "ACT": "activations",
+    "WGT": "weights",
+    "OPT": "optimisation",
+    "DAT": "data",
+    "LSS": "loss",
+    "MOD": "modes",
+    "DST": "distributed",
+}
+
 CODES: dict[str, str] = {
     "NUM001": "non-finite-gradient",
     "NUM002": "non-finite-loss",
@@ -56,3 +69,8 @@ CODES: dict[str, str] = {
     "DST001": "ranks-diverge",
     "DST002": "one-rank-non-finite",
 }
+
+
+def family_of(code: str) -> str:
+    """`numerics`, `gradients`, …: what the first three letters stand for."""
+    return FAMILIES[code[:3]]

@@ -20,13 +20,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something the user can change. `measured` holds the result of a trial, if one was made."""
+    """Something the user can change. `measured` holds the result of a trial, if one was made.
+
+    `when_not` says in which case it is the wrong thing to do.
+    """
 
     id: str
     what: str
     how: str
     risk: str
     measured: str | None = None
+    when_not: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Finding:
     summary: str
     evidence: tuple[Evidence, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    follows_from: str | None = None  # code of the finding that brought this one about
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""ACT: what to change about activations."""
+
+from __future__ import annotations
+
+from undertow.schema.findings import Finding, Remedy
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "revive-the-units",
+        "Give the units a way back: a leaky activation, and biases that start at zero.",
+        "activation = torch.nn.LeakyReLU(0.01)  # not torch.nn.ReLU()\ntorch.nn.init.zeros_($layer.bias)",
+        "A leaky activation changes the function a little; pretrained weights expect the one they had.",
+        when_not="The units died of a learning rate or of inputs that are too large: those come first.",
+    ),
+    Remedy(
+        "free-the-last-layer",
+        "Leave the last layer without an activation: the loss takes its outputs as they are.",
+        "logits = head(hidden)  # not torch.relu(head(hidden))\n"
+        "loss = torch.nn.functional.cross_entropy(logits, target)",
+        "None.",
+        when_not="The outputs must be positive and the loss expects that.",
+    ),
+    Remedy(
+        "normalise-before-the-activation",
+        "Put a LayerNorm before the saturated activation, or use one that does not saturate.",
+        "norm = torch.nn.LayerNorm(width)\nlayers = torch.nn.Sequential(linear, norm, torch.nn.Tanh())",
+        "It is another architecture: old checkpoints do not fit.",
+        when_not="The unit is a gate that is meant to be open or shut.",
+    ),
+    Remedy(
+        "keep-the-outputs-apart",
+        "Let the loss reward outputs that differ: more negatives, a variance term, or a predictor on one side only.",
+        "spread = (embedding.var(dim=0) + 1e-4).sqrt()\nloss = loss + torch.relu(1.0 - spread).mean()",
+        "A weight that is too large drowns the task itself.",
+        when_not="All inputs of the batch are alike: then the data comes first.",
+    ),
+    Remedy(
+        "anneal-the-prior",
+        "Raise the weight of the prior term slowly from zero, and let each latent keep a little information.",
+        "weight = min(1.0, step / 1000)\nloss = reconstruction + weight * divergence.clamp_min(0.05).sum()",
+        "A longer training; the free bits set a floor under the divergence.",
+        when_not="The model has no such term (it is no variational autoencoder).",
+    ),
+    Remedy(
+        "normalise-queries-and-keys",
+        "Normalise queries and keys before their product, so that attention logits cannot grow.",
+        "query = torch.nn.functional.normalize(query, dim=-1) * scale\n"
+        "key = torch.nn.functional.normalize(key, dim=-1)",
+        "It is another architecture: old checkpoints do not fit.",
+        when_not="Every block shows it at once: then the learning rate comes first.",
+    ),
+    Remedy(
+        "reinitialise-the-attention",
+        "Give the query and key projections of this block their usual scale again.",
+        "for parameter in $layer.parameters():\n"
+        "    if parameter.dim() == 2:\n"
+        "        torch.nn.init.xavier_uniform_(parameter)",
+        "What the block has learnt is lost.",
+        when_not="The block is pretrained and was healthy before.",
+    ),
+    Remedy(
+        "balance-the-router",
+        "Add a loss that rewards an even load over the experts, and a little noise before the choice.",
+        "share = torch.nn.functional.one_hot(chosen, experts).float().mean(0)\n"
+        "loss = loss + 0.01 * experts * (share * gates.mean(0)).sum()",
+        "A weight that is too large keeps the experts from specialising.",
+        when_not="The data really needs one expert only.",
+    ),
+)
+
+BY_CODE: dict[str, tuple[str, ...]] = {
+    "ACT001": ("revive-the-units", "free-the-last-layer", "lower-the-learning-rate"),
+    "ACT002": ("normalise-before-the-activation", "initialise-for-the-activation", "standardise-the-inputs"),
+    "ACT003": ("keep-the-outputs-apart", "anneal-the-prior", "lower-the-learning-rate"),
+    "ACT004": ("normalise-queries-and-keys", "reinitialise-the-attention", "lower-the-learning-rate"),
+    "ACT005": ("balance-the-router",),
+}
+
+
+def fitting(finding: Finding) -> tuple[str, ...] | None:
+    match finding.code:
+        case "ACT001" if "last" in finding.summary or "output layer" in finding.summary:
+            return ("free-the-last-layer", "revive-the-units")
+        case "ACT001":
+            return ("revive-the-units", "lower-the-learning-rate")
+        case "ACT004" if finding.first_step <= 1:  # from the start: the scale it was given, not growth
+            return ("reinitialise-the-attention", "normalise-queries-and-keys")
+        case _:
+            return None

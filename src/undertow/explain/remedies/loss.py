@@ -1,0 +1,61 @@
+"""LSS: what to change about the loss."""
+
+from __future__ import annotations
+
+from undertow.schema.findings import Finding, Remedy
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "pass-logits",
+        "Give the loss the logits: cross-entropy takes the softmax, and BCEWithLogits the sigmoid, itself.",
+        "logits = model(inputs)  # no softmax, no sigmoid at the end\n"
+        "loss = torch.nn.functional.cross_entropy(logits, targets)\n"
+        "probabilities = logits.softmax(-1)  # only where you need them",
+        "Predictions elsewhere that expect probabilities need the softmax there.",
+        when_not="The loss is one that takes probabilities, such as KL divergence in distillation.",
+    ),
+    Remedy(
+        "pass-probabilities",
+        "Give the loss what it expects: log_softmax before NLLLoss, a sigmoid before BCELoss, or use the fused one.",
+        "loss = torch.nn.functional.cross_entropy(logits, targets)\n"
+        "# two classes: binary_cross_entropy_with_logits(logits, targets)",
+        "None.",
+        when_not="The values are log-probabilities already.",
+    ),
+    Remedy(
+        "match-the-shapes",
+        "Give prediction and target the same shape before the loss.",
+        "assert prediction.squeeze(-1).shape == target.shape\n"
+        "loss = torch.nn.functional.mse_loss(prediction.squeeze(-1), target)",
+        "None.",
+        when_not="Every prediction is meant to be compared with every target.",
+    ),
+    Remedy(
+        "mind-the-sign",
+        "Minimise the loss as it is: no minus sign, and targets in the range that the loss expects.",
+        "loss = torch.nn.functional.cross_entropy(logits, targets)  # no minus\nloss.backward()",
+        "None.",
+        when_not="It is a reward or a likelihood, which is meant to grow.",
+    ),
+    Remedy(
+        "average-the-micro-batches",
+        "Divide the loss of every micro-batch by their number, or the learning rate by it.",
+        "accumulate = $accumulate\nloss = compute_loss(batch) / accumulate\nloss.backward()",
+        "Steps become smaller by that factor: a rate tuned for the sum must be raised.",
+        when_not="The loss is a sum over samples on purpose and the rate was chosen for it.",
+    ),
+)
+
+BY_CODE: dict[str, tuple[str, ...]] = {
+    "LSS001": ("pass-logits", "pass-probabilities"),
+    "LSS002": ("match-the-shapes",),
+    "LSS003": ("mind-the-sign",),
+    "LSS004": ("average-the-micro-batches",),
+}
+
+
+def fitting(finding: Finding) -> tuple[str, ...] | None:
+    if finding.code == "LSS001":
+        reversed_ = any(e.quantity == "loss_input_is_logit" and e.value for e in finding.evidence)
+        return ("pass-probabilities",) if reversed_ else ("pass-logits",)
+    return None

@@ -1,0 +1,162 @@
+"""OPT: what to change about the optimizer and its schedule."""
+
+from __future__ import annotations
+
+import math
+
+from undertow.schema.findings import Finding, Remedy
+
+LOWER_RATE = "lower-the-learning-rate"
+RAISE_RATE = "raise-the-learning-rate"
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        LOWER_RATE,
+        "Restart from the last good checkpoint with a learning rate ten times smaller, or with a warm-up.",
+        "$build_lower_rate",
+        "Slower progress if the learning rate was not the cause.",
+        when_not="Updates are already small, or gradients vanish.",
+    ),
+    Remedy(
+        RAISE_RATE,
+        "Raise the learning rate tenfold at a time, until the loss moves.",
+        "$build_higher_rate",
+        "Too much of it diverges: watch the first steps.",
+        when_not="You are within a warm-up, or the loss has converged.",
+    ),
+    Remedy(
+        "warm-up",
+        "Begin with a small learning rate and raise it over the first few hundred steps.",
+        "warm_up = torch.optim.lr_scheduler.LinearLR(\n"
+        "    optimizer, start_factor=0.01, total_iters=500\n"
+        ")  # warm_up.step() after every optimizer.step()",
+        "None but a slower start.",
+        when_not="The trouble begins long after the start.",
+    ),
+    Remedy(
+        "step-the-schedule-per-epoch",
+        "Step the schedule as often as its settings mean: once per epoch, not once per batch.",
+        "for epoch in range(epochs):\n"
+        "    for batch in loader:\n"
+        "        train_step(batch)\n"
+        "    scheduler.step()  # here, not in the inner loop",
+        "None.",
+        when_not="Its settings count steps, as those of a warm-up or a cosine over all steps do.",
+    ),
+    Remedy(
+        "remove-the-jump",
+        "Take out what raises the learning rate at that step: a restart, a new stage, a reloaded optimizer.",
+        "for group in optimizer.param_groups:\n    print(step, group['lr'])  # around the jump",
+        "None; it only looks.",
+        when_not="The restart is meant and the loss recovers from it.",
+    ),
+    Remedy(
+        "lower-the-weight-decay",
+        "Use an ordinary weight decay: 0.01 to 0.1.",
+        "$build_small_decay",
+        "Weights grow a little more.",
+        when_not="The decay is ordinary, and weights shrink because the gradient asks for it.",
+    ),
+    Remedy(
+        "small-eps",
+        "Set eps back to its default: it must be far below the size of the gradients.",
+        "$build_default_eps",
+        "Steps become larger at once; have the learning rate ready to come down.",
+        when_not="It was raised for gradients in half precision: then 1e-6 is enough.",
+    ),
+    Remedy(
+        "usual-momentum",
+        "Use a momentum of 0.9: with more, the step follows gradients of hundreds of steps ago.",
+        "$build_default_momentum",
+        "Less smoothing of noisy gradients.",
+        when_not="The momentum is 0.9 or less already.",
+    ),
+    Remedy(
+        "build-the-optimizer-once",
+        "Build the optimizer once, before the loop: a new one forgets its moments and its schedule.",
+        "optimizer = $build_call\nfor batch in loader:\n    train_step(batch, optimizer)",
+        "None.",
+        when_not="It is rebuilt rarely and on purpose, at a new stage of the training.",
+    ),
+    Remedy(
+        "overfit-one-batch",
+        "Train on a single batch: a loss that does not go to zero there shows a fault in model, loss or labels.",
+        "batch = next(iter(loader))\nfor _ in range(200):\n    loss = train_step(batch)\nprint(loss)",
+        "None; it only looks.",
+        when_not="The loss has a floor by design, as with label smoothing or noise.",
+    ),
+    Remedy(
+        "lower-the-rate-on-a-plateau",
+        "Lower the learning rate when the loss stops falling; if it is already small, the model may be done.",
+        "scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\nscheduler.step(loss)  # once per epoch",
+        "Done too early it only slows the training down.",
+        when_not="The loss never fell: then nothing was learnt yet.",
+    ),
+    Remedy(
+        "stop-or-regularise",
+        "Keep the weights of the best validation loss; then more data, augmentation, dropout or weight decay.",
+        "if validation_loss < best:\n    best = validation_loss\n    torch.save(model.state_dict(), 'best.pt')",
+        "None.",
+        when_not="The validation set is tiny: its loss may rise by chance.",
+    ),
+)
+
+BY_CODE: dict[str, tuple[str, ...]] = {
+    "OPT001": (LOWER_RATE, "warm-up", "clip-gradients"),
+    "OPT002": ("lower-the-rate-on-a-plateau", "overfit-one-batch"),
+    "OPT003": ("inspect-the-batch", "guard-against-spikes", "warm-up"),
+    "OPT004": (LOWER_RATE, "shuffle-the-data", "usual-momentum"),
+    "OPT005": ("overfit-one-batch", "check-the-labels", LOWER_RATE),
+    "OPT006": ("stop-or-regularise",),
+    "OPT007": (LOWER_RATE, RAISE_RATE, "step-the-schedule-per-epoch", "remove-the-jump", "warm-up"),
+    "OPT008": ("build-the-optimizer-once", "lower-the-weight-decay", "small-eps", "usual-momentum"),
+}
+
+_RATES = ("lr", "optimizer_rate", "update_ratio")
+
+
+def fitting(finding: Finding) -> tuple[str, ...] | None:
+    match finding.code:
+        case "OPT005":
+            return ("overfit-one-batch", "check-the-labels")  # the cause is not known: look, change nothing yet
+        case "OPT007":
+            return _rate(finding)
+        case "OPT008":
+            return _setting(finding)
+        case _:
+            return None
+
+
+def _rate(finding: Finding) -> tuple[str, ...]:
+    """Too low or too high, and whether the schedule made it so: by what was measured beside what was expected."""
+    words = " ".join((finding.summary, *(evidence.how for evidence in finding.evidence))).lower()
+    schedule = "schedule" in words or finding.first_step > 20
+    if rate_is_too_low(finding):
+        return ("step-the-schedule-per-epoch", RAISE_RATE) if schedule else (RAISE_RATE,)
+    return ("remove-the-jump", LOWER_RATE) if schedule else (LOWER_RATE, "warm-up")
+
+
+def rate_is_too_low(finding: Finding) -> bool:
+    """Whether steps are too small, where a finding is about their size."""
+    for evidence in finding.evidence:
+        known = evidence.value is not None and evidence.expected is not None
+        if known and evidence.quantity.startswith(_RATES):
+            value, expected = evidence.value or 0.0, evidence.expected or 0.0
+            if math.isfinite(value) and value != expected:
+                return value < expected
+    words = finding.summary.lower()
+    return any(word in words for word in ("too low", "too small", "decay", "falls to", "fell to"))
+
+
+def _setting(finding: Finding) -> tuple[str, ...]:
+    """The one setting that the evidence names."""
+    remedy_of = {
+        "optimizer_rebuilt": "build-the-optimizer-once",
+        "optimizer_step_count": "build-the-optimizer-once",
+        "optimizer_weight_decay": "lower-the-weight-decay",
+        "optimizer_eps_ratio": "small-eps",
+        "optimizer_momentum": "usual-momentum",
+        "optimizer_momentum_cosine": "usual-momentum",
+    }
+    named = [remedy_of[e.quantity] for e in finding.evidence if e.quantity in remedy_of]
+    return tuple(dict.fromkeys(named)) or BY_CODE[finding.code]

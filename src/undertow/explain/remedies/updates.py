@@ -1,0 +1,68 @@
+"""UPD: what to change about updates."""
+
+from __future__ import annotations
+
+from undertow.schema.findings import Finding, Remedy
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "give-it-to-the-optimizer",
+        "Build the optimizer after the model is complete, or add the missing parameters to it.",
+        "groups = optimizer.param_groups\n"
+        "held = {id(p) for group in groups for p in group['params']}\n"
+        "missing = [p for p in model.parameters() if id(p) not in held]\n"
+        "optimizer.add_param_group({'params': missing})",
+        "The layers begin to move: a schedule tuned without them may need a new look.",
+        when_not="They are meant to stay as they are: then freeze them openly.",
+    ),
+    Remedy(
+        "keep-a-float32-master-copy",
+        "Keep the weights in float32 and compute in low precision.",
+        "model = model.float()\n"
+        "with torch.autocast(device_type, dtype=torch.bfloat16):\n    loss = compute_loss(batch)",
+        "Twice the memory for the weights.",
+        when_not="The weights are in float32 already.",
+    ),
+    Remedy(
+        "raise-the-group-rate",
+        "Give the parameter group a learning rate that fits the others, or freeze it openly.",
+        'for group in optimizer.param_groups:\n    print(len(group["params"]), group["lr"])',
+        "None; it only looks. A layer that starts to move changes the training.",
+        when_not="A schedule raises it later on purpose.",
+    ),
+    Remedy(
+        "unfreeze",
+        "If a layer of the list was frozen by mistake, release it and give it to the optimizer.",
+        "layer = $layer\nlayer.requires_grad_(True)\noptimizer.add_param_group({'params': layer.parameters()})",
+        "More memory and time per step, and layers that were fixed begin to change.",
+        when_not="It is frozen on purpose.",
+    ),
+)
+
+BY_CODE: dict[str, tuple[str, ...]] = {
+    "UPD001": ("lower-the-learning-rate", "warm-up", "average-the-micro-batches", "clip-gradients"),
+    "UPD002": ("raise-the-learning-rate", "raise-the-group-rate", "small-eps"),
+    "UPD003": ("give-it-to-the-optimizer", "freeze-openly", "keep-a-float32-master-copy", "raise-the-group-rate"),
+    "UPD004": ("unfreeze",),
+}
+
+
+def fitting(finding: Finding) -> tuple[str, ...] | None:
+    shown = {evidence.quantity for evidence in finding.evidence}
+    match finding.code:
+        case "UPD001" if "backward_count" not in shown:
+            return ("lower-the-learning-rate", "warm-up", "clip-gradients")
+        case "UPD002" if finding.layers:  # some layers, beside others that move
+            return ("raise-the-group-rate", "raise-the-learning-rate")
+        case "UPD002" if "optimizer_eps_ratio" not in shown:
+            return ("raise-the-learning-rate",)
+        case "UPD003" if "update_norm" in shown:
+            if "weight_max_abs" in shown:
+                return ("keep-a-float32-master-copy",)
+            if "lr" in shown:
+                return ("raise-the-group-rate", "freeze-openly")
+            return ("raise-the-group-rate", "give-it-to-the-optimizer")
+        case "UPD003":
+            return ("give-it-to-the-optimizer", "freeze-openly") if finding.severity.is_alarm else ("freeze-openly",)
+        case _:
+            return None

@@ -1,0 +1,74 @@
+"""WGT: what to change about weights."""
+
+from __future__ import annotations
+
+from undertow.schema.findings import Finding, Remedy
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "initialise-for-the-activation",
+        "Initialise the weights for the activation behind them: He for ReLU, Xavier with its gain for tanh.",
+        "for module in model.modules():\n"
+        "    if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d)):\n"
+        "        torch.nn.init.kaiming_normal_(module.weight)\n"
+        "        # before tanh: xavier_normal_(module.weight, gain=5 / 3)",
+        "Loaded weights are overwritten if it runs after loading.",
+        when_not="Weights are pretrained, or a normalisation layer follows each of them.",
+    ),
+    Remedy(
+        "reinitialise-the-layer",
+        "Give this layer the initialisation of the others.",
+        "$layer.reset_parameters()",
+        "What the layer has learnt is lost.",
+        when_not="Its scale is meant, as a zero-initialised branch or a temperature is.",
+    ),
+    Remedy(
+        "initialise-at-random",
+        "Initialise the weights at random: equal units stay equal for ever.",
+        "torch.nn.init.kaiming_uniform_($layer.weight, a=5**0.5)\ntorch.nn.init.zeros_($layer.bias)",
+        "None.",
+        when_not="It is the last layer of a residual branch that starts at zero on purpose.",
+    ),
+    Remedy(
+        "decay-the-weights",
+        "Use decoupled weight decay on matrices, or a normalisation layer, so that weights cannot grow without end.",
+        "matrices = [p for p in model.parameters() if p.dim() > 1]\n"
+        "rest = [p for p in model.parameters() if p.dim() <= 1]\n"
+        "optimizer = torch.optim.AdamW(\n"
+        "    [{'params': matrices, 'weight_decay': 0.01},\n"
+        "     {'params': rest, 'weight_decay': 0.0}], lr=$rate)",
+        "Decay that is too strong makes the model underfit.",
+        when_not="The loss still improves and the growth slows down.",
+    ),
+    Remedy(
+        "look-at-the-outliers",
+        "See which rows hold the outliers; a few input features or tokens usually make them.",
+        "weight = $tensor.detach()\nprint(weight.abs().amax(dim=1).topk(5))",
+        "None; it only looks.",
+        when_not="The weights are not going to be quantised and the training goes well.",
+    ),
+    Remedy(
+        "stay-close-to-the-start",
+        "Fine-tune with a smaller learning rate, or with adapters, so that what was learnt before is kept.",
+        "$build_lower_rate",
+        "The new task is learnt more slowly.",
+        when_not="You train from scratch: weights are meant to move.",
+    ),
+)
+
+BY_CODE: dict[str, tuple[str, ...]] = {
+    "WGT001": ("decay-the-weights", "lower-the-learning-rate"),
+    "WGT002": ("initialise-at-random",),
+    "WGT003": ("initialise-for-the-activation", "reinitialise-the-layer", "add-normalisation-or-shortcuts"),
+    "WGT004": ("look-at-the-outliers", "decay-the-weights"),
+    "WGT005": ("lower-the-weight-decay",),
+    "WGT006": ("stay-close-to-the-start",),
+}
+
+
+def fitting(finding: Finding) -> tuple[str, ...] | None:
+    if finding.code == "WGT003" and finding.layers:  # one place, not the initialisation of the whole model
+        return ("reinitialise-the-layer", "initialise-for-the-activation")
+    if finding.code == "WGT003":
+        return ("initialise-for-the-activation", "add-normalisation-or-shortcuts")
+    return None
