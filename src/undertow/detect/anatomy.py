@@ -73,10 +73,17 @@ class Anatomy:
         behind = self.behind(module)
         return behind != NONE and bool(self.is_norm[behind])
 
-    def has_matrix_after(self, module: int) -> bool:
-        """Is there any module with a matrix behind this one, or is its output the model's?"""
-        place = self._place.get(module)
-        return place is not None and any(self.matrix[i] != NONE for i in self.sequence[place + 1 :])
+    def is_hidden(self, module: int) -> bool:
+        """Does a module with a matrix come behind this one in the same model? Else its output is the model's own."""
+        place, model = self._place.get(module), self._model_of(module)
+        return place is not None and any(
+            self.matrix[i] != NONE and self._model_of(i) == model for i in self.sequence[place + 1 :]
+        )
+
+    def _model_of(self, module: int) -> str:
+        """Of several models each is one leading component of its paths, which no module of the table has alone."""
+        head = self.layout.path(module).partition(".")[0]
+        return "" if head in self.layout.layers else head
 
 
 def is_normalisation(module_type: str) -> bool:

@@ -13,4 +13,86 @@ from __future__ import annotations
 
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 
+# ACT001. Sparse but alive nets have 70–90 % zeros, yet nearly every unit speaks now and then.
+DEAD_SHARE = 0.9  # of a layer's units silent in the whole window
+DEAD_SHARE_OF_OUTPUTS = 0.5  # logits behind a ReLU: half of the classes can never win
+DEAD_ROWS = 1000  # samples a unit must have been silent for…
+DEAD_FRAMES = 4  # …over at least so many measured steps,
+DEAD_FRAMES_ALONE = 20  # or measured steps when the number of samples is not known
+SILENT_FRAMES = 2  # measured steps at which every output was exactly zero: no healthy ReLU does that twice
+
+# ACT002. Healthy tanh layers with the usual gain have 0–15 % of their outputs beyond ±0.99.
+SATURATED_SHARE = 0.5
+SATURATED_FRAMES = 3
+
+# ACT003. What differs between samples, against the same layer at the start; healthy layers stay within a factor of 10.
+COLLAPSED_TO = 0.03
+COLLAPSED_FRAMES = 3
+
+# ACT004. Softmax has a natural scale: at a logit of 60 every other weight is below 1e-26.
+ATTENTION_LOGIT = 60.0
+ATTENTION_ENTROPY = 0.02  # of the largest possible, mean over heads and rows
+ATTENTION_FRAMES = 3
+
+# ACT005. Balanced routers send 1/n of the rows to each of n; early imbalance of two thirds is common.
+ROUTER_LOAD = 0.95
+ROUTER_FRAMES = 3
+
+# WGT001. Over 200 steps healthy weights grow to at most three times their start.
+GROWN_BY = 10.0
+GROWING_FRAMES = 6  # measured steps, each with a larger norm than the one before
+
+# WGT002. Rows that began equal and are told apart by one random neighbour differ by 1e-3 after a single step.
+EQUAL_ROWS = 1e-4
+EQUAL_ROWS_FRAMES = 2
+MOVED = 1e-3  # relative distance from the start: rows had the chance to part
+
+# WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.
+SMALL_SCALE = 0.3
+LARGE_SCALE = 2.5
+DEPTH_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
+JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
+JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
+START_LOSS = 3.0  # cross-entropy at the start over ln(classes): a net that is sure before it has learnt
+
+# WGT004. Largest absolute weight over the 95th percentile: 2–3 for normal weights, below 30 for trained ones.
+OUTLIER = 100.0
+OUTLIER_FRAMES = 2
+
+# WGT005. Weight decay at usual settings shrinks a weight by 1e-6 to 1e-3 a step; here it is by this share of itself.
+SHRINKS_BY = 3e-3  # a step, in all matrices at once
+SHRUNK_TO = 0.75  # of the start, when all matrices shrink together
+SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not
+SAME_DIRECTION = 0.9  # cosine with the start: it shrinks without turning
+SHRINK_FRAMES = 4
+
+# WGT006. A model that begins far below the loss of a guess was trained before.
+TRAINED_BEFORE = 0.5  # cross-entropy at the start over ln(classes)
+FORGETTING = 1.5  # loss over that at the start, and…
+FORGETTING_DRIFT = 0.3  # …distance of half of the matrices from where they started
+COPIED = 2e-6  # relative difference of two norms that cannot be chance
+
+# MOD001. Batch normalisation in evaluation mode with untouched averages passes its input on unchanged.
+PASSES_ON = 0.02  # largest relative change of the outputs' deviation
+WRONG_MODE_FRAMES = 2
+
+# MOD002. Settings of published models: eps 1e-12 to 1e-3, momentum 0.003 to 0.3, dropout up to 0.8.
+FEWEST_NORM_VALUES = 2
+FEW_NORM_FRAMES = 3
+LARGE_EPS = 0.05
+LARGE_NORM_MOMENTUM = 0.9
+LARGE_DROPOUT = 0.9
+
+# DAT001. Standardised, 0…1 and one-hot inputs have an RMS of 0.01 to 3, log-mel spectra up to 10.
+LARGE_INPUT = 25.0  # RMS
+SMALL_INPUT = 5e-3  # largest absolute value
+OFFSET_INPUT = 20.0  # |mean| over deviation, where the mean is above 3
+INPUT_FRAMES = 2
+
+# DAT003. Targets a hundred times as large as the first predictions are learnt well by most nets.
+LARGE_TARGETS = 30.0  # target RMS over prediction RMS at the start, and…
+TARGETS_STEPS = 40  # …after so many steps…
+TARGETS_REMAINING = 0.9  # …this share of the loss is still there,
+TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer finite
+
 # -- optimisation, data, loss (OPT, DAT, LSS) ----------------------------------------------------------------------
