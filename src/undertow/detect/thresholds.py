@@ -11,6 +11,20 @@ from __future__ import annotations
 
 # -- numerics, gradients, updates (NUM, GRD, UPD) ------------------------------------------------------------------
 
+# Has the loss made progress since the start? (GRD001, GRD002, GRD005, GRD008, GRD009, GRD010, UPD001, UPD002)
+PROGRESS_DEVIATIONS = 4.0  # of a single loss: a median of nine batches hardly strays by two
+PROGRESS_REMAINING = 0.9  # of the starting loss: learning the mean of the labels alone gains a few per cent
+
+# GRD001, GRD002: sizes of gradients along depth. Healthy trainings: within 1.3 decades from end to end.
+DEPTH_LEAST_MATRICES = 4  # fewer make no line
+DEPTH_DECADES = 3.0
+DEPTH_DECADES_TO_END = 2.0
+DEPTH_FIT = 0.6
+DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices move faster
+DEPTH_PATIENCE = 5
+DEPTH_PATIENCE_WHEN_MOVING = 25  # Adam can get a deep plain network out of it; most that will are by then
+DEPTH_GAP_SHARE = 0.6  # of the whole loss, at one place
+
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 
 # ACT001. Sparse but alive nets have 70–90 % zeros, yet nearly every unit speaks now and then.

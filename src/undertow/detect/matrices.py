@@ -1,0 +1,82 @@
+"""The weight matrices of a run in depth order, and what their gradients and updates say together.
+
+Biases, norm scales and embeddings are left out: by symmetry, by design or by sparsity their gradients are small or
+large without anything being wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.anatomy import anatomy_of
+from undertow.detect.layout import Layout
+from undertow.detect.view import View
+
+Values = NDArray[np.float64]
+
+
+class Matrices:
+    """Trainable weight matrices (convolutions and recurrent weights included) by the order of their modules."""
+
+    def __init__(self, layout: Layout) -> None:
+        anatomy = anatomy_of(layout)
+        seen = [int(i) for i in anatomy.matrices if layout.is_trainable[i] and np.isfinite(layout.module_order[i])]
+        chosen = sorted(seen, key=lambda i: (layout.module_order[i], i))
+        self.ids: NDArray[np.int64] = np.array(chosen, np.int64)
+        sizes = np.array([max(layout.layers[i].parameter_count, 1) for i in chosen], np.float64)
+        # The norm a weight of this shape usually starts with. A tensor that starts at zero on purpose (an adapter, a
+        # residual branch) has no norm of its own that its first updates could be compared with.
+        self.usual_norm: Values = np.sqrt(sizes / (3.0 * anatomy.fan_in[self.ids]))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def values(self, view: View, name: str) -> Values:
+        """One number per matrix; NaN where this frame has none."""
+        return view.all_layers(name)[self.ids].astype(np.float64)
+
+    def update_ratios(self, view: View) -> Values:
+        """Length of the update over that of the weight, or over the usual length where the weight is shorter."""
+        with np.errstate(invalid="ignore"):
+            plain, length = self.values(view, "update_ratio"), self.values(view, "update_norm")
+            return np.fmin(plain, length / self.usual_norm)
+
+
+class DepthTrend(NamedTuple):
+    """A straight line through logarithms of gradient sizes from the first matrix to the last."""
+
+    rise: float  # decades from the first to the last matrix: positive when gradients fade towards the input
+    fit: float  # share of the variance that the line explains
+    size: int  # matrices in it
+
+
+def depth_trend(logarithms: Values) -> DepthTrend:
+    """Matrices without a finite logarithm are left out."""
+    known = np.isfinite(logarithms)
+    y = logarithms[known]
+    count = len(y)
+    if count < 3:
+        return DepthTrend(0.0, 0.0, count)
+    x = np.flatnonzero(known).astype(np.float64)
+    x -= x.mean()
+    away = y - y.mean()
+    slope = float(x @ away) / float(x @ x)
+    variance = float(away @ away)
+    fit = slope * slope * float(x @ x) / variance if variance > 0 else 0.0
+    return DepthTrend(slope * float(x[-1] - x[0]), fit, count)
+
+
+_known: WeakKeyDictionary[Layout, Matrices] = WeakKeyDictionary()
+
+
+def matrices_of(layout: Layout) -> Matrices:
+    """The same one for all rules that ask about the same layout."""
+    known: Matrices | None = _known.get(layout)
+    if known is None:
+        known = Matrices(layout)
+        _known[layout] = known
+    return known
