@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from undertow.detect.rule import Rule
+from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.frozen import Frozen
 from undertow.detect.rules.never_updated import NeverUpdated
 from undertow.detect.rules.no_gradient import NoGradient
 from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
 from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
 from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
+from undertow.detect.rules.saturated import Saturated
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
@@ -21,4 +23,6 @@ RULES: tuple[type[Rule], ...] = (
     UnclearedGradient,
     NeverUpdated,
     Frozen,
+    DeadUnits,
+    Saturated,
 )

@@ -1,0 +1,136 @@
+"""ACT001."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import NONE, anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import count_of
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+_ALWAYS_ALIVE = ("LeakyReLU", "PReLU", "RReLU")
+_OTHERS_THAT_DIE = ("GELU", "Threshold", "Hardswish")  # exactly zero far enough below zero
+_PREDICTING = (1.0, 3.0, 4.0, 6.0)  # values of `loss_kind` that compare the model's output with targets
+
+
+class DeadUnits:
+    """The units of a ReLU are never active.
+
+    What it sees
+    ------------
+    The outputs of ReLU modules (and of others that are exactly zero for negative inputs) in the steps in which
+    activations are sampled. A layer is reported when every output was exactly zero at two sampled steps, or when
+    nine of ten of its units (channels of a convolution) were silent for at least 1,000 samples. Named are the first
+    such layer in execution order and the layer whose sums it receives; those behind it see a constant and often die
+    as a consequence. For a ReLU behind the last layer (on the logits) half of the units are enough.
+
+    Why it is bad
+    -------------
+    A unit that is never active passes no gradient on: it cannot recover, and when a whole layer is dead everything
+    before it stops learning. The usual causes are a large negative bias, a learning rate that once threw the
+    weights far off, and inputs that are not scaled.
+
+    When it is wrong
+    ----------------
+    The share of zeros alone says nothing: many healthy networks have 70–90 % zeros, so only units that never speak
+    are counted. ReLUs applied as functions are seen through the gradient only (GRD004), and so is one ReLU module
+    that serves several layers. No false alarm in the zoo of healthy trainings.
+
+    References
+    ----------
+    Lu et al., "Dying ReLU and Initialization: Theory and Numerical Examples", 2019 (arXiv 1903.06733).
+    """
+
+    code: ClassVar[str] = "ACT001"
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._candidates: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._hidden: NDArray[np.bool_] = np.zeros(0, bool)
+        self._silent, self._dead = Streak(), Streak()
+        self._rows: NDArray[np.float64] = np.zeros(0)  # samples seen while a layer's units were silent
+        self._share: NDArray[np.float64] = np.zeros(0)
+        self._condition = Condition("dead")
+
+    def grow(self, count: int) -> None:
+        self._silent.grow(count)
+        self._dead.grow(count)
+        self._rows = grown(self._rows, count, 0.0)
+        self._share = grown(self._share, count, 0.0)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.row("activation_zero_fraction") is None:
+            return ()
+        if view.layout is not self._layout:
+            self._look(view.layout)
+        ids = self._candidates
+        zeros, dead = view.all_layers("activation_zero_fraction")[ids], view.all_layers("activation_dead_fraction")[ids]
+        measured = ~np.isnan(zeros)
+        if not measured.any():
+            return ()
+        kind, rows = view.scalar("loss_kind"), view.scalar("loss_rows")
+        # What stands last may be a hinge that is content: it counts only as a prediction.
+        judged = measured & (self._hidden | (kind in _PREDICTING and not np.isnan(dead).all()))
+        silent = judged & (zeros == 1)
+        mostly = judged & (dead >= np.where(self._hidden, limit.DEAD_SHARE, limit.DEAD_SHARE_OF_OUTPUTS))
+        self._silent.end(ids[measured & ~silent])
+        self._dead.end(ids[measured & ~mostly])
+        self._rows[ids[measured & ~mostly]] = 0.0
+        if silent.any() or mostly.any():
+            self._silent.hold(ids[silent], view.step)
+            self._dead.hold(ids[mostly], view.step)
+            self._rows[ids[mostly]] += 0.0 if np.isnan(rows) else rows
+            self._share[ids[mostly]] = dead[mostly]
+            self._share[ids[silent]] = 1.0
+        lasted = self._dead.length[ids]
+        enough = (lasted >= limit.DEAD_FRAMES) & (self._rows[ids] >= limit.DEAD_ROWS)
+        due = ids[(self._silent.length[ids] >= limit.SILENT_FRAMES) | enough | (lasted >= limit.DEAD_FRAMES_ALONE)]
+        if not len(due):
+            return self._condition.end()
+        members = tuple(view.layout.in_order(due))
+        # Which one is first decides the words: those behind it come and go.
+        return self._condition.hold(members[0], lambda: self._verdict(view, members))
+
+    def _look(self, layout: Layout) -> None:
+        self._layout = layout
+        anatomy = anatomy_of(layout)
+        chosen = [
+            i for i in anatomy.sequence
+            if _can_die(layout.layers[i].module_type) and anatomy.feeder(i) != NONE
+        ]  # fmt: skip
+        self._candidates = np.array(chosen, np.int32)
+        self._hidden = np.array([anatomy.is_hidden(i) for i in chosen], bool)
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout, anatomy = view.layout, anatomy_of(view.layout)
+        first, feeder = members[0], anatomy.feeder(members[0])
+        whole = bool(self._share[first] == 1)
+        layers = (feeder, first) if anatomy.is_hidden(first) else (first, feeder)
+        since = self._silent if whole and self._silent.length[first] else self._dead
+        many = f", and of {count_of(len(members) - 1, 'layer')} behind it" if len(members) > 1 else ""
+        share = "Every unit" if whole else f"{self._share[first]:.0%} of the units"
+        summary = f"{share} of {layout.path(first)}, behind {layout.path(feeder)}{many}: never active."
+        if not anatomy.is_hidden(first):
+            summary += " It cuts off the model's own output."
+        how = "share of units that were silent in all recent samples"
+        evidence = tuple(
+            Evidence("activation_dead_fraction", layout.path(i), float(self._share[i]), None, how) for i in members[:3]
+        )
+        severity = Severity.SEVERE if whole else Severity.MODERATE
+        first_step = int(since.since[first])
+        return Verdict("dead", True, severity, layers, first_step, 0.96 if whole else 0.85, summary, evidence)
+
+
+def _can_die(module_type: str) -> bool:
+    return (module_type.endswith(("ReLU", "ReLU6")) and module_type not in _ALWAYS_ALIVE) or (
+        module_type in _OTHERS_THAT_DIE
+    )

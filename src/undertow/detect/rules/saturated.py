@@ -1,0 +1,102 @@
+"""ACT002."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import NONE, anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class Saturated:
+    """Most outputs of a bounded activation function lie at its flat ends.
+
+    What it sees
+    ------------
+    The share of outputs of hidden Tanh, Sigmoid and similar modules beyond 0.99 (0.01 and 0.99 for a sigmoid), in
+    the steps in which activations are sampled. A layer is reported when it is more than half at three sampled
+    steps in a row. Named are the layers whose sums are too large and the functions behind them, in execution order.
+
+    Why it is bad
+    -------------
+    At its flat ends the function has almost no slope, so almost no gradient passes, and the layers before it stop
+    learning. The causes are inputs that are not scaled, weights that began or became too large, or a learning rate
+    that threw them there.
+
+    When it is wrong
+    ----------------
+    The last function of a model may saturate by success (a confident probability, a black background), so it is
+    not judged. Hidden gates that learn to be open or shut can saturate on purpose. Functions that are called without
+    a module are not seen. No false alarm in the zoo of healthy trainings.
+
+    References
+    ----------
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+    """
+
+    code: ClassVar[str] = "ACT002"
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._hidden: NDArray[np.bool_] = np.zeros(0, bool)
+        self._flat = Streak()
+        self._share: NDArray[np.float64] = np.zeros(0)
+        self._condition = Condition("saturated")
+
+    def grow(self, count: int) -> None:
+        self._flat.grow(count)
+        self._hidden = grown(self._hidden, count, False)
+        self._share = grown(self._share, count, 0.0)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        shares, ids = view.row("activation_saturated_fraction"), view.ids("activation")
+        if shares is None or ids is None:
+            return ()
+        measured = ~np.isnan(shares)
+        if not measured.any():
+            return ()
+        if view.layout is not self._layout:
+            self._look(view.layout)
+        flat = (shares > limit.SATURATED_SHARE) & self._hidden[ids]
+        self._flat.end(ids[measured & ~flat])
+        self._flat.hold(ids[flat], view.step)
+        self._share[ids[flat]] = shares[flat]
+        due = np.flatnonzero(self._flat.length >= limit.SATURATED_FRAMES)
+        if not len(due):
+            return self._condition.end()
+        members = tuple(view.layout.in_order(due))
+        return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _look(self, layout: Layout) -> None:
+        self._layout = layout
+        anatomy = anatomy_of(layout)
+        self._hidden[:] = False
+        self._hidden[[i for i in anatomy.sequence if anatomy.is_hidden(i)]] = True
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout, anatomy = view.layout, anatomy_of(view.layout)
+        layers = [layer for i in members for layer in (anatomy.feeder(i), i) if layer != NONE]
+        how = f"share of outputs at the flat ends at step {view.step}"
+        evidence = [
+            Evidence("activation_saturated_fraction", layout.path(i), float(self._share[i]), None, how)
+            for i in members[:3]
+        ]
+        summary = (
+            f"Most outputs of {name_layers(layout, members)} lie at the flat ends, where hardly any gradient passes."
+        )
+        first_step = int(self._flat.since[list(members)].min())
+        worst = float(self._share[list(members)].max())
+        severity = Severity.SEVERE if worst > 0.8 else Severity.MODERATE
+        return Verdict(
+            "saturated", True, severity, tuple(dict.fromkeys(layers)), first_step, 0.9, summary, (*evidence,)
+        )
