@@ -44,8 +44,11 @@ class Loss(NamedTuple):
     actor: int
     actors: int  # how many optimizers step in turn, each with a loss of its own
     seen: int  # losses of this actor so far
-    start: float
-    level: float  # median of the latest losses, this one included
+    first: float  # the very first loss: of weights that no step has changed
+    start: float  # median of the first five
+    level: float  # median of the latest nine, this one included
+    low: float  # smallest and largest of these nine
+    high: float
     best: float  # lowest level so far
     best_step: int
     noise: float  # deviation of a single loss; 0 when losses repeat exactly
@@ -103,7 +106,7 @@ class _Course:
 
     def __init__(self) -> None:
         self.count = 0
-        self.start = self.best = math.nan
+        self.first = self.start = self.best = math.nan
         self.best_step = self.last_step = -1
         self.last = self.last_log = math.nan
         self.positive = True
@@ -128,15 +131,18 @@ class _Course:
         self.count += 1
         self.levels.add(value)
         level = self.levels.get()
+        if self.count == 1:
+            self.first = value
         if self.count <= _START:
             self.start = level
         if self.count <= _START or level < self.best:
             self.best, self.best_step = level, step
         self._remember(step, value)
         low, slope, high, span = self.slope
+        ordered = self.levels.ordered
         return Loss(
-            step, value, actor, actors, self.count, self.start, level, self.best, self.best_step, self._noise(),
-            jump, ratio, self.positive, slope, low, high, span,
+            step, value, actor, actors, self.count, self.first, self.start, level, ordered[0], ordered[-1],
+            self.best, self.best_step, self._noise(), jump, ratio, self.positive, slope, low, high, span,
         )  # fmt: skip
 
     def _noise(self) -> float:
@@ -215,7 +221,4 @@ class LossTrend:
 
 def actor_of(frame: Frame) -> int:
     """Which optimizer stepped: the number of its first parameter group, 0 where there is one optimizer only."""
-    for name in frame.scalars:
-        if name.startswith("lr_"):
-            return int(name[3:]) if name[3:].isdigit() else 0
-    return 0
+    return min((int(name[3:]) for name in frame.scalars if name.startswith("lr_") and name[3:].isdigit()), default=0)
