@@ -25,6 +25,15 @@ DEPTH_PATIENCE = 5
 DEPTH_PATIENCE_WHEN_MOVING = 25  # Adam can get a deep plain network out of it; most that will are by then
 DEPTH_GAP_SHARE = 0.6  # of the whole loss, at one place
 
+# GRD002: gradient norm × weight norm / loss in the first steps; healthy at most 22. And growth since then: 13-fold.
+EXPLODING_FIRST_STEPS = 5
+EXPLODING_CALLS = 4  # a module that runs this often per step is recurrent, whatever its type
+EXPLODING_THROUGH_TIME = 100.0
+EXPLODING_AT_START = 1_000.0
+EXPLODING_UPDATE = 0.5  # of the weight, in one step
+EXPLODING_GROWTH = 1_000.0
+EXPLODING_PATIENCE = 3
+
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 
 # ACT001. Sparse but alive nets have 70–90 % zeros, yet nearly every unit speaks now and then.
@@ -60,6 +69,7 @@ GROWING_FRAMES = 6  # measured steps, each with a larger norm than the one befor
 EQUAL_ROWS = 1e-4
 EQUAL_ROWS_FRAMES = 2
 MOVED = 1e-3  # relative distance from the start: rows had the chance to part
+ZERO_WEIGHT_STEPS = 8  # branches that start at zero leave it at the first step, or the second after a warm-up from zero
 
 # WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.
 SMALL_SCALE = 0.3
@@ -67,17 +77,18 @@ LARGE_SCALE = 2.5
 DEPTH_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
 JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
 JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
-START_LOSS = 3.0  # cross-entropy at the start over ln(classes): a net that is sure before it has learnt
+SURE_AT_START = 0.9  # mean of the largest probability, where at most half of the answers are right
+RECURRENT_SCALE = 2.0  # of a plain recurrence: about its spectral radius, so 32 steps multiply by 2**32
 
 # WGT004. Largest absolute weight over the 95th percentile: 2–3 for normal weights, below 30 for trained ones.
 OUTLIER = 100.0
 OUTLIER_FRAMES = 2
 
-# WGT005. Weight decay at usual settings shrinks a weight by 1e-6 to 1e-3 a step; here it is by this share of itself.
-SHRINKS_BY = 3e-3  # a step, in all matrices at once
-SHRUNK_TO = 0.75  # of the start, when all matrices shrink together
-SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not
-SAME_DIRECTION = 0.9  # cosine with the start: it shrinks without turning
+# WGT005. Weight decay at usual settings shrinks a weight by 1e-6 to 1e-3 a step.
+SHRINKS_BY = 3e-3  # of itself, a step
+RADIAL_SHARE = 0.7  # of the update that only shortens the weight; healthy updates turn it
+SHRINKING_TOGETHER = 0.9  # of the matrices
+SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not shrink
 SHRINK_FRAMES = 4
 
 # WGT006. A model that begins far below the loss of a guess was trained before.

@@ -11,6 +11,8 @@ from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
 from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
 from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
 from undertow.detect.rules.saturated import Saturated
+from undertow.detect.rules.shrinking_weights import ShrinkingWeights
+from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
@@ -25,4 +27,6 @@ RULES: tuple[type[Rule], ...] = (
     Frozen,
     DeadUnits,
     Saturated,
+    SymmetricWeights,
+    ShrinkingWeights,
 )

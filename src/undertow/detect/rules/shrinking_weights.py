@@ -1,0 +1,112 @@
+"""WGT005."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Streak, Verdict
+from undertow.detect.view import View
+from undertow.detect.weight_start import WeightStart, norms_before
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class ShrinkingWeights:
+    """Weights shrink towards zero, step after step, whatever the gradient says.
+
+    What it sees
+    ------------
+    How much of each update points straight at zero: the loss of norm over the length of the update, for all weight
+    matrices. What learns turns a weight and changes its length little; what decays shortens it and does not turn it.
+    Reported when nearly all matrices lose at least 0.3 % of their length at each of four measured steps in a row and
+    most of every update is that loss, or when a single matrix has lost more than two thirds in this way.
+
+    Why it is bad
+    -------------
+    The model forgets faster than it learns. The usual cause is a weight decay that is far too strong for the
+    learning rate: with AdamW each step takes away learning rate × weight decay of the weight.
+
+    When it is wrong
+    ----------------
+    Weight decay of usual strength takes 1e-6 to 1e-3 of a weight away at a step. Weights in front of a normalisation
+    may shrink without harm until they find their balance; that takes hundreds of steps. No false alarm in the zoo.
+
+    References
+    ----------
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019 (arXiv 1711.05101).
+    """
+
+    code: ClassVar[str] = "WGT005"
+
+    def __init__(self) -> None:
+        self._start = WeightStart()
+        self._shrinks = Streak()
+        self._condition = Condition("shrinking")
+
+    def grow(self, count: int) -> None:
+        self._start.grow(count)
+        self._shrinks.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.skipped or not self._start.take(view):
+            return ()
+        lengths, ids = view.row("update_norm"), view.ids("update")
+        norms = view.row("weight_norm")
+        if lengths is None or ids is None or norms is None or len(norms) != len(lengths):
+            return ()
+        before = norms_before(view)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            radial = (before - norms) / lengths
+            shrinks = (radial > limit.RADIAL_SHARE) & ((before - norms) / before > limit.SHRINKS_BY)
+        measured = ~np.isnan(lengths)
+        self._shrinks.end(ids[measured & ~shrinks])
+        if not shrinks.any():
+            return self._condition.end()
+        self._shrinks.hold(ids[shrinks], view.step)
+        members = self._members(view, ids, norms)
+        if not len(members):
+            return self._condition.end()
+        known = tuple(view.layout.in_order(members))
+        return self._condition.hold(known, lambda: self._verdict(view, known))
+
+    def _members(self, view: View, ids: NDArray[np.int32], norms: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Nearly all matrices together, or single ones that have lost much more."""
+        matrices = anatomy_of(view.layout).matrices
+        matrices = matrices[view.layout.is_trainable[matrices]]
+        lasting = matrices[self._shrinks.length[matrices] >= limit.SHRINK_FRAMES]
+        if len(lasting) >= limit.SHRINKING_TOGETHER * len(matrices):
+            return lasting
+        now = np.full(view.layout.count, np.nan)
+        now[ids] = norms
+        return lasting[now[lasting] < limit.SHRUNK_ALONE_TO * self._start.norm[lasting]]
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        norms = view.all_layers("weight_norm")
+        how = "norm now, against the norm at the start"
+        evidence = [
+            Evidence("weight_norm", layout.path(i), _number(norms[i]), _number(self._start.norm[i]), how)
+            for i in members[:3]
+        ]
+        decay = view.row("optimizer_weight_decay")
+        if decay is not None and not np.isnan(decay).all():
+            evidence.append(Evidence("optimizer_weight_decay", None, float(np.nanmax(decay)), None, "as it is set"))
+        matrices = anatomy_of(layout).matrices
+        together = len(members) >= limit.SHRINKING_TOGETHER * int(layout.is_trainable[matrices].sum())
+        which = "All weight matrices" if together else name_layers(layout, members)
+        verb = "shrink" if together or len(members) > 1 else "shrinks"
+        summary = f"{which} {verb} towards zero at every step, whatever the gradient says."
+        first_step = int(self._shrinks.since[list(members)].min())
+        layers = () if together else members  # one setting for all is no layer's fault
+        return Verdict("shrinking", True, Severity.SEVERE, layers, first_step, 0.93, summary, (*evidence,))
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

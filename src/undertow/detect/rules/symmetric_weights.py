@@ -1,0 +1,109 @@
+"""WGT002."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class SymmetricWeights:
+    """All units of a layer have the same weights, and training does not tell them apart.
+
+    What it sees
+    ------------
+    How far the rows of each weight matrix (the filters of a convolution) differ from their mean, in the steps in
+    which weights are measured. A layer is reported when its rows are equal to one part in 10,000 although the matrix
+    has moved, or when it is exactly zero and stays so for many steps.
+
+    Why it is bad
+    -------------
+    Units with equal weights compute the same and receive the same gradient, so they stay equal for ever: the layer
+    is worth a single unit. Matrices that are all zero pass nothing on and receive nothing at all. The weights were
+    set to a constant where random numbers belong.
+
+    When it is wrong
+    ----------------
+    Branches that start at zero on purpose (the second LoRA factor, the last matrix of a residual block) leave zero
+    at the first step, and a constant layer next to random ones is told apart by it. Biases, scales of normalisations,
+    embeddings, frozen layers and adapters on a frozen model are not judged. No false alarm in the zoo.
+
+    References
+    ----------
+    Goodfellow, Bengio and Courville, "Deep Learning", 2016, section 8.4.
+    Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
+    """
+
+    code: ClassVar[str] = "WGT002"
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._judged: NDArray[np.bool_] = np.zeros(0, bool)
+        self._equal, self._zero = Streak(), Streak()
+        self._condition = Condition("equal")
+
+    def grow(self, count: int) -> None:
+        self._judged = grown(self._judged, count, False)
+        self._equal.grow(count)
+        self._zero.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        spread, ids = view.row("weight_row_spread"), view.ids("weight")
+        norms, drift = view.row("weight_norm"), view.row("weight_drift")
+        if spread is None or ids is None or norms is None or drift is None or view.skipped:
+            return ()
+        if view.layout is not self._layout:
+            self._look(view.layout)
+        judged = self._judged[ids] & ~np.isnan(norms)
+        zero = judged & (norms == 0)
+        alike = judged & (spread < limit.EQUAL_ROWS) & ~zero
+        self._zero.end(ids[judged & ~zero])
+        self._equal.end(ids[judged & ~alike])
+        if alike.any() or zero.any():
+            self._zero.hold(ids[zero], view.step)
+            self._equal.hold(ids[alike & (drift > limit.MOVED)], view.step)
+        due = (self._equal.length >= limit.EQUAL_ROWS_FRAMES) | self._zero.lasted(limit.ZERO_WEIGHT_STEPS)
+        if not due.any():
+            return self._condition.end()
+        members = tuple(view.layout.in_order(np.flatnonzero(due)))
+        return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _look(self, layout: Layout) -> None:
+        self._layout = layout
+        matrices = [layout.layers[int(i)] for i in anatomy_of(layout).matrices]
+        adapted = any(not layer.trainable for layer in matrices)  # zero factors of adapters: GRD004 tells
+        self._judged[:] = False
+        if not adapted:
+            several = [m.id for m in matrices if m.trainable and m.shape[0] > 1 and m.parameter_count > m.shape[0]]
+            self._judged[several] = True
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        spreads = view.all_layers("weight_row_spread")
+        zero = [i for i in members if self._zero.length[i]]
+        evidence = tuple(
+            Evidence("weight_norm", layout.path(i), 0.0, None, "every weight is still exactly zero")
+            if i in zero
+            else Evidence("weight_row_spread", layout.path(i), _number(spreads[i]), 1.0,
+                          "how far the rows differ, over the norm; random rows give about 1")
+            for i in members[:3]
+        )  # fmt: skip
+        what = "are zero and stay zero" if len(zero) == len(members) else "have the same weights in every unit"
+        summary = f"{name_layers(layout, members)} {what}: nothing tells their units apart."
+        since = min(int(s.since[i]) for i in members for s in (self._equal, self._zero) if s.length[i])
+        return Verdict("equal", True, Severity.SEVERE, members, since, 0.97, summary, evidence)
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
