@@ -16,14 +16,14 @@ PROGRESS_DEVIATIONS = 4.0  # of a single loss: a median of nine batches hardly s
 PROGRESS_REMAINING = 0.9  # of the starting loss: learning the mean of the labels alone gains a few per cent
 
 # GRD001, GRD002: sizes of gradients along depth. Healthy trainings: within 1.3 decades from end to end.
-DEPTH_LEAST_MATRICES = 4  # fewer make no line
-DEPTH_DECADES = 3.0
-DEPTH_DECADES_TO_END = 2.0
-DEPTH_FIT = 0.6
-DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices move faster
-DEPTH_PATIENCE = 5
-DEPTH_PATIENCE_WHEN_MOVING = 25  # Adam can get a deep plain network out of it; most that will are by then
-DEPTH_GAP_SHARE = 0.6  # of the whole loss, at one place
+GRADIENT_DEPTH_LEAST_MATRICES = 4  # fewer make no line
+GRADIENT_DEPTH_DECADES = 3.0
+GRADIENT_DEPTH_DECADES_TO_END = 2.0
+GRADIENT_DEPTH_FIT = 0.6
+GRADIENT_DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices move faster
+GRADIENT_DEPTH_PATIENCE = 5
+GRADIENT_DEPTH_PATIENCE_WHEN_MOVING = 25  # Adam can get a deep plain network out of it; most that will are by then
+GRADIENT_DEPTH_GAP_SHARE = 0.6  # of the whole loss, at one place
 
 # GRD002: gradient norm × weight norm / loss in the first steps; healthy at most 22. And growth since then: 13-fold.
 EXPLODING_FIRST_STEPS = 5
@@ -74,7 +74,7 @@ ZERO_WEIGHT_STEPS = 8  # branches that start at zero leave it at the first step,
 # WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.
 SMALL_SCALE = 0.3
 LARGE_SCALE = 2.5
-DEPTH_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
+FORWARD_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
 JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
 JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
 SURE_AT_START = 0.9  # mean of the largest probability, where at most half of the answers are right
