@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.layout import Layout
-from undertow.detect.view import View
+from undertow.detect.view import PLACES, View
 
 Values = NDArray[np.float64]
 
@@ -32,12 +32,28 @@ class Matrices:
         # residual branch) has no norm of its own that its first updates could be compared with.
         self.usual_norm: Values = np.sqrt(sizes / (3.0 * anatomy.fan_in[self.ids]))
 
+        self._count = layout.count
+        self._block: NDArray[np.int32] | None = None  # layer ids of the latest block
+        self._places: NDArray[np.int64] = self.ids  # of the matrices in it
+        self._absent = False
+
     def __len__(self) -> int:
         return len(self.ids)
 
     def values(self, view: View, name: str) -> Values:
         """One number per matrix; NaN where this frame has none."""
-        return view.all_layers(name)[self.ids].astype(np.float64)
+        row, ids = view.row(name), view.ids(PLACES[name][0])
+        if row is None or ids is None:
+            return np.full(len(self.ids), np.nan)
+        if ids is not self._block:  # blocks of one layout share their ids
+            place = np.full(self._count, -1, np.int64)
+            place[ids] = np.arange(len(ids))
+            self._block, self._places = ids, place[self.ids]
+            self._absent = bool((self._places < 0).any())
+        values = row[self._places].astype(np.float64)
+        if self._absent:
+            values[self._places < 0] = np.nan
+        return values
 
     def update_ratios(self, view: View) -> Values:
         """Length of the update over that of the weight, or over the usual length where the weight is shorter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from undertow.detect.rule import Rule
 from undertow.detect.rules.dead_units import DeadUnits
+from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
 from undertow.detect.rules.never_updated import NeverUpdated
 from undertow.detect.rules.no_gradient import NoGradient
@@ -14,6 +15,7 @@ from undertow.detect.rules.saturated import Saturated
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
+from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
 RULES: tuple[type[Rule], ...] = (
@@ -22,6 +24,8 @@ RULES: tuple[type[Rule], ...] = (
     NonfiniteWeight,
     NoGradient,
     ZeroGradient,
+    VanishingGradient,
+    ExplodingGradient,
     UnclearedGradient,
     NeverUpdated,
     Frozen,

@@ -1,0 +1,134 @@
+"""GRD001."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.matrices import DepthTrend, Matrices, Values, depth_trend, matrices_of
+from undertow.detect.progress import has_learnt
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class VanishingGradient:
+    """Gradients fade on their way from the loss to the first layers.
+
+    What it sees
+    ------------
+    A straight line through the logarithm of the typical gradient element (root mean square) of every weight matrix,
+    from the first in execution order to the last. It speaks when the line falls by three decades or more towards the
+    input, explains most of the differences between layers, and stays so while the loss makes no progress: at five
+    measured steps when the first layers hardly move, at twenty-five when the optimizer makes up for small gradients,
+    as Adam does. Only differences between layers count, so the scale of the loss does not matter.
+
+    Why it is bad
+    -------------
+    The first layers learn a thousand times more slowly than the last, or not at all: the network is then no deeper
+    than its last layers. Typical causes are sigmoids or tanhs one after another, weights that start too small, and
+    many layers without skip connections or normalisation.
+
+    When it is wrong
+    ----------------
+    A plain network of a dozen layers can start like this and still learn under Adam; the finding then ends when the
+    loss falls. Vanishing through time inside a recurrent layer cannot be seen: all steps share one gradient. In the
+    zoo of healthy trainings the line falls by 1.3 decades at most, and there is no false alarm.
+
+    References
+    ----------
+    Hochreiter, "The vanishing gradient problem during learning recurrent neural nets", 1998.
+    Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+    """
+
+    code: ClassVar[str] = "GRD001"
+
+    def __init__(self) -> None:
+        self._condition = Condition("depth")
+        self._length = 0  # measured steps in a row
+        self._since = 0
+        self._starved = False  # the matrices furthest from the loss hardly move
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.skipped or view.ids("gradient") is None:
+            return ()
+        matrices = matrices_of(view.layout)
+        if len(matrices) < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
+            return ()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sizes = np.log10(matrices.values(view, "gradient_rms"))
+        trend = depth_trend(sizes)
+        if trend.size < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
+            return self._condition.stay()
+        if trend.rise < thresholds.GRADIENT_DEPTH_DECADES or trend.fit < thresholds.GRADIENT_DEPTH_FIT:
+            if self._condition.is_open and trend.rise > thresholds.GRADIENT_DEPTH_DECADES_TO_END:
+                return self._condition.stay()
+            self._length = 0
+            return self._condition.end()
+        if self._length == 0:
+            self._since = view.step
+        self._length += 1
+        if view.ids("update") is not None:
+            first = matrices.update_ratios(view)[: max(len(matrices) // 3, 1)]
+            self._starved = (
+                bool(np.nanmedian(first) < thresholds.GRADIENT_DEPTH_STARVED) if np.isfinite(first).any() else False
+            )
+        if has_learnt(view.loss):
+            return self._condition.end()
+        patience = (
+            thresholds.GRADIENT_DEPTH_PATIENCE if self._starved else thresholds.GRADIENT_DEPTH_PATIENCE_WHEN_MOVING
+        )
+        if self._length < patience and view.step - self._since < 4 * patience:
+            return self._condition.stay()
+        return self._condition.hold(True, lambda: self._verdict(view, matrices, sizes, trend))
+
+    def _verdict(self, view: View, matrices: Matrices, sizes: Values, trend: DepthTrend) -> Verdict:
+        layout = view.layout
+        layers = [int(i) for i in matrices.ids[_faded(sizes)]]
+        last, first = int(matrices.ids[np.nanargmax(sizes)]), layers[0]
+        evidence = [
+            Evidence("gradient_rms", layout.path(layers[0]), float(10 ** sizes[matrices.ids == first][0]),
+                     float(10 ** np.nanmax(sizes)),
+                     f"a typical gradient element, beside that of {layout.path(last)} at the same step"),
+            Evidence("gradient_rms", None, trend.rise, None,
+                     f"decades lost over {trend.size} matrices; a straight line explains {trend.fit:.0%} of it"),
+        ]  # fmt: skip
+        if view.loss is not None:
+            evidence.append(
+                Evidence("loss", None, view.loss.level, view.loss.start, "the loss is about where it started")
+            )
+        summary = (
+            f"Gradients fade by a factor of 10^{trend.rise:.1f} from the loss to the first layers: "
+            f"{name_layers(layout, layers)} hardly learn."
+        )
+        confidence = 0.9 if self._starved else 0.8
+        return Verdict(
+            self._condition.key, True, Severity.SEVERE, tuple(layers), self._since, confidence, summary, tuple(evidence)
+        )
+
+
+def _faded(sizes: Values) -> NDArray[np.int64]:
+    """Places of the matrices with the smallest gradients.
+
+    When most of the loss happens at one place, what lies just before that place is named first: there, not at the
+    input, is the cause.
+    """
+    known = np.flatnonzero(np.isfinite(sizes))
+    values = sizes[known]
+    small = known[values < values.max() - thresholds.GRADIENT_DEPTH_DECADES]
+    if not len(small):
+        small = known[[int(values.argmin())]]
+    drops = np.diff(values)
+    place = int(drops.argmax())
+    if drops[place] > thresholds.GRADIENT_DEPTH_GAP_SHARE * (values.max() - values.min()):
+        return known[: place + 1][::-1]
+    return small
