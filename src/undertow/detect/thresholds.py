@@ -121,3 +121,15 @@ TARGETS_REMAINING = 0.9  # …this share of the loss is still there,
 TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer finite
 
 # -- optimisation, data, loss (OPT, DAT, LSS) ----------------------------------------------------------------------
+
+# Steps that are too large (OPT007, LSS004). Median over matrices of update over weight; healthy trainings whose loss
+# does not fall at once stay below 0.15.
+LARGE_UPDATE = 0.2
+LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a few per cent
+
+# LSS004. Several backward passes to a step.
+ADDED_PATIENCE = 3  # steps with the same number of passes
+ADDED_SEEN_EARLY = 5  # losses: a first loss is that of a guess only at the start
+ADDED_WITHIN = 2.0  # factor by which the first loss may differ from the sum of guesses
+ADDED_JUMP = 4.0  # deviations
+ADDED_NO_PROGRESS_AFTER = 15

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from undertow.detect.rule import Rule
+from undertow.detect.rules.added_losses import AddedLosses
+from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
+from undertow.detect.rules.broadcast_loss import BroadcastLoss
 from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
@@ -16,6 +19,8 @@ from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
+from undertow.detect.rules.wrong_loss_input import WrongLossInput
+from undertow.detect.rules.wrong_sign import WrongSign
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
 RULES: tuple[type[Rule], ...] = (
@@ -33,4 +38,9 @@ RULES: tuple[type[Rule], ...] = (
     Saturated,
     SymmetricWeights,
     ShrinkingWeights,
+    BadlyScaledStart,
+    WrongLossInput,
+    BroadcastLoss,
+    WrongSign,
+    AddedLosses,
 )

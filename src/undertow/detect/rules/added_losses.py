@@ -1,0 +1,113 @@
+"""LSS004."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.guess import loss_of_a_guess
+from undertow.detect.matrices import matrices_of
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class AddedLosses:
+    """The losses of micro-batches are added where their mean was meant.
+
+    What it sees
+    ------------
+    Several backward passes to a step, a constant factor of 1 between the loss function and each of them, and a first
+    loss that is as many times as large as one batch's would be for a model that knows nothing (the logarithm of the
+    number of classes, the spread of the targets). It is an alarm when the steps are too large for it: updates of a
+    tenth of the weights or more, a loss that leaps up, or one that does not fall.
+
+    Why it is bad
+    -------------
+    The gradient, and under SGD the step, is larger by the number of micro-batches: the same as a learning rate that
+    many times as high.
+
+    When it is wrong
+    ----------------
+    Under Adam the factor cancels, and a rate can be chosen for the sum: without harm this is only a hint. Losses with
+    a summed reduction, several different losses with a backward pass each, and optimizers in turn are not reported.
+    No false alarm in the zoo.
+
+    References
+    ----------
+    PyTorch documentation, "Automatic Mixed Precision examples: gradient accumulation".
+    """
+
+    code: ClassVar[str] = "LSS004"
+
+    def __init__(self) -> None:
+        self._condition = Condition("added")
+        self._passes = 0.0
+        self._anchored: bool | None = None  # is the first loss a sum of this many? None: not known
+        self._first_step = 0
+        self._seen = 0
+        self._harm = ""
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        passes = view.frame.scalars.get("backward_count", 1.0)
+        loss = view.loss
+        if passes < 2 and self._passes < 2:
+            return ()
+        if loss is None:
+            return self._condition.stay()
+        if loss.actors > 1 or passes != self._passes:
+            self._passes, self._anchored, self._seen, self._harm = passes, None, 0, ""
+            self._first_step = view.step
+            ended = self._condition.end()
+            if passes < 2 or loss.actors > 1:
+                return ended
+        self._seen += 1
+        factor = view.frame.scalars.get("loss_factor", math.nan)
+        if not math.isnan(factor):
+            if abs(factor - 1.0) > 0.01:
+                self._anchored = False
+                return self._condition.end()
+            guess = loss_of_a_guess(view)
+            if self._anchored is None and guess > 0 and loss.seen <= thresholds.ADDED_SEEN_EARLY:
+                share = loss.first / (passes * guess)
+                self._anchored = 1 / thresholds.ADDED_WITHIN < share < thresholds.ADDED_WITHIN
+        if not self._anchored or self._seen < thresholds.ADDED_PATIENCE:
+            return self._condition.stay()
+        self._harm = self._harm or self._harm_of(view)
+        return self._condition.hold(self._harm, lambda: self._verdict(loss.first, int(passes), loss_of_a_guess(view)))
+
+    def _harm_of(self, view: View) -> str:
+        """What shows that the steps are too large; empty when nothing does."""
+        ratios = matrices_of(view.layout).update_ratios(view) if view.row("update_ratio") is not None else np.empty(0)
+        ratios = ratios[np.isfinite(ratios)]
+        if len(ratios) and float(np.median(ratios)) > thresholds.LARGE_UPDATE:
+            return f"half of the weights changed by more than {float(np.median(ratios)):.0%} of themselves in one step"
+        loss = view.loss
+        assert loss is not None
+        if loss.value > thresholds.LEAPS_TO * loss.first > 0 and loss.jump > thresholds.ADDED_JUMP:
+            return "the loss leapt up"
+        if loss.seen >= thresholds.ADDED_NO_PROGRESS_AFTER and loss.level > 0.97 * loss.first > 0:
+            return f"the loss has not fallen in {loss.seen} steps"
+        return ""
+
+    def _verdict(self, first: float, passes: int, guess: float) -> Verdict:
+        known = math.isfinite(guess)
+        evidence = [
+            Evidence("backward_count", None, float(passes), None, "backward passes to a step, none divided"),
+            Evidence("loss", None, first, guess if known else None, "first loss, and what one batch's would be"),
+        ]
+        summary = f"The losses of {passes} micro-batches are added, not averaged: every step is {passes} times as large"
+        if not self._harm:
+            summary += "."
+            return Verdict("added", True, Severity.MILD, (), self._first_step, 0.8, summary, tuple(evidence))
+        evidence.append(Evidence("update_ratio", None, None, None, self._harm))
+        summary += f", and {self._harm}."
+        return Verdict("added", True, Severity.SEVERE, (), self._first_step, 0.9, summary, tuple(evidence))
