@@ -15,26 +15,35 @@ from typing import Any
 
 from undertow import __version__
 from undertow.analyze.drift import Movement, movement, whole_drift
+from undertow.analyze.one_thread import one_thread
 from undertow.analyze.spectrum import EXACT_UP_TO
 from undertow.analyze.weight_issues import find_issues
 from undertow.analyze.weights import describe, find_duplicates, pool, pool_kinds
 from undertow.checkpoints import Checkpoint, Entry, UnreadableCheckpointError, open_checkpoint
+from undertow.checkpoints.turns import in_turn
 from undertow.schema.checkpoints import TensorWeights, WeightReport
 from undertow.schema.severity import health_of
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
-# Called before each tensor with the bytes done, the bytes in all, and its path.
+# Called with the bytes done, the bytes in all, and the path of the tensor whose turn it is.
 Progress = Callable[[int, int, str], None]
+MOST_WORKERS = 4
 
 
 def weights(
-    source: Source, against: Source | None = None, *, exact_up_to: int = EXACT_UP_TO, progress: Progress | None = None
+    source: Source,
+    against: Source | None = None,
+    *,
+    exact_up_to: int = EXACT_UP_TO,
+    progress: Progress | None = None,
+    workers: int | None = None,
 ) -> WeightReport:
     """The health of weights, tensor by tensor.
 
     `source` and `against` are each a checkpoint file or folder (safetensors, torch, torch distributed), a torch
     module, or a mapping from names to arrays. With `against`, the earlier one, also how far the weights moved.
     Singular values are all computed up to `exact_up_to` on the shorter side of a matrix, else the largest only.
+    `workers` is how many tensors are worked on at a time, where memory allows: by default one for each core, up to 4.
     """
     checkpoint = open_checkpoint(source)
     earlier = None if against is None else open_checkpoint(against)
@@ -52,14 +61,33 @@ def weights(
         before={} if earlier is None else {entry.path: entry for entry in earlier.entries},
     )
     done, total = 0, checkpoint.bytes
-    for entry in checkpoint.entries:
-        if progress is not None:
-            progress(done, total, entry.path)
-        study.take(entry)
-        done += entry.bytes
+    paths = [entry.path for entry in checkpoint.entries]
     if progress is not None:
-        progress(done, total, "")
+        progress(done, total, paths[0])
+    with one_thread() as alone:
+        # Where the threads of the linear algebra cannot be held back, ours would only stand in their way.
+        count = workers or (min(MOST_WORKERS, len(_cores())) if alone else 1)
+        turns = in_turn(checkpoint.entries, study.size, study.take, count)
+        for upcoming, (entry, found) in zip((*paths[1:], ""), turns, strict=True):
+            study.keep(found)
+            done += entry.bytes
+            if progress is not None:
+                progress(done, total, upcoming)
     return study.report()
+
+
+def _cores() -> set[int]:
+    """Those this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was found out about one tensor while it was loaded."""
+
+    tensor: TensorWeights
+    digest: bytes
+    movement: Movement | None
 
 
 @dataclass(slots=True)
@@ -73,17 +101,27 @@ class _Study:
     digests: list[bytes] = field(default_factory=list[bytes])
     movements: list[Movement] = field(default_factory=list[Movement])
 
-    def take(self, entry: Entry) -> None:
+    def size(self, entry: Entry) -> int:
+        before = self.before.get(entry.path)
+        return entry.bytes + (0 if before is None else before.bytes)
+
+    def take(self, entry: Entry) -> _Found:
+        """In any thread: changes nothing."""
         with entry.elements() as elements:
             fan_in = self._owner_fan_in(entry)
-            self.tensors.append(
-                describe(entry.path, entry.kind, elements, owner_fan_in=fan_in, exact_up_to=self.exact_up_to)
-            )
-            self.digests.append(elements.digest())
+            tensor = describe(entry.path, entry.kind, elements, owner_fan_in=fan_in, exact_up_to=self.exact_up_to)
+            moved = None
             before = self.before.get(entry.path)
             if before is not None:
                 with before.elements() as then:
-                    self.movements.append(movement(entry.path, entry.kind, elements, then))
+                    moved = movement(entry.path, entry.kind, elements, then)
+            return _Found(tensor, elements.digest(), moved)
+
+    def keep(self, found: _Found) -> None:
+        self.tensors.append(found.tensor)
+        self.digests.append(found.digest)
+        if found.movement is not None:
+            self.movements.append(found.movement)
 
     def _owner_fan_in(self, bias: Entry) -> int | None:
         """Torch draws a bias from the fan-in of its weight."""

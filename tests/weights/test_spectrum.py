@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from undertow.analyze.heavy_tail import heavy_tail
 from undertow.analyze.spectrum import spectrum
 from undertow.checkpoints.elements import Elements
 from undertow.schema.checkpoints import Spectrum
@@ -120,3 +121,34 @@ def test_a_small_matrix_has_no_exponent() -> None:
 
 def test_zeros_have_no_spectrum() -> None:
     assert spectrum(Elements(np.zeros((4, 4)), "float64"), 0.0, 0.0) is None
+
+
+@pytest.mark.parametrize("shape", [(1200, 300), (260, 1000), (400, 400)])
+@pytest.mark.parametrize("smallest", [0.5, 1e-6])
+def test_float32_squares_are_enough_or_not_used(shape: tuple[int, int], smallest: float) -> None:
+    """Tall matrices are squared in float32, unless their smallest singular values would drown in its rounding."""
+    array = with_values(np.geomspace(1.0, smallest, min(shape)), *shape).astype(np.float32).astype(np.float64)
+    found = of(array, "float32")
+    values = np.linalg.svd(array, compute_uv=False)
+    assert found.spectral_norm == pytest.approx(values[0], rel=1e-6)
+    assert found.condition == pytest.approx(values[0] / values[-1], rel=1e-3)
+
+
+def nearest_law(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Every start tried, one after another."""
+    best = (np.inf, 0.0)
+    for start in values[:-1]:
+        tail = values[values >= start]
+        alpha = 1 + len(tail) / np.log(tail / start).sum()
+        data, law = np.arange(len(tail)) / len(tail), 1 - (tail / start) ** (1 - alpha)
+        best = min(best, (float(np.abs(data - law).max()), float(alpha)))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_start_is_overlooked(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = np.sort(random.lognormal(0, 1 + seed / 2, 300)) if seed % 2 else np.sort(random.pareto(1.5, 70) + 1)
+    tail = heavy_tail(values[::-1], np.ones(len(values)))
+    assert tail is not None
+    assert (tail.distance, tail.exponent) == pytest.approx(nearest_law(values))

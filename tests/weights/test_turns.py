@@ -1,0 +1,78 @@
+"""Several tensors at once: the same answers in the same order, within the memory of the largest."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import undertow
+from undertow.analyze import one_thread as one_thread_module
+from undertow.analyze.one_thread import one_thread
+from undertow.checkpoints.turns import in_turn
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_in_order_and_never_more_than_the_largest(workers: int) -> None:
+    sizes = [1, 9, 2, 3, 4, 10, 1, 1, 1, 5]
+    lock = threading.Lock()
+    under_way: list[int] = []
+    most: list[tuple[int, int]] = []
+
+    def work(place: int) -> int:
+        with lock:
+            under_way.append(sizes[place])
+            most.append((len(under_way), sum(under_way)))
+        threading.Event().wait(0.005)
+        with lock:
+            under_way.remove(sizes[place])
+        return place * place
+
+    assert list(in_turn(range(10), sizes.__getitem__, work, workers)) == [(place, place**2) for place in range(10)]
+    assert max(count for count, _ in most) <= workers
+    assert max(total for _, total in most) <= 10
+    assert (max(count for count, _ in most) > 1) is (workers > 1)
+
+
+def test_an_error_is_that_of_its_item_and_ends_the_work() -> None:
+    done: list[int] = []
+
+    def work(place: int) -> int:
+        if place == 3:
+            raise ValueError("tensor 3")
+        done.append(place)
+        return place
+
+    with pytest.raises(ValueError, match="tensor 3"):
+        list(in_turn(range(100), lambda _: 1, work, 2))
+    assert len(done) < 100
+    assert not [one for one in threading.enumerate() if one.name.startswith("undertow-weights")]
+
+
+def test_threads_of_the_linear_algebra_are_given_back() -> None:
+    controls = one_thread_module._controls()  # pyright: ignore[reportPrivateUsage]
+    if controls is None:
+        pytest.skip("this numpy has another library for linear algebra")
+    get, limit = controls
+    before = get()
+    limit(2)
+    try:
+        with one_thread() as held:
+            assert held
+            with one_thread():
+                assert get() == 1
+            assert get() == 1
+        assert get() == 2
+        with pytest.raises(KeyError), one_thread():
+            raise KeyError
+        assert get() == 2
+    finally:
+        limit(before)
+
+
+def test_workers_change_nothing() -> None:
+    random = np.random.default_rng(0)
+    now = {f"l{i}.weight": random.normal(0, 0.1, (40 + i, 300)).astype(np.float32) for i in range(6)}
+    then = {name: value + np.float32(0.01) for name, value in now.items()}
+    assert undertow.weights(now, then, workers=3) == undertow.weights(now, then, workers=1)
