@@ -34,6 +34,17 @@ EXPLODING_UPDATE = 0.5  # of the weight, in one step
 EXPLODING_GROWTH = 1_000.0
 EXPLODING_PATIENCE = 3
 
+# UPD001: update over weight, in the middle of all matrices. 99 % of healthy matrices: below 0.02; the first steps of
+# small networks up to 0.4, with a loss that falls.
+LARGE_STEP = 0.05
+LARGE_STEP_BURST = 0.1
+LARGE_STEP_TRAVEL = 2.0  # lengths of the weight
+LARGE_STEP_SHOCK = 1.6  # times the loss before; twice within the memory
+LARGE_STEP_SHOCK_DEVIATIONS = 8.0  # for losses that can be negative
+LARGE_STEP_MEMORY = 10  # steps
+GROUP_AHEAD = 30.0  # times the rate of the others; adapters are trained with 16 times on purpose
+GROUP_PATIENCE = 3
+
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 
 # ACT001. Sparse but alive nets have 70–90 % zeros, yet nearly every unit speaks now and then.
@@ -69,7 +80,7 @@ GROWING_FRAMES = 6  # measured steps, each with a larger norm than the one befor
 EQUAL_ROWS = 1e-4
 EQUAL_ROWS_FRAMES = 2
 MOVED = 1e-3  # relative distance from the start: rows had the chance to part
-ZERO_WEIGHT_STEPS = 8  # branches that start at zero leave it at the first step, or the second after a warm-up from zero
+ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it within three, warm-up from zero included
 
 # WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.
 SMALL_SCALE = 0.3
@@ -126,6 +137,22 @@ TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer fin
 # does not fall at once stay below 0.15.
 LARGE_UPDATE = 0.2
 LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a few per cent
+
+# OPT007. The learning rate. Share of the peak: (fewest steps below it, as a part of the steps above it). A cosine spends
+# 2 % of its length below a thousandth of its peak, and 6 % below a hundredth; a cubic decay 10 % and 21 %.
+FALLEN_TO = {1e-3: (5, 0.15), 1e-2: (3, 0.3)}
+FALLEN_REMAINING = {1e-3: 0.3, 1e-2: 0.9}  # share of the first loss that is still there: much is left to learn
+RATE_LEAP = 5.0  # over the established peak; warm-ups rise in small steps
+RATE_ESTABLISHED = 10  # steps without a larger rate
+LEAP_PATIENCE = 15  # steps after a leap in which the loss must follow
+LEAP_JUMP = 6.0  # deviations of the loss; healthy trainings with a constant rate: below 4, or 7 with random depth
+IMPLAUSIBLE_START = 3.0  # first loss over that of a guess: inputs or initial weights are to blame
+LARGE_UPDATE_LASTS = 20  # steps for which a large update may explain a loss
+TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
+TINY_UPDATE_FRAMES = 10
+SMALL_UPDATE = 2e-4  # half of healthy matrices move thirty times as fast
+SMALL_UPDATE_STEPS = 100
+FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and of the latest nine
 
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes

@@ -18,6 +18,7 @@ from undertow.detect.rules.saturated import Saturated
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
+from undertow.detect.rules.unsuitable_rate import UnsuitableRate
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.wrong_loss_input import WrongLossInput
 from undertow.detect.rules.wrong_sign import WrongSign
@@ -43,4 +44,5 @@ RULES: tuple[type[Rule], ...] = (
     BroadcastLoss,
     WrongSign,
     AddedLosses,
+    UnsuitableRate,
 )

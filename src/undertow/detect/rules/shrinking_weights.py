@@ -65,6 +65,9 @@ class ShrinkingWeights:
         with np.errstate(divide="ignore", invalid="ignore"):
             radial = (before - norms) / lengths
             shrinks = (radial > limit.RADIAL_SHARE) & ((before - norms) / before > limit.SHRINKS_BY)
+        spread = view.row("weight_row_spread")
+        if spread is not None:  # rows that are all equal can only grow or shrink: see WGT002
+            shrinks &= ~(spread < limit.EQUAL_ROWS)
         measured = ~np.isnan(lengths)
         self._shrinks.end(ids[measured & ~shrinks])
         if not shrinks.any():

@@ -25,7 +25,7 @@ class SymmetricWeights:
     ------------
     How far the rows of each weight matrix (the filters of a convolution) differ from their mean, in the steps in
     which weights are measured. A layer is reported when its rows are equal to one part in 10,000 although the matrix
-    has moved, or when it is exactly zero and stays so for many steps.
+    has moved, or when matrix and gradient are exactly zero and stay so.
 
     Why it is bad
     -------------
@@ -50,11 +50,13 @@ class SymmetricWeights:
     def __init__(self) -> None:
         self._layout: Layout | None = None
         self._judged: NDArray[np.bool_] = np.zeros(0, bool)
+        self._starved: NDArray[np.bool_] = np.zeros(0, bool)  # the latest gradient was exactly zero
         self._equal, self._zero = Streak(), Streak()
         self._condition = Condition("equal")
 
     def grow(self, count: int) -> None:
         self._judged = grown(self._judged, count, False)
+        self._starved = grown(self._starved, count, False)
         self._equal.grow(count)
         self._zero.grow(count)
 
@@ -65,19 +67,29 @@ class SymmetricWeights:
             return ()
         if view.layout is not self._layout:
             self._look(view.layout)
+        self._remember(view)
         judged = self._judged[ids] & ~np.isnan(norms)
-        zero = judged & (norms == 0)
+        zero = judged & (norms == 0) & self._starved[ids]
         alike = judged & (spread < limit.EQUAL_ROWS) & ~zero
         self._zero.end(ids[judged & ~zero])
         self._equal.end(ids[judged & ~alike])
         if alike.any() or zero.any():
             self._zero.hold(ids[zero], view.step)
             self._equal.hold(ids[alike & (drift > limit.MOVED)], view.step)
-        due = (self._equal.length >= limit.EQUAL_ROWS_FRAMES) | self._zero.lasted(limit.ZERO_WEIGHT_STEPS)
+        due = (self._equal.length >= limit.EQUAL_ROWS_FRAMES) | (
+            (self._zero.length >= 3) & (self._zero.span >= limit.ZERO_WEIGHT_STEPS)
+        )
         if not due.any():
             return self._condition.end()
         members = tuple(view.layout.in_order(np.flatnonzero(due)))
         return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _remember(self, view: View) -> None:
+        """A matrix that starts at zero on purpose has a gradient: it needs no help to leave zero."""
+        zeros, ids = view.row("gradient_zero_fraction"), view.ids("gradient")
+        if zeros is not None and ids is not None:
+            known = ~np.isnan(zeros)
+            self._starved[ids[known]] = zeros[known] == 1
 
     def _look(self, layout: Layout) -> None:
         self._layout = layout

@@ -1,0 +1,182 @@
+"""WGT003."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import NONE, Anatomy, anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.detect.weight_start import WeightStart
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.layers import LayerKind
+from undertow.schema.severity import Severity
+
+Values = NDArray[np.float64]
+_PLAIN_RECURRENCE = ("RNN", "RNNCell")  # gates bound the others
+
+
+class BadlyScaledStart:
+    """Weights begin so small or so large that the signal dies out or blows up on its way through the network.
+
+    What it sees
+    ------------
+    At the first measured step: the scale of each weight matrix (its RMS times the root of the number of inputs it
+    sums: 0.6 for PyTorch's default, 1 to 1.4 for Xavier and He), and what differs between samples in the output of
+    each layer, from the first to the last. All matrices are at fault when their scales are unusual and the signal
+    grows or falls by more than two decades; one layer is when it alone is far from the others and the signal jumps
+    there. A network that is sure of its answers before it has learnt anything counts as well.
+
+    Why it is bad
+    -------------
+    Signals and gradients shrink or grow by the same factor in every layer. Too small, nothing reaches the first
+    layers and the loss does not move; too large, activations saturate or die and the loss overflows.
+
+    When it is wrong
+    ----------------
+    A normalisation right behind a layer makes its scale irrelevant, so such layers do not count, nor do embeddings,
+    tied weights, frozen layers, matrices that start at zero on purpose, or a last layer that starts small. Residual
+    paths carry the signal past small layers. No false alarm in the zoo of healthy trainings.
+
+    References
+    ----------
+    He et al., "Delving Deep into Rectifiers", 2015 (arXiv 1502.01852).
+    Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
+    """
+
+    code: ClassVar[str] = "WGT003"
+
+    def __init__(self) -> None:
+        self._start = WeightStart()
+        self._condition = Condition("start")
+        self._judged = False
+
+    def grow(self, count: int) -> None:
+        self._start.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if self._judged:
+            return () if view.row("activation_std") is None else self._condition.stay()
+        if view.row("activation_std") is None or not self._start.take(view):
+            return ()
+        self._judged = True
+        verdict = self._judge(view)
+        return () if verdict is None else self._condition.hold(True, lambda: verdict)
+
+    def _judge(self, view: View) -> Verdict | None:
+        layout, anatomy = view.layout, anatomy_of(view.layout)
+        scales = self._scales(layout, anatomy)
+        modules = [i for i in anatomy.sequence if anatomy.matrix[i] != NONE and np.isfinite(scales[anatomy.matrix[i]])]
+        if not modules:
+            return None
+        recurrent = [
+            layer.id
+            for layer in layout.layers.parameters
+            if layer.kind is LayerKind.RECURRENT
+            and layer.module_type in _PLAIN_RECURRENCE
+            and scales[layer.id] > limit.RECURRENT_SCALE
+        ]
+        if recurrent:
+            return self._of_layers(view, scales, recurrent, "recurrent")
+        path = scales[anatomy.matrix[modules]]
+        signals = _signals(view)[modules]
+        everywhere = self._everywhere(view, path, signals)
+        if everywhere is not None:
+            return everywhere
+        odd = self._odd_ones(view, anatomy, modules, path, signals)
+        return self._of_layers(view, scales, odd, "alone") if odd else None
+
+    def _scales(self, layout: Layout, anatomy: Anatomy) -> Values:
+        """RMS × √fan-in of every matrix at the start; NaN for those that follow other rules."""
+        scales = np.full(layout.count, np.nan)
+        for i in anatomy.matrices:
+            layer = layout.layers[int(i)]
+            if layer.trainable and not layer.shared_with and self._start.norm[i] > 0:
+                scales[i] = self._start.norm[i] / np.sqrt(layer.parameter_count) * np.sqrt(anatomy.fan_in[i])
+        return scales
+
+    def _everywhere(self, view: View, scales: Values, signals: Values) -> Verdict | None:
+        middle = float(np.exp(np.log(scales).mean()))
+        known = np.flatnonzero(signals > 0)
+        if len(scales) < 2 or len(known) < 2:
+            return None
+        # What the first layer received: its output over its own scale.
+        decades = float(np.log10(signals[known[-1]] / signals[known[0]] * scales[known[0]]))
+        small = middle < limit.SMALL_SCALE and np.mean(scales < limit.SMALL_SCALE) > 0.6
+        large = middle > limit.LARGE_SCALE and np.mean(scales > limit.LARGE_SCALE) > 0.6
+        sure = (
+            view.scalar("output_max_probability") > limit.SURE_AT_START and view.scalar("output_accuracy") <= 0.5
+        )  # fmt: skip
+        if small and decades < -limit.FORWARD_DECADES:
+            what, usual = "dies out: the weights of all layers begin too small", 0.58
+        elif large and (decades > limit.FORWARD_DECADES or sure):
+            what, usual = "blows up: the weights of all layers begin too large", 1.41
+        else:
+            return None
+        evidence = (
+            Evidence("weight_rms", None, middle, usual,
+                     "RMS × √fan-in at the start, geometric mean over the weight matrices"),
+            Evidence("activation_std", None, decades, 0.0,
+                     "decades by which what differs between samples changes from the input to the last layer"),
+        )  # fmt: skip
+        return Verdict("start", True, Severity.SEVERE, (), view.step, 0.93, f"The signal {what}.", evidence)
+
+    def _odd_ones(self, view: View, anatomy: Anatomy, modules: list[int], scales: Values, signals: Values) -> list[int]:
+        """Modules whose own scale stands out and at which the signal jumps."""
+        if len(modules) < 3:
+            return []
+        logarithms = np.log10(scales)
+        away = logarithms - np.median(logarithms)
+        attending = _attention_parts(view)
+        odd: list[int] = []
+        for place in np.flatnonzero(np.abs(away) > limit.JUMP_DECADES).tolist():
+            module = modules[place]
+            if anatomy.is_normalised(module) or view.layout.layers[module].group in attending:
+                continue
+            before = float(signals[place - 1]) if place else np.nan
+            after, scale, last = float(signals[place]), float(scales[place]), float(signals[-1])
+            jump = float(np.log10(after / before)) if before > 0 and after > 0 else float(away[place])
+            too_large = scale > limit.JUMP_LARGE and jump > limit.JUMP_DECADES - 0.3
+            # Only where nothing carries the signal past it: what comes out at the end is small, too.
+            too_small = scale < limit.JUMP_SMALL and jump < -limit.JUMP_DECADES and not last > 0.1 * before
+            if too_large or (too_small and place < len(modules) - 1):
+                odd.append(module)
+        return odd
+
+    def _of_layers(self, view: View, scales: Values, layers: list[int], how: str) -> Verdict:
+        layout, anatomy = view.layout, anatomy_of(view.layout)
+        weights = [i if how == "recurrent" else int(anatomy.matrix[i]) for i in layers]
+        evidence = tuple(
+            Evidence("weight_rms", layout.path(i), float(scales[i]), 1.0, "RMS × √fan-in at the start")
+            for i in weights[:3]
+        )
+        size = "large" if scales[weights[0]] > 1 else "small"
+        verb = "begins" if len(layers) == 1 else "begin"
+        reason = (
+            "every time step multiplies the signal"
+            if how == "recurrent"
+            else f"the signal {'blows up' if size == 'large' else 'dies out'} there, and the other layers are as usual"
+        )
+        summary = f"The weight of {name_layers(layout, layers)} {verb} far too {size}: {reason}."
+        return Verdict("start", True, Severity.SEVERE, tuple(layers), view.step, 0.9, summary, evidence)
+
+
+def _signals(view: View) -> Values:
+    """The deviation of what differs between samples, of every module's output."""
+    deviation = view.all_layers("activation_std").astype(np.float64)
+    between = view.all_layers("activation_sample_spread")
+    return deviation * np.sqrt(np.where(np.isnan(between), 1.0, np.maximum(between, 0.0)))
+
+
+def _attention_parts(view: View) -> set[str]:
+    """Paths of modules that attend, and of those around them: the size of their logits is a question of its own."""
+    logits = view.all_layers("attention_logit_max")
+    paths = {view.layout.path(i) for i in np.flatnonzero(~np.isnan(logits)).tolist()}
+    return paths | {view.layout.layers[path].group for path in paths}
