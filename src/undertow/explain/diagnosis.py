@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from undertow.explain.chain import linked
 from undertow.explain.divergence import Course, divergence
+from undertow.explain.localisation import located
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
 from undertow.explain.origin import origin_in, placed, poisoned_weight
-from undertow.explain.ranking import ranked
-from undertow.explain.remedies import with_remedies
+from undertow.explain.ranking import Ranking
+from undertow.explain.remedies import Program, with_remedies
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Coverage, Culprit, Diagnosis, Finding, Overhead, StepRange
+from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 from undertow.schema.severity import Health, Severity, health_of
 
@@ -29,10 +32,11 @@ def diagnose(
     status: str = "",
     problems: Sequence[str] = (),
     course: Course | None = None,
+    graph: LayerGraph | None = None,
 ) -> Diagnosis:
     """`findings` as the engine left them; `problems` are files that are damaged or missing."""
     reasons = [*problems, *_reasons(facts, steps, status, problems)]
-    complete = explained(findings, layers, events, course)
+    complete = explained(findings, layers, events, course, graph, facts.optimizers)
     health = health_of(finding.severity for finding in complete) if steps.recorded else None
     if problems and health is Health.HEALTHY:
         health = None  # what is missing may hold what is wrong
@@ -55,19 +59,51 @@ def explained(
     layers: LayerTable,
     events: Sequence[Mapping[str, Any]] = (),
     course: Course | None = None,
+    graph: LayerGraph | None = None,
+    optimizers: Sequence[Mapping[str, Any]] = (),
 ) -> list[Finding]:
-    """The findings ranked, placed and with their remedies."""
+    """The findings placed, with their remedies, linked to their causes, and ranked."""
+    each, ranking = _explain_each(findings, layers, events, course, graph, optimizers)
+    return [each[place] for place in ranking.in_order()]
+
+
+def explained_among(
+    finding: Finding,
+    others: Sequence[Finding],
+    layers: LayerTable,
+    events: Sequence[Mapping[str, Any]] = (),
+    course: Course | None = None,
+    graph: LayerGraph | None = None,
+    optimizers: Sequence[Mapping[str, Any]] = (),
+) -> Finding:
+    """One finding as it stands among all that is known: what it follows from, and what to do."""
+    return _explain_each([finding, *others], layers, events, course, graph, optimizers)[0][0]
+
+
+def _explain_each(
+    findings: Sequence[Finding],
+    layers: LayerTable,
+    events: Sequence[Mapping[str, Any]],
+    course: Course | None,
+    graph: LayerGraph | None,
+    optimizers: Sequence[Mapping[str, Any]],
+) -> tuple[list[Finding], Ranking]:
     origin = origin_in(events)
     poisoned = poisoned_weight(findings, origin, layers)
-    found = [_complete(placed(finding, origin, poisoned), course) for finding in findings]
-    return ranked(found, weights_came_first=poisoned is not None)
+    program = Program.of(optimizers, layers)
+    found = [placed(finding, origin, poisoned) for finding in findings]
+    if graph is not None:
+        found = [located(finding, layers, graph) for finding in found]
+    ranking = Ranking(found, weights_came_first=poisoned is not None)
+    found = [_with_remedies(finding, course, program) for finding in found]
+    return linked(found, ranking), ranking
 
 
-def _complete(finding: Finding, course: Course | None) -> Finding:
+def _with_remedies(finding: Finding, course: Course | None, program: Program) -> Finding:
     growth = None if course is None else divergence(finding, course)
     if growth is None:
-        return with_remedies(finding)
-    return with_remedies(replace(finding, evidence=(growth, *finding.evidence)), diverged=True)
+        return with_remedies(finding, program)
+    return with_remedies(replace(finding, evidence=(growth, *finding.evidence)), program, diverged=True)
 
 
 def _story(

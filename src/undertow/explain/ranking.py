@@ -4,47 +4,114 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from undertow.explain.causes import (
+    EXACT,
+    FOLLOWS_FROM_ANYTHING,
+    OF_SMALL_STEPS,
+    PASSING,
+    STAGE_OF,
+    STANDING,
+    VAGUE,
+    Stage,
+    can_lead_to,
+    is_local,
+)
+from undertow.explain.remedies.optimisation import rate_is_too_low
 from undertow.schema.findings import Finding
 
-# In the order things happen within one step: forward, backward, optimizer, weights.
-_ORDER = ("NUM004", "NUM002", "GRD003", "GRD004", "NUM001", "GRD007", "UPD003", "NUM003", "UPD004")
-
-# What a finding can bring about, at the same step or later.
-_CONSEQUENCES: dict[str, frozenset[str]] = {
-    "GRD007": frozenset({"NUM001", "NUM002", "NUM003", "GRD004"}),
-    "NUM001": frozenset({"NUM002", "NUM003", "GRD004"}),
-    "NUM002": frozenset({"NUM001", "NUM003", "GRD004"}),
-    "NUM003": frozenset({"NUM001", "NUM002", "GRD004"}),
-    "GRD004": frozenset({"UPD003"}),
-}
+_SLACK = 10  # steps; a statistical rule cannot tell the first bad step more closely
+_SOON = 50  # steps; what begins later does not follow from an event of a moment
 
 
-def place_in_step(code: str) -> int:
-    return _ORDER.index(code) if code in _ORDER else len(_ORDER)
+class Ranking:
+    """The findings of a run and which of them bring about which."""
 
+    def __init__(self, findings: Sequence[Finding], *, weights_came_first: bool = False) -> None:
+        """`weights_came_first`: the walk over the loss's graph found a weight non-finite before the step."""
+        self.findings = list(findings)
+        self._weights_came_first = weights_came_first
+        self._causes = self._without_circles([self._causes_of(finding) for finding in self.findings])
 
-def ranked(findings: Sequence[Finding], weights_came_first: bool = False) -> list[Finding]:
-    """Alarms before remarks; causes before what they bring about; then the worse, then the earlier.
+    def in_order(self) -> list[int]:
+        """Places of the findings. Alarms before remarks; causes before what they bring about; then by importance."""
 
-    `weights_came_first`: the walk over the loss's graph found a weight that was non-finite before the step.
-    """
+        def key(place: int) -> tuple[object, ...]:
+            finding = self.findings[place]
+            tier = 0 if finding.severity.is_alarm else 5 - finding.severity.rank
+            is_symptom = bool(self._causes[place])
+            # Symptoms follow in the order they came.
+            rest = (self._moment(finding), finding.code) if is_symptom else self._importance(finding)
+            return tier, is_symptom, *rest, place
 
-    def moment(finding: Finding) -> tuple[int, int]:
-        early = weights_came_first and finding.code == "NUM003"
-        return finding.first_step, -1 if early else place_in_step(finding.code)
+        return sorted(range(len(self.findings)), key=key)
 
-    def is_symptom(finding: Finding) -> bool:
-        return any(
-            finding.code in _CONSEQUENCES.get(other.code, ())
-            and other.severity.is_alarm
-            and moment(other) < moment(finding)
-            for other in findings
+    def root_of(self, place: int) -> int | None:
+        """The most important of the causes at the beginning of all that led to a finding; None for a cause."""
+        roots = [other for other in _reached(self._causes, place) if not self._causes[other]]
+        return min(roots, key=lambda root: self._importance(self.findings[root]), default=None)
+
+    def _causes_of(self, finding: Finding) -> set[int]:
+        return {place for place, other in enumerate(self.findings) if self._brings_about(other, finding)}
+
+    def _brings_about(self, cause: Finding, effect: Finding) -> bool:
+        if cause is effect or not cause.severity.is_alarm:
+            return False
+        nearly = cause.first_step <= effect.first_step + _SLACK
+        if is_local(cause.code, effect.code):
+            return nearly and bool(set(cause.layers) & set(effect.layers))
+        if effect.code in FOLLOWS_FROM_ANYTHING and cause.code not in VAGUE:
+            return cause.first_step <= effect.detected_step
+        if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect):
+            return False
+        if cause.code in PASSING and effect.first_step > cause.last_step + _SOON:
+            return False
+        if cause.code in STANDING:
+            return cause.first_step <= effect.detected_step
+        if cause.code in EXACT and effect.code in EXACT:  # both know their first step
+            return self._moment(cause) < self._moment(effect)
+        return nearly
+
+    def _without_circles(self, causes: list[set[int]]) -> list[set[int]]:
+        """Where findings seem to bring about each other, the first one did."""
+        reached = [_reached(causes, place) for place in range(len(causes))]
+        moments = [self._moment(finding) for finding in self.findings]
+        return [
+            {cause for cause in mine if place not in reached[cause] or moments[cause] < moments[place]}
+            for place, mine in enumerate(causes)
+        ]
+
+    def _moment(self, finding: Finding) -> tuple[int, int]:
+        """When it began: the step, and the place within a step."""
+        early = self._weights_came_first and finding.code == "NUM003"
+        return finding.first_step, -1 if early else STAGE_OF.get(finding.code, Stage.OUTCOME)
+
+    def _importance(self, finding: Finding) -> tuple[object, ...]:
+        """Of independent causes: one with a name before a vague one, a certain one before a likely one."""
+        step, stage = self._moment(finding)
+        return (
+            finding.code in VAGUE,
+            finding.code not in EXACT,
+            -finding.severity.rank,
+            stage,
+            step,
+            finding.code,
         )
 
-    def key(finding: Finding) -> tuple[int, bool, int, tuple[int, int], str]:
-        tier = 0 if finding.severity.is_alarm else 5 - finding.severity.rank
-        symptom = is_symptom(finding)
-        # Symptoms follow in the order they came; independent causes by how bad they are.
-        return tier, symptom, 0 if symptom else -finding.severity.rank, moment(finding), finding.code
 
-    return sorted(findings, key=key)
+def _other_way(cause: Finding, effect: Finding) -> bool:
+    """A learning rate that is too low does not what one that is too high does."""
+    if cause.code == "OPT007":
+        return rate_is_too_low(cause) != (effect.code in OF_SMALL_STEPS)
+    return cause.code in ("GRD001", "GRD010") and effect.code == "OPT007" and not rate_is_too_low(effect)
+
+
+def _reached(causes: Sequence[set[int]], start: int) -> set[int]:
+    """All that led to a finding, directly or not."""
+    seen: set[int] = set()
+    waiting = list(causes[start])
+    while waiting:
+        place = waiting.pop()
+        if place not in seen:
+            seen.add(place)
+            waiting.extend(causes[place])
+    return seen

@@ -1,0 +1,203 @@
+"""What can bring about what, as data: the causal order of a training step, and the table of consequences.
+
+A consequence need not be found for its own consequences to follow: `path_between` walks the table.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from functools import cache
+from typing import NamedTuple
+
+
+class Stage(IntEnum):
+    """Where in a training a fault sits; earlier ones bring about later ones."""
+
+    DATA = 0
+    INITIALISATION = 1
+    FORWARD = 2
+    LOSS = 3
+    BACKWARD = 4
+    OPTIMIZER = 5
+    UPDATE = 6
+    OUTCOME = 7  # what the loss does over many steps: never a cause
+
+
+STAGES: dict[Stage, tuple[str, ...]] = {
+    Stage.DATA: ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT006"),
+    Stage.INITIALISATION: ("WGT002", "WGT003"),
+    Stage.FORWARD: ("MOD001", "MOD002", "NUM004", "ACT001", "ACT002", "ACT003", "ACT004", "ACT005"),
+    Stage.LOSS: ("LSS001", "LSS002", "LSS003", "LSS004", "NUM002"),
+    Stage.BACKWARD: (
+        "GRD001", "GRD002", "GRD003", "GRD004", "GRD005", "GRD006", "GRD007", "GRD008", "GRD009", "GRD010",
+        "NUM001", "NUM005", "DST002",
+    ),
+    Stage.OPTIMIZER: ("OPT007", "OPT008"),
+    Stage.UPDATE: (
+        "UPD001", "UPD002", "UPD003", "UPD004", "NUM003", "WGT001", "WGT004", "WGT005", "WGT006", "DST001",
+    ),
+    Stage.OUTCOME: ("OPT001", "OPT002", "OPT003", "OPT004", "OPT005", "OPT006"),
+}  # fmt: skip
+
+STAGE_OF: dict[str, Stage] = {code: stage for stage, codes in STAGES.items() for code in codes}
+
+# Contracts of a training step that hold or do not: no statistics in them, so they go before what is only likely.
+EXACT = frozenset({
+    "NUM001", "NUM002", "NUM003", "NUM004", "GRD003", "GRD004", "GRD007", "UPD003", "UPD004", "WGT002",
+    "LSS001", "LSS002", "LSS003", "LSS004", "MOD001", "MOD002", "OPT008", "DST001", "DST002",
+})  # fmt: skip
+
+# How a program is built: there from the start, whenever a measurement first shows it.
+STANDING = frozenset({
+    "DAT001", "DAT003", "DAT004", "DAT005", "DAT006", "WGT002", "WGT003", "LSS001", "LSS002", "LSS003", "LSS004",
+    "MOD002", "OPT008", "GRD010",
+})  # fmt: skip
+
+# Events of a moment: they explain what begins soon after, not what begins much later.
+PASSING = frozenset({"DAT002", "GRD006", "OPT003"})
+
+# These say that something is wrong, and not why.
+VAGUE = frozenset({"OPT001", "OPT002", "OPT003", "OPT004", "OPT005", "GRD005", "GRD006", "GRD008"})
+
+# A training that does not learn follows from any fault that has a name.
+FOLLOWS_FROM_ANYTHING = frozenset({"OPT002", "OPT005"})
+
+_NONFINITE = ("NUM001", "NUM002", "NUM003", "NUM004")
+_UNSTABLE = ("OPT001", "OPT003", "OPT004")
+
+
+class Link(NamedTuple):
+    cause: str
+    effects: tuple[str, ...]
+    because: str
+
+
+LINKS: tuple[Link, ...] = (
+    # data
+    Link("DAT001", ("ACT001", "ACT002"), "inputs of that size push units to where they no longer respond"),
+    Link("DAT001", ("WGT003", "ACT003", "ACT004"), "inputs of that size make every output behind them as large"),
+    Link("DAT001", ("GRD001", "GRD002", "UPD001", "OPT007"), "the gradient of a weight grows with its input"),
+    Link("DAT001", (*_NONFINITE, *_UNSTABLE, "NUM005"), "values of that size soon leave the range of numbers"),
+    Link("DAT002", ("GRD006", "OPT003", "UPD001", "GRD002"), "one batch unlike the others makes one step unlike them"),
+    Link("DAT002", ("ACT001", *_NONFINITE, "OPT001"), "the step that follows such a batch can undo the training"),
+    Link("DAT003", ("UPD001", "GRD002", "OPT007"), "the gradient grows with the size of the targets"),
+    Link("DAT003", (*_NONFINITE, *_UNSTABLE, "ACT001", "ACT002"), "errors of that size make steps of that size"),
+    Link("DAT004", ("GRD008", "OPT006"), "where nothing can be learnt, gradients point every way"),
+    Link("DAT005", ("GRD005", "GRD006", "GRD009", "OPT003", "OPT004"), "every batch pulls towards its own class"),
+    Link("DAT005", ("ACT003", "OPT001"), "what one batch teaches, the next one overwrites"),
+    # initialisation
+    Link("WGT002", ("ACT003", "GRD004", "ACT001", "GRD001"), "equal units compute, and learn, the same thing"),
+    Link("WGT003", ("GRD001", "GRD002", "UPD001", "UPD002", "OPT007"), "the scale multiplies from layer to layer"),
+    Link("WGT003", ("ACT001", "ACT002", "ACT003", "ACT004", "GRD004"), "units get inputs they cannot respond to"),
+    Link("WGT003", (*_NONFINITE, *_UNSTABLE, "GRD006", "NUM005"), "the scale multiplies until values overflow"),
+    # forward
+    Link("MOD001", ("GRD002", "UPD001", "ACT001", "ACT002", "ACT003"), "nothing keeps the activations in range"),
+    Link("MOD001", (*_UNSTABLE, *_NONFINITE, "GRD006", "OPT006", "WGT003", "GRD001"), "the layer does not do its work"),
+    Link("MOD002", ("GRD006", "GRD008", "GRD002", "ACT003", "ACT001", *_UNSTABLE), "its statistics are noise"),
+    Link("MOD002", (*_NONFINITE, "GRD001"), "it divides by a spread that is not there"),
+    Link("ACT001", ("GRD004", "GRD001", "ACT003", "UPD002"), "no gradient passes through units that are off"),
+    Link("ACT002", ("GRD001", "GRD004", "ACT003", "UPD002"), "hardly any gradient passes through saturated units"),
+    Link("ACT004", ("GRD001", "GRD006", "OPT003", "GRD004"), "attention that is all or nothing passes no gradient"),
+    Link("ACT005", ("GRD004",), "experts that get no tokens get no gradient"),
+    Link("NUM004", ("NUM001", "NUM002", "NUM003"), "everything computed from it is non-finite too"),
+    # loss
+    Link("LSS001", ("GRD001", "UPD002", "ACT002"), "a second softmax flattens the gradient"),
+    Link("LSS001", ("NUM001", "NUM002", "OPT001", "LSS003"), "the logarithm meets values it is not made for"),
+    Link("LSS002", ("ACT003", "GRD008", "DAT004"), "every prediction is drawn to the mean of all targets"),
+    Link("LSS003", ("OPT001", "UPD001", "GRD002", "WGT001", "DAT004", *_NONFINITE), "it climbs, not descends"),
+    Link("LSS004", ("UPD001", "OPT007", "GRD002", "GRD010", *_UNSTABLE), "steps are as many times too large"),
+    Link("NUM002", ("NUM001", "NUM003", "GRD004", "OPT001"), "every gradient of such a loss is non-finite"),
+    # backward
+    Link("GRD001", ("UPD002",), "layers that get next to no gradient hardly move"),
+    Link("GRD001", ("ACT003",), "the signal fades with depth in both directions"),
+    Link("GRD002", ("UPD001", *_UNSTABLE, "GRD006", "WGT001", "ACT001"), "steps grow with the gradient"),
+    Link("GRD002", (*_NONFINITE, "NUM005", "GRD010"), "it grows until it overflows"),
+    Link("GRD005", ("OPT004",), "steps that undo one another lead nowhere"),
+    Link("GRD006", ("OPT003", "UPD001", "ACT001", *_NONFINITE), "one step of that size can undo many"),
+    Link("GRD007", ("GRD002", "UPD001", "OPT007", "GRD005", "WGT001"), "the sum grows with every step"),
+    Link("GRD007", (*_UNSTABLE, *_NONFINITE, "ACT001", "ACT002", "ACT003", "GRD004"), "steps grow until it diverges"),
+    Link("GRD008", ("OPT004",), "steps follow the noise"),
+    Link("GRD009", ("OPT004",), "the terms of the loss undo one another's steps"),
+    Link("GRD010", ("UPD002",), "what is left of the gradient moves nothing"),
+    Link("NUM001", ("NUM002", "NUM003", "GRD004", "OPT001"), "the optimizer writes it into the weights"),
+    Link("NUM005", ("GRD001", "GRD004", "UPD002", "NUM001"), "what is too small for the format becomes zero"),
+    # optimizer
+    Link("OPT007", ("UPD001", "UPD002"), "every update is a multiple of the learning rate"),
+    Link("OPT008", ("UPD001", "UPD002", "WGT005", "WGT001", "GRD005", *_UNSTABLE), "it outweighs the gradient"),
+    # update
+    Link("UPD001", ("ACT001", "ACT002", "ACT003", "ACT004", "ACT005"), "units are thrown to where they do not respond"),
+    Link("UPD001", ("GRD002", "GRD005", "GRD006", "WGT001", "WGT004", "WGT006"), "each step overshoots the last"),
+    Link("UPD001", (*_UNSTABLE, *_NONFINITE), "each step overshoots further, until values overflow"),
+    Link("WGT001", ("ACT001", "ACT002", "ACT004", "GRD002", "WGT006", *_UNSTABLE, *_NONFINITE), "outputs grow too"),
+    Link("WGT005", ("ACT003", "GRD001", "ACT001", "GRD004"), "weights near zero pass nothing on"),
+    Link("NUM003", ("NUM001", "NUM002", "NUM004", "GRD004", "OPT001"), "every later output is non-finite"),
+    Link("OPT001", ("NUM001", "NUM002", "NUM003", "NUM004"), "it grew until it overflowed"),
+    Link("DST001", ("OPT001", "OPT003"), "the ranks no longer train the same model"),
+    Link("DST002", ("NUM001", "NUM002", "NUM003"), "the average over ranks is non-finite too"),
+)  # fmt: skip
+
+# These hold between the two findings only: nothing follows from the first by way of the second.
+DIRECT_LINKS: tuple[Link, ...] = (
+    Link("ACT005", ("GRD003", "UPD003"), "experts that get no tokens get no gradient and do not move"),
+    Link("GRD010", ("OPT007",), "what is left of the gradient moves nothing, whatever the rate"),
+    Link("GRD001", ("OPT007",), "where next to no gradient arrives, no rate moves the layers"),
+    Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
+)
+
+# And these only where both name the same layers: a zero gradient explains why that layer never moves, and no other.
+LOCAL_LINKS: tuple[Link, ...] = (
+    Link("GRD003", ("UPD003",), "what gets no gradient is not moved"),
+    Link("GRD004", ("UPD003",), "what gets a zero gradient is not moved"),
+    Link("ACT001", ("UPD003",), "units that are off get no gradient, so they are not moved"),
+)
+
+# A learning rate can be too low as well: then only this follows.
+OF_SMALL_STEPS = frozenset({"UPD002", "UPD003"})
+
+_CONSEQUENCES: dict[str, dict[str, str]] = {}
+for _link in LINKS:
+    for _effect in _link.effects:
+        _CONSEQUENCES.setdefault(_link.cause, {}).setdefault(_effect, _link.because)
+_DIRECT = {(link.cause, effect): link.because for link in DIRECT_LINKS for effect in link.effects}
+_LOCAL = {(link.cause, effect): link.because for link in LOCAL_LINKS for effect in link.effects}
+
+
+@cache
+def path_between(cause: str, effect: str) -> tuple[str, ...]:
+    """The codes on the shortest way from a cause to a consequence, both included; empty when there is none."""
+    came_from: dict[str, str] = {cause: cause}
+    waiting = deque([cause])
+    while waiting:
+        code = waiting.popleft()
+        if code == effect and code != cause:
+            steps = [code]
+            while steps[-1] != cause:
+                steps.append(came_from[steps[-1]])
+            return tuple(reversed(steps))
+        for follower in _CONSEQUENCES.get(code, ()):
+            if follower not in came_from:
+                came_from[follower] = code
+                waiting.append(follower)
+    return ()
+
+
+def can_lead_to(cause: str, effect: str) -> bool:
+    """Whether one can bring about the other, wherever they are."""
+    return (cause, effect) in _DIRECT or bool(path_between(cause, effect))
+
+
+def is_local(cause: str, effect: str) -> bool:
+    """Whether one can bring about the other, but only in the same layers."""
+    return (cause, effect) in _LOCAL
+
+
+def because(cause: str, effect: str) -> str:
+    """Why one leads to the other, in a clause."""
+    known = _LOCAL.get((cause, effect)) or _DIRECT.get((cause, effect))
+    if known:
+        return known
+    path = path_between(cause, effect)
+    if len(path) >= 2:
+        return _CONSEQUENCES[path[-2]][path[-1]]
+    return "a training with that fault does not learn as it could"

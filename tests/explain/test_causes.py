@@ -1,0 +1,228 @@
+"""Causes and consequences: the table, the ranking it gives, the chain that is told, and the place that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from undertow.explain import causes
+from undertow.explain.causes import because, path_between
+from undertow.explain.diagnosis import explained
+from undertow.explain.localisation import common_gate, located
+from undertow.explain.ranking import Ranking
+from undertow.schema.codes import CODES
+from undertow.schema.findings import Evidence, Finding
+from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
+from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema.severity import Severity
+
+
+def found(code: str, first: int = 0, detected: int | None = None, severity: str = "severe", **more: Any) -> Finding:
+    facts: dict[str, Any] = {"layers": (), "last_step": 99, "ongoing": True, "confidence": 0.9, "summary": "", **more}
+    return Finding(
+        code, CODES[code], Severity(severity), first_step=first, detected_step=first if detected is None else detected,
+        **facts,
+    )  # fmt: skip
+
+
+def ranked(*findings: Finding) -> list[Finding]:
+    return explained(findings, LayerTable())
+
+
+def told(*findings: Finding) -> list[tuple[str, str | None]]:
+    return [(finding.code, finding.follows_from) for finding in ranked(*findings)]
+
+
+def test_every_code_has_a_place_and_the_table_speaks_of_known_ones() -> None:
+    assert set(causes.STAGE_OF) == set(CODES)
+    links = (*causes.LINKS, *causes.DIRECT_LINKS, *causes.LOCAL_LINKS)
+    named = {link.cause for link in links} | {effect for link in links for effect in link.effects}
+    sets = causes.EXACT | causes.STANDING | causes.PASSING | causes.VAGUE | causes.OF_SMALL_STEPS
+    assert named | sets <= set(CODES)
+    assert all(link.because and not link.because.endswith(".") for link in links)
+    assert not any(link.cause in link.effects for link in links)
+
+
+@pytest.mark.parametrize("wiring", ["GRD003", "GRD007", "UPD003", "MOD001", "MOD002", "WGT002", "LSS001", "OPT008"])
+def test_how_a_program_is_wired_follows_from_nothing_by_way_of_something(wiring: str) -> None:
+    assert [code for code in CODES if path_between(code, wiring)] == []
+
+
+def test_a_rate_follows_from_nothing_that_it_can_bring_about() -> None:
+    causes_of_it = {code for code in CODES if path_between(code, "OPT007")}
+    assert not causes_of_it & {code for code in CODES if path_between("OPT007", code)}
+
+
+def test_data_and_initialisation_come_before_all_else() -> None:
+    for code in ("DAT001", "DAT002", "DAT005", "WGT002"):
+        assert not any(path_between(other, code) for other in CODES), code
+
+
+# What is found (code, first step, step of detection), and how it must be told: the first one is to be acted on.
+SYMPTOMS = [
+    # Raw inputs kill the units of the first layer (FAULTS 55).
+    ([("ACT001", 0, 4), ("GRD004", 0, 9), ("OPT005", 0, 60), ("DAT001", 0, 0), ("UPD001", 2, 8)], "DAT001"),
+    # A learning rate far too high (7, 38): dead units, exploding gradients, NaN in the end.
+    ([("ACT001", 5, 20), ("GRD004", 6, 16), ("UPD001", 0, 6), ("OPT007", 2, 12), ("NUM002", 30, 30)], "OPT007"),
+    ([("NUM002", 3, 3), ("NUM001", 3, 3), ("UPD001", 0, 3), ("OPT001", 1, 8)], "UPD001"),
+    # Micro-batches added (22) and gradients never cleared (16) look like a rate that is too high.
+    ([("UPD001", 0, 5), ("OPT007", 0, 9), ("LSS004", 0, 0), ("ACT001", 4, 30)], "LSS004"),
+    ([("GRD002", 4, 20), ("UPD001", 9, 20), ("OPT001", 9, 30), ("GRD007", 1, 3)], "GRD007"),
+    # Initialisation (2, 3, 4, 5).
+    ([("GRD001", 0, 3), ("UPD002", 0, 10), ("OPT005", 0, 60), ("WGT003", 0, 1)], "WGT003"),
+    ([("NUM002", 2, 2), ("GRD002", 0, 1), ("WGT003", 0, 0), ("ACT001", 0, 2)], "WGT003"),
+    ([("GRD004", 0, 10), ("ACT003", 0, 6), ("WGT002", 0, 2), ("OPT005", 0, 60)], "WGT002"),
+    # Deep sigmoids (1): the signal fades both ways.
+    ([("ACT003", 0, 2), ("GRD001", 0, 4), ("UPD002", 1, 12), ("OPT005", 0, 60)], "GRD001"),
+    # Contracts of the loss (24, 25, 26), modes (27), optimizer settings (43, 44).
+    ([("GRD001", 0, 5), ("OPT005", 0, 80), ("UPD002", 3, 9), ("LSS001", 0, 0)], "LSS001"),
+    ([("OPT001", 10, 30), ("LSS003", 0, 0), ("NUM002", 60, 60)], "LSS003"),
+    ([("OPT003", 101, 103), ("GRD006", 101, 101), ("MOD001", 100, 101)], "MOD001"),
+    ([("ACT003", 8, 20), ("OPT005", 0, 60), ("WGT005", 3, 12), ("OPT008", 0, 2)], "OPT008"),
+    ([("UPD002", 0, 10), ("OPT005", 0, 50), ("OPT008", 0, 1)], "OPT008"),
+    # A bad batch (58), sorted batches (57), a router that chooses one expert (52).
+    ([("OPT003", 40, 41), ("GRD006", 40, 40), ("DAT002", 40, 40)], "DAT002"),
+    ([("OPT004", 10, 40), ("GRD005", 8, 30), ("DAT005", 0, 15)], "DAT005"),
+    ([("GRD004", 2, 12), ("GRD003", 2, 12), ("ACT005", 5, 9)], "ACT005"),
+    # Clipping far too hard (34), and float16 without a loss scale (48).
+    ([("UPD002", 0, 8), ("OPT005", 0, 60), ("GRD010", 0, 10)], "GRD010"),
+    ([("GRD004", 0, 10), ("UPD002", 0, 9), ("NUM005", 0, 4)], "NUM005"),
+]
+
+
+@pytest.mark.parametrize(("given_", "cause"), SYMPTOMS)
+def test_the_cause_comes_first_and_all_else_follows_from_it(given_: list[tuple[str, int, int]], cause: str) -> None:
+    for findings in (given_, given_[::-1]):
+        result = told(*(found(*facts) for facts in findings))
+        assert result[0] == (cause, None)
+        assert {follows for _, follows in result[1:]} == {cause}
+
+
+def test_two_independent_causes_stay_two() -> None:
+    assert told(found("UPD003", 0, 4), found("DAT005", 0, 20)) == [("UPD003", None), ("DAT005", None)]
+    # A certain one goes before one that is only likely, though that one is worse.
+    assert told(found("OPT007", 0, 9), found("LSS002", 0, 0, "moderate"))[0] == ("LSS002", None)
+    # A forgotten layer is no consequence of whatever else goes wrong.
+    result = dict(told(found("UPD001", 0, 5), found("UPD003", 0, 4), found("ACT001", 5, 9)))
+    assert result == {"UPD003": None, "UPD001": None, "ACT001": "UPD001"}
+
+
+def test_the_same_layers_or_not() -> None:
+    zero = found("GRD004", 0, 10, layers=("a.weight",))
+    assert told(zero, found("UPD003", 0, 12, layers=("a.weight",)))[1] == ("UPD003", "GRD004")
+    assert all(follows is None for _, follows in told(zero, found("UPD003", 0, 12, layers=("b.weight",))))
+
+
+def test_what_came_before_does_not_follow() -> None:
+    assert dict(told(found("ACT001", 10, 20), found("UPD001", 400, 405)))["ACT001"] is None
+    # An event of a moment explains what begins soon after it, no more.
+    batch = found("DAT002", 40, 40, last_step=41)
+    assert dict(told(batch, found("OPT001", 60, 80)))["OPT001"] == "DAT002"
+    assert dict(told(batch, found("OPT001", 600, 620)))["OPT001"] is None
+
+
+def test_a_rate_too_low_does_not_what_one_too_high_does() -> None:
+    low = (Evidence("update_ratio", None, 1e-7, 1e-3, ""),)
+    high = (Evidence("update_ratio", None, 0.9, 1e-3, ""),)
+    dead, small = found("ACT001", 5, 30), found("UPD002", 5, 30)
+    assert dict(told(found("OPT007", 0, 9, evidence=low), dead)) == {"OPT007": None, "ACT001": None}
+    assert dict(told(found("OPT007", 0, 9, evidence=low), small)) == {"OPT007": None, "UPD002": "OPT007"}
+    assert dict(told(found("OPT007", 0, 9, evidence=high), dead)) == {"OPT007": None, "ACT001": "OPT007"}
+
+
+def test_remarks_are_never_causes_and_come_last() -> None:
+    assert told(found("DAT001", 0, 0, "mild"), found("ACT001", 0, 5)) == [("ACT001", None), ("DAT001", None)]
+    assert [code for code, _ in told(found("UPD004", 0, 0, "info"), found("OPT002", 9, 50, "mild"))] == [
+        "OPT002", "UPD004",
+    ]  # fmt: skip
+
+
+def test_the_cause_tells_what_it_led_to_in_the_order_it_came() -> None:
+    first, *_ = ranked(
+        found("UPD001", 0, 6), found("NUM002", 30, 30), found("ACT001", 5, 20, layers=("relu",)), found("OPT007", 0, 9)
+    )
+    chain = [evidence for evidence in first.evidence if evidence.quantity == "consequence"]
+    assert [evidence.how.split()[2] for evidence in chain] == ["UPD001", "ACT001", "NUM002"]
+    assert chain[1].layer == "relu"
+    assert because("UPD001", "ACT001") in chain[1].how
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(CODES)), st.integers(0, 60), st.integers(0, 60), st.sampled_from(list(Severity))
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_any_findings_have_a_cause_and_no_circle(facts: Sequence[tuple[str, int, int, Severity]]) -> None:
+    findings = [found(code, first, first + late, severity, layers=("a",)) for code, first, late, severity in facts]
+    ranking = Ranking(findings)
+    order = ranking.in_order()
+    assert sorted(order) == list(range(len(findings)))
+    assert ranking.root_of(order[0]) is None
+    alarms = [finding.severity.is_alarm for finding in (findings[place] for place in order)]
+    assert alarms == sorted(alarms, reverse=True)
+    for place in order:
+        root = ranking.root_of(place)
+        assert root is None or (ranking.root_of(root) is None and order.index(root) < order.index(place))
+
+
+def graph_of(edges: Sequence[tuple[int, int]], names: Sequence[str]) -> LayerGraph:
+    nodes = tuple(GraphNode(i, name, is_merge=not name) for i, name in enumerate(names))
+    return LayerGraph(nodes, tuple(edges), GraphSource.AUTOGRAD)
+
+
+# stem → (left, right) → (joined) → neck → (one, two) → (joined) → head
+DIAMONDS = graph_of(
+    [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (4, 5), (4, 6), (5, 7), (6, 7), (7, 8)],
+    ["stem", "left", "right", "", "neck", "one", "two", "", "head"],
+)
+
+
+@pytest.mark.parametrize(
+    ("modules", "toward_loss", "gate"),
+    [
+        (("one", "two"), False, "neck"),
+        (("one", "two"), True, "head"),
+        (("left", "right"), False, "stem"),
+        (("left", "right"), True, "neck"),
+        (("left", "one"), False, "stem"),
+        (("neck", "one", "two", "head"), False, "neck"),  # one of them explains the others
+        (("stem", "left", "right", "neck"), True, "neck"),
+        (("stem", "unknown"), False, None),
+        (("stem",), True, None),
+    ],
+)
+def test_the_gate_that_all_ways_lead_through(modules: tuple[str, ...], toward_loss: bool, gate: str | None) -> None:
+    assert common_gate(modules, DIAMONDS, toward_loss=toward_loss) == gate
+
+
+def test_a_guessed_graph_places_nothing() -> None:
+    guess = LayerGraph(DIAMONDS.nodes, DIAMONDS.edges, GraphSource.CALL_ORDER)
+    assert common_gate(("one", "two"), guess, toward_loss=False) is None
+
+
+def test_the_place_that_explains_the_others_is_named() -> None:
+    table = LayerTable.of([Layer(f"{node.path}.weight", kind=LayerKind.WEIGHT, group=node.path)
+                           for node in DIAMONDS.nodes if node.path])  # fmt: skip
+    cut = located(found("GRD004", layers=("left.weight", "right.weight")), table, DIAMONDS)
+    assert cut.layers == ("left.weight", "right.weight")  # its rule knows the order
+    assert (cut.evidence[-1].quantity, cut.evidence[-1].layer) == ("place", "neck")
+    bad = located(found("NUM004", layers=("two.weight", "neck.weight", "one.weight")), table, DIAMONDS)
+    assert bad.layers[0] == "neck.weight"
+    assert sorted(bad.layers) == ["neck.weight", "one.weight", "two.weight"]
+    for same in (found("OPT007"), found("GRD004", layers=("left.weight",)), found("NUM004", severity="mild")):
+        assert located(same, table, DIAMONDS) is same
+
+
+def test_ten_thousand_layers_are_placed_at_once() -> None:
+    count = 10_000
+    chain = graph_of([(i, i + 1) for i in range(count - 1)], [f"layers.{i}" for i in range(count)])
+    assert common_gate([f"layers.{i}" for i in range(count)], chain, toward_loss=False) == "layers.0"
+    assert common_gate([f"layers.{i}" for i in range(count)], chain, toward_loss=True) == f"layers.{count - 1}"
