@@ -8,18 +8,20 @@ right within 3/√(2m) and a cosine within 3/√m in 99 of 100 draws.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 _native_sums: Callable[..., None] | None
+_native_directions: Callable[..., None] | None
 try:
     from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 
-    _native_sums = _native.stretch_sums
+    _native_sums, _native_directions = _native.stretch_sums, _native.direction_sums
 except ImportError:  # built without a C compiler
-    _native_sums = None
+    _native_sums = _native_directions = None
 
 Floats = NDArray[np.float64]
 Offsets = NDArray[np.int64]
@@ -42,6 +44,52 @@ def cosines(a: Floats, b: Floats, offsets: Offsets) -> Floats:
     product = norms(a, offsets) * norms(b, offsets)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.clip(np.where(product > 0, _products(a, b, offsets) / product, np.nan), -1.0, 1.0)
+
+
+class Direction(IntEnum):
+    """Rows of what `directions` fills: sums over each tensor's buckets. The change is weight − weight before."""
+
+    GRADIENT = 0  # squared length
+    GRADIENT_TURN = 1  # product with the gradient before
+    WEIGHT = 2  # squared length
+    TO_START = 3  # product with the start
+    DRIFT = 4  # squared distance from the start
+    CHANGE = 5  # squared length
+    CHANGE_TURN = 6  # product with the change before
+    DESCENT = 7  # product with the gradient
+
+
+def directions(
+    offsets: Offsets,
+    out: Floats,
+    change: Floats,
+    gradient: Floats | None,
+    gradient_before: Floats | None,
+    weight: Floats | None,
+    weight_before: Floats | None,
+    change_before: Floats | None,
+    start: Floats | None,
+) -> None:
+    """Fill `out` (len(Direction) × tensors) and `change`; rows that need a missing sketch are left alone."""
+    if _native_directions is not None:
+        _native_directions(offsets, out, change, gradient, gradient_before, weight, weight_before, change_before, start)
+        return
+
+    def fill(row: Direction, a: Floats | None, b: Floats | None) -> None:
+        if a is not None and b is not None:
+            out[row] = _sums(a * b, offsets)
+
+    fill(Direction.GRADIENT, gradient, gradient)
+    fill(Direction.GRADIENT_TURN, gradient, gradient_before)
+    fill(Direction.WEIGHT, weight, weight)
+    fill(Direction.TO_START, weight, start)
+    if weight is not None and start is not None:
+        out[Direction.DRIFT] = _sums((weight - start) ** 2, offsets)
+    if weight is not None and weight_before is not None:
+        np.subtract(weight, weight_before, out=change)
+        fill(Direction.CHANGE, change, change)
+        fill(Direction.CHANGE_TURN, change, change_before)
+        fill(Direction.DESCENT, change, gradient)
 
 
 def fold(sketches: Floats, offsets: Offsets, width: int = 64) -> NDArray[np.float32]:

@@ -40,11 +40,13 @@ _LARGEST_BRAIN_FLOAT = float.fromhex("0x1.fep127")
 _SMALLEST_VARIANCE = 1e-140
 
 
-def statistics(partials: Partials) -> Floats:
-    """One row per statistic, one column per tensor."""
+def statistics(partials: Partials, out: Floats | None = None) -> Floats:
+    """One row per statistic, one column per tensor; written to `out` when it is given."""
+    if out is None:
+        out = np.empty((len(STATISTIC_NAMES), len(partials)))
     if _in_c is None:
-        return in_numpy(partials)
-    out = np.empty((len(STATISTIC_NAMES), len(partials)))
+        out[...] = in_numpy(partials)
+        return out
     exponents = None if partials.exponents is None else np.ascontiguousarray(partials.exponents)
     _in_c(np.ascontiguousarray(partials.moments), exponents, out)
     return out

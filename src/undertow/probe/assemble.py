@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure import sketches
-from undertow.measure.partials import Moment, Partials
+from undertow.measure.partials import Partials
 from undertow.measure.statistics import statistics
 from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Dense, dense, exposed_mask
-from undertow.probe.memory import Mask, SketchMemory, Values
+from undertow.probe.dense import Dense, Mask, Row, Values, dense, exposed_mask
+from undertow.probe.directions import Directions
 from undertow.probe.readings import RawFrame, host, number
+from undertow.probe.signals.frames import SignalAssembler
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import (
     ACTIVATION,
@@ -49,6 +50,7 @@ class Assembler:
         self._layout: Layout | None = None
         self._gradient_frames = 0
         self._activity: dict[int, deque[NDArray[np.uint8]]] = {}
+        self._signals = SignalAssembler()
 
     def frames(self, raws: Sequence[RawFrame], sequence: int) -> list[Frame]:
         """The frames of these readings, numbered from `sequence` on."""
@@ -60,73 +62,68 @@ class Assembler:
             self._fill(batch, scalars, blocks)
             for raw, values, found in zip(batch, scalars, blocks):
                 out.append(Frame(sequence + len(out), raw.step, raw.time, values, found))
+                self._signals.complete(raw, out[-1])
         return out
 
     def _fill(self, raws: list[RawFrame], scalars: list[dict[str, float]], blocks: Blocks) -> None:
         with_gradient = [place for place, raw in enumerate(raws) if raw.has_gradient]
         with_weights = [place for place, raw in enumerate(raws) if raw.weights]
-        gradients: dict[int, tuple[Values, Mask]] = {}  # by place: the sketches of that frame's own gradients
-        if with_gradient:
+        gradients, weights = _read(raws, with_gradient, "gradients"), _read(raws, with_weights, "weights")
+        weight_values = None if weights is None else weights.statistics()
+        gradient_rows = _by_place(gradients, with_gradient, len(raws))
+        weight_rows = _by_place(weights, with_weights, len(raws))
+        norms: list[Values | None] = [None] * len(raws)
+        if weight_values is not None:
+            for place, values in zip(with_weights, weight_values):
+                norms[place] = values[_ROW["norm"]]
+        found: dict[str, Values] = {}
+        if gradients is not None or weights is not None:
+            found = self._directions.follow(raws, gradient_rows, weight_rows, norms)
+        if gradients is not None:
             chosen = [raws[place] for place in with_gradient]
-            read = self._gradients(chosen, with_gradient, scalars, blocks)
-            if read.sketches is not None:
-                gradients = dict(zip(with_gradient, zip(read.sketches, read.present)))
-        weights: dict[int, tuple[Values, Mask]] = {}
-        if with_weights:
-            weights = self._weights([raws[place] for place in with_weights], with_weights, gradients, blocks)
+            self._gradients(chosen, gradients, found, with_gradient, scalars, blocks)
+        if weights is not None and weight_values is not None:
+            self._weights(weights, weight_values, found, with_weights, blocks)
         for place, raw in enumerate(raws):
             if raw.modules:
                 blocks[place]["activation"] = self._activations(raw)
             if raw.has_gradient:
                 if self._gradient_frames % _SKETCH_EVERY == 0:
-                    blocks[place]["sketch"] = self._stored_sketches(gradients.get(place), weights.get(place))
+                    blocks[place]["sketch"] = self._stored_sketches(gradient_rows[place], weight_rows[place])
                 self._gradient_frames += 1
 
     def _use(self, layout: Layout) -> None:
-        if layout is self._layout:
-            return
-        old, self._layout = self._layout, layout
-        names = ("gradient", "update", "weight", "start")
-        memories = {name: SketchMemory(layout.sizes) for name in names}
-        norms = np.full(len(layout.sizes), np.nan)
-        if old is not None:  # keep what is known of tensors that are still there
-            slot_before = {int(row): slot for slot, row in enumerate(old.row_of_slot)}
-            for slot, row in enumerate(layout.row_of_slot.tolist()):
-                before = slot_before.get(row)
-                if before is None or old.sizes[before] != layout.sizes[slot]:
-                    continue
-                norms[slot] = self._norm_before[before]
-                mine, theirs = layout.stretch(slot), old.stretch(before)
-                for name in names:
-                    memories[name].values[mine] = self._memories[name].values[theirs]
-                    memories[name].known[slot] = self._memories[name].known[before]
-        self._memories = memories
-        self._norm_before = norms  # of each weight, after its last measured step
+        if layout is not self._layout:
+            directions = Directions(layout)
+            if self._layout is not None:
+                directions.recall(self._directions)
+            self._layout, self._directions = layout, directions
 
     # -- gradients ----------------------------------------------------------------------------------------
 
     def _gradients(
-        self, raws: list[RawFrame], places: list[int], scalars: list[dict[str, float]], blocks: Blocks
-    ) -> Dense:
+        self,
+        raws: list[RawFrame],
+        read: Dense,
+        found: dict[str, Values],
+        places: list[int],
+        scalars: list[dict[str, float]],
+        blocks: Blocks,
+    ) -> None:
         layout = raws[0].layout
         exposed = exposed_mask(raws, len(layout.sizes))
-        read = dense([raw.gradients for raw in raws], layout, exposed)
         canvas = _Canvas(GRADIENT, layout.parameter_ids, layout.row_of_slot, len(raws))
         values = read.statistics()
         canvas.put_statistics(values)
         for name in _STEPPED:
-            canvas.put(f"stepped_gradient_{name}", values[_ROW[name]])
+            canvas.put(f"stepped_gradient_{name}", values[:, _ROW[name]])
         changed = [place for place, raw in enumerate(raws) if raw.stepped is not None]
         if changed:
             stepped = dense([raws[place].stepped or [] for place in changed], layout, exposed[changed])
             again = stepped.statistics()
             for name in _STEPPED:
-                canvas.update(f"stepped_gradient_{name}", changed, again[_ROW[name]], stepped.present)
-        if read.sketches is not None:
-            memory = self._memories["gradient"]
-            before, known = memory.advance(read.sketches, read.present)
-            cosine = sketches.cosines(read.sketches, before, memory.offsets)
-            canvas.put("gradient_cosine", np.where(known & read.present, cosine, np.nan))
+                canvas.update(f"stepped_gradient_{name}", changed, again[:, _ROW[name]], stepped.present)
+        canvas.put("gradient_cosine", found["gradient_cosine"][places])
         flags = np.full((3, *exposed.shape), np.nan, np.float32)
         for place, raw in enumerate(raws):
             flags[:, place, raw.exposed] = raw.state, raw.carried, raw.optimizer
@@ -146,94 +143,36 @@ class Assembler:
             if raw.micro_gradients and not raw.carried.any():
                 canvas.put_at(place, "gradient_noise_scale", _noise(raw))
         canvas.finish(places, blocks)
-        return read
 
     # -- weights and updates ------------------------------------------------------------------------------
 
     def _weights(
-        self, raws: list[RawFrame], places: list[int], gradients: dict[int, tuple[Values, Mask]], blocks: Blocks
-    ) -> dict[int, tuple[Values, Mask]]:
-        layout = raws[0].layout
-        read = dense([raw.weights for raw in raws], layout, exposed_mask(raws, len(layout.sizes)))
-        after, present = read.sketches, read.present
-        canvas = _Canvas(WEIGHT, layout.parameter_ids, layout.row_of_slot, len(raws))
-        values = read.statistics()
-        canvas.put_statistics(values)
-        if after is not None:
-            before, known, norm_before = self._before(raws, after, present, values[_ROW["norm"]])
-            self._drift(after, canvas)
-            canvas.finish(places, blocks)
-            canvas = _Canvas(UPDATE, layout.parameter_ids, layout.row_of_slot, len(raws))
-            self._updates(after - before, known, norm_before, [gradients.get(place) for place in places], canvas)
-        canvas.finish(places, blocks)
-        return {} if after is None else dict(zip(places, zip(after, present)))
-
-    def _before(self, raws: list[RawFrame], after: Values, present: Mask, norms: Values) -> tuple[Values, Mask, Values]:
-        """The weights before each step: measured then, or those after the step before when nothing came between."""
-        current, start = self._memories["weight"], self._memories["start"]
-        before, known, norm_before = np.empty_like(after), np.empty_like(present), np.empty_like(norms)
-        for place, raw in enumerate(raws):
-            if not raw.before_is_previous:
-                current.forget()
-                if raw.weights_before:
-                    read = dense([raw.weights_before], raw.layout, np.ones((1, len(raw.layout.sizes)), np.bool_))
-                    if read.sketches is not None:
-                        current.put(read.sketches[0], read.present[0])
-                        squares = read.moments[0, :, Moment.SUM_SQUARE]
-                        self._norm_before = np.where(read.present[0], np.sqrt(squares), self._norm_before)
-            before[place], known[place] = current.values, current.known & present[place]
-            norm_before[place] = self._norm_before
-            if not start.known.all():  # drift counts from before the first measured step when that is known
-                new = present[place] & ~start.known
-                start.put(current.values, new & current.known)
-                start.put(after[place], new & ~current.known)
-            current.put(after[place], present[place])
-            self._norm_before = np.where(present[place], norms[place], self._norm_before)
-        return before, known, norm_before
-
-    def _drift(self, after: Values, canvas: _Canvas) -> None:
-        start = self._memories["start"]
-        length = sketches.norms(start.values, start.offsets)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            drift = sketches.distances(after, start.values, start.offsets) / np.where(length > 0, length, np.nan)
-        seen = ~np.isnan(canvas.get("weight_nonfinite_count"))
-        canvas.put("weight_drift", np.where(seen, drift, np.nan))
-        canvas.put(
-            "weight_cosine_to_start", np.where(seen, sketches.cosines(after, start.values, start.offsets), np.nan)
-        )
-
-    def _updates(
-        self,
-        change: Values,
-        known: Mask,
-        norm_before: Values,
-        gradients: list[tuple[Values, Mask] | None],
-        canvas: _Canvas,
+        self, read: Dense, values: Values, found: dict[str, Values], places: list[int], blocks: Blocks
     ) -> None:
-        memory = self._memories["update"]
-        length = np.where(known, sketches.norms(change, memory.offsets), np.nan)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(norm_before > 0, length / norm_before, np.nan)
-        previous, had = memory.advance(change, known)
-        turn = sketches.cosines(change, previous, memory.offsets)
-        none = np.zeros(change.shape[1]), np.zeros(known.shape[1], np.bool_)
-        rows, present = zip(*(pair if pair is not None else none for pair in gradients))
-        descent = -sketches.cosines(change, np.stack(rows), memory.offsets)
-        canvas.put("update_norm", length)
-        canvas.put("update_ratio", ratio)
-        canvas.put("update_cosine", np.where(known & had, turn, np.nan))
-        canvas.put("update_gradient_cosine", np.where(known & np.stack(present), descent, np.nan))
+        layout = self._layout
+        assert layout is not None
+        canvas = _Canvas(WEIGHT, layout.parameter_ids, layout.row_of_slot, len(places))
+        canvas.put_statistics(values)
+        has_sketches = any(partials.sketches is not None for partials in read.partials)
+        for name in ("weight_drift", "weight_cosine_to_start") if has_sketches else ():
+            canvas.put(name, found[name][places])
+        canvas.finish(places, blocks)
+        if has_sketches:
+            canvas = _Canvas(UPDATE, layout.parameter_ids, layout.row_of_slot, len(places))
+            for name in UPDATE.names:
+                canvas.put(name, found[name][places])
+            canvas.finish(places, blocks)
 
-    def _stored_sketches(self, *pairs: tuple[Values, Mask] | None) -> Block:
+    def _stored_sketches(self, *rows: Row | None) -> Block:
         """Once in a while the directions themselves are kept, folded, for analyses across distant steps."""
         layout, width = self._layout, STORED_SKETCH_WIDTH
         assert layout is not None
-        out = np.full((len(pairs), len(layout.parameter_ids), width), np.nan, np.float32)
-        for line, pair in enumerate(pairs):
-            if pair is not None:
-                folded = sketches.fold(pair[0], layout.offsets, width)
-                out[line, layout.row_of_slot[pair[1]]] = folded[pair[1]]
-        return Block(SKETCH.name, layout.parameter_ids, out.reshape(len(pairs), -1))
+        out = np.full((len(rows), len(layout.parameter_ids), width), np.nan, np.float32)
+        for line, row in enumerate(rows):
+            if row is not None:
+                folded = sketches.fold(row.sketches, layout.offsets, width)
+                out[line, layout.row_of_slot[row.present]] = folded[row.present]
+        return Block(SKETCH.name, layout.parameter_ids, out.reshape(len(rows), -1))
 
     # -- activations --------------------------------------------------------------------------------------
 
@@ -300,7 +239,7 @@ class _Canvas:
 
     def put_statistics(self, values: Values) -> None:
         with np.errstate(over="ignore"):
-            self._values[:, : len(STATISTIC_NAMES), self._rows] = values.transpose(1, 0, 2)
+            self._values[:, : len(STATISTIC_NAMES), self._rows] = values
 
     def get(self, name: str) -> NDArray[np.float32]:
         """frames × slots."""
@@ -325,15 +264,32 @@ def _batches(raws: Sequence[RawFrame]) -> Iterator[list[RawFrame]]:
         yield batch
 
 
+def _read(raws: list[RawFrame], places: list[int], kind: str) -> Dense | None:
+    """All readings of one kind, of the frames that have any."""
+    if not places:
+        return None
+    chosen = [raws[place] for place in places]
+    layout = chosen[0].layout
+    return dense([getattr(raw, kind) for raw in chosen], layout, exposed_mask(chosen, len(layout.sizes)))
+
+
+def _by_place(read: Dense | None, places: list[int], frames: int) -> list[Row | None]:
+    rows: list[Row | None] = [None] * frames
+    if read is not None:
+        for place, row in zip(places, read.rows()):
+            rows[place] = row
+    return rows
+
+
 def _noise(raw: RawFrame) -> Values:
     """Micro-batch gradients are differences of what had accumulated by the end of each backward pass."""
     slots = len(raw.layout.sizes)
     read = dense(raw.micro_gradients, raw.layout, np.ones((len(raw.micro_gradients), slots), np.bool_))
     offsets, count = raw.layout.offsets, len(raw.micro_gradients)
-    if read.sketches is None:
+    rows = [row.sketches for row in read.rows() if row is not None]
+    if len(rows) < count:
         return np.full(slots, np.nan)
-    accumulated = np.concatenate([np.zeros((1, read.sketches.shape[1])), read.sketches])
-    each, mean = np.diff(accumulated, axis=0), read.sketches[-1] / count
+    each, mean = np.diff(np.stack([np.zeros_like(rows[0]), *rows]), axis=0), rows[-1] / count
     variance = (sketches.norms(each - mean, offsets) ** 2).sum(axis=0) / (count - 1)
     signal = sketches.norms(mean, offsets) ** 2 - variance / count
     with np.errstate(divide="ignore", invalid="ignore"):

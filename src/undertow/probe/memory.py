@@ -12,34 +12,25 @@ Mask = NDArray[np.bool_]
 
 
 class SketchMemory:
-    """Packed sketches by slot, and which of them are known."""
+    """Packed sketches by slot, and their squared norms: NaN where none is known."""
 
     def __init__(self, sizes: NDArray[np.int64]) -> None:
         self.offsets = offsets_of(sizes)
         self.lengths = np.diff(self.offsets)
         self.values: Values = np.zeros(int(self.offsets[-1]))
-        self.known: Mask = np.zeros(len(sizes), np.bool_)
+        self.squares: Values = np.full(len(sizes), np.nan)
 
-    def put(self, packed: Values, which: Mask) -> None:
+    @property
+    def known(self) -> Mask:
+        return ~np.isnan(self.squares)
+
+    def put(self, packed: Values, squares: Values, which: Mask) -> None:
         """Take the sketches of the chosen slots from a full row."""
         if which.all():
-            self.values = packed
+            self.values, self.squares = packed, squares
         elif which.any():
             self.values = np.where(np.repeat(which, self.lengths), packed, self.values)
-        self.known = self.known | which
+            self.squares = np.where(which, squares, self.squares)
 
     def forget(self) -> None:
-        self.known = np.zeros(len(self.known), np.bool_)
-
-    def advance(self, rows: Values, present: Mask) -> tuple[Values, Mask]:
-        """What was known before each of these rows; afterwards the memory holds the last of them."""
-        if present.all() and len(rows):
-            before = np.concatenate([self.values[None], rows[:-1]])
-            known = np.concatenate([self.known[None], present[:-1]])
-            self.put(rows[-1], present[-1])
-            return before, known
-        before, known = np.empty_like(rows), np.empty_like(present)
-        for place, row in enumerate(rows):
-            before[place], known[place] = self.values, self.known
-            self.put(row, present[place])
-        return before, known
+        self.squares = np.full(len(self.squares), np.nan)

@@ -1,0 +1,153 @@
+"""What sketches tell of a frame beside those before it: turns of the gradient, updates, and drift from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from undertow.measure import sketches
+from undertow.measure.partials import Moment
+from undertow.measure.sketches import Direction
+from undertow.probe.catalogue import Layout
+from undertow.probe.dense import Mask, Row, Values, dense
+from undertow.probe.memory import SketchMemory
+from undertow.probe.readings import RawFrame
+
+_NOTHING = np.zeros(0)
+
+
+class Directions:
+    """Remembers the last sketches of every slot of one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._gradient, self._change, self._weight, self._start = (SketchMemory(layout.sizes) for _ in range(4))
+        self._norm_before: Values = np.full(len(layout.sizes), np.nan)  # of each weight, after its last measured step
+
+    def recall(self, earlier: Directions) -> None:
+        """Keep what another layout knew of tensors that are still there."""
+        old, new = earlier._layout, self._layout
+        slot_before = {int(row): slot for slot, row in enumerate(old.row_of_slot)}
+        for slot, row in enumerate(new.row_of_slot.tolist()):
+            before = slot_before.get(row)
+            if before is None or old.sizes[before] != new.sizes[slot]:
+                continue
+            self._norm_before[slot] = earlier._norm_before[before]
+            mine, theirs = new.stretch(slot), old.stretch(before)
+            for name in ("_gradient", "_change", "_weight", "_start"):
+                memory, source = getattr(self, name), getattr(earlier, name)
+                memory.values[mine] = source.values[theirs]
+                memory.squares[slot] = source.squares[before]
+
+    def follow(
+        self,
+        raws: Sequence[RawFrame],
+        gradients: Sequence[Row | None],
+        weights: Sequence[Row | None],
+        norms: Sequence[Values | None],
+    ) -> dict[str, Values]:
+        """The quantities of these frames (frames × slots), NaN where they cannot be known.
+
+        `norms` are those of the weights, measured; sketches only estimate them.
+        """
+        sums = np.full((len(raws), len(Direction), len(self._layout.sizes)), np.nan)
+        remembered = np.full((4, len(raws), len(self._layout.sizes)), np.nan)
+        for place, raw in enumerate(raws):
+            self._one(raw, gradients[place], weights[place], norms[place], sums[place], remembered[:, place])
+        gradient, change, start, norm_before = remembered
+        gradient_square, turn, weight_square, to_start, drift, change_square, change_turn, descent = sums.swapaxes(0, 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            length = np.sqrt(change_square)
+            return {
+                "gradient_cosine": _cosine(turn, gradient_square, gradient),
+                "update_norm": length,
+                "update_ratio": np.where(norm_before > 0, length / norm_before, np.nan),
+                "update_cosine": _cosine(change_turn, change_square, change),
+                "update_gradient_cosine": -_cosine(descent, change_square, gradient_square),
+                "weight_drift": np.sqrt(drift / np.where(start > 0, start, np.nan)),
+                "weight_cosine_to_start": _cosine(to_start, weight_square, start),
+            }
+
+    def _one(
+        self,
+        raw: RawFrame,
+        gradient: Row | None,
+        weight: Row | None,
+        norms: Values | None,
+        sums: Values,
+        remembered: Values,
+    ) -> None:
+        remembered[0], remembered[1] = self._gradient.squares, self._change.squares
+        new: Mask | None = None
+        change = _NOTHING
+        if weight is not None:
+            change = np.empty_like(weight.sketches)
+            self._know_before(raw)
+            new = self._begin(weight)
+        sketches.directions(
+            self._layout.offsets,
+            sums,
+            change,
+            None if gradient is None else gradient.sketches,
+            self._gradient.values,
+            None if weight is None else weight.sketches,
+            self._weight.values,
+            self._change.values,
+            self._start.values,
+        )
+        if gradient is not None:
+            _blank(sums, (Direction.GRADIENT, Direction.GRADIENT_TURN, Direction.DESCENT), gradient.present)
+            self._gradient.put(gradient.sketches, sums[Direction.GRADIENT], gradient.present)
+        if weight is not None and norms is not None:
+            changed = (Direction.CHANGE, Direction.CHANGE_TURN, Direction.DESCENT)
+            _blank(sums, changed, weight.present & self._weight.known)
+            _blank(sums, (Direction.WEIGHT, Direction.TO_START, Direction.DRIFT), weight.present)
+            if new is not None:
+                self._start.squares = np.where(new, sums[Direction.WEIGHT], self._start.squares)
+            remembered[2], remembered[3] = self._start.squares, self._norm_before
+            self._change.put(change, sums[Direction.CHANGE], ~np.isnan(sums[Direction.CHANGE]))
+            self._weight.put(weight.sketches, sums[Direction.WEIGHT], weight.present)
+            self._norm_before = norms if weight.present.all() else np.where(weight.present, norms, self._norm_before)
+
+    def _know_before(self, raw: RawFrame) -> None:
+        """The weights before this step: measured then, or those after the step before when nothing came between."""
+        if raw.before_is_previous:
+            return
+        self._weight.forget()
+        if not raw.weights_before:
+            return
+        slots = len(raw.layout.sizes)
+        read = dense([raw.weights_before], raw.layout, np.ones((1, slots), np.bool_))
+        (row,) = read.rows()
+        if row is not None:
+            squares = sketches.norms(row.sketches, self._layout.offsets) ** 2
+            self._weight.put(row.sketches, squares, row.present)
+            measured = np.sqrt(read.partials[0].moments[:, Moment.SUM_SQUARE])
+            self._norm_before = np.where(row.present, measured, self._norm_before)
+
+    def _begin(self, weight: Row) -> Mask | None:
+        """Drift counts from before the first measured step when that is known, else from this one.
+
+        Returns the slots that begin with this frame's own weights.
+        """
+        start = self._start
+        if start.known.all():
+            return None
+        fresh = weight.present & ~start.known
+        start.put(self._weight.values, self._weight.squares, fresh & self._weight.known)
+        new = fresh & ~self._weight.known
+        start.put(weight.sketches, np.zeros(len(new)), new)
+        return new
+
+
+def _blank(sums: Values, rows: tuple[Direction, ...], where_known: Mask) -> None:
+    if not where_known.all():
+        for row in rows:
+            sums[row, ~where_known] = np.nan
+
+
+def _cosine(product: Values, one: Values, other: Values) -> Values:
+    """From sums of products; NaN where either length is zero or not known."""
+    lengths = np.sqrt(one) * np.sqrt(other)
+    return np.clip(product / np.where(lengths > 0, lengths, np.nan), -1.0, 1.0)
