@@ -252,25 +252,9 @@ class Run:
             events=events,
             status=self.status,
             problems=problems,
-            course=self._course(found),
+            course=course_of(self.reader, found),
+            graph=self.graph,
         )
-
-    def _course(self, findings: Sequence[Finding]) -> Course | None:
-        """The loss and the largest weight up to the first non-finite value: how it began, and the last steps."""
-        starts = [finding.first_step for finding in findings if finding.code.startswith("NUM")]
-        if not starts:
-            return None
-        end = int(np.searchsorted(self.steps, min(starts), "right"))
-        spans = [slice(0, end)] if end <= 2 * _TOGETHER else [slice(0, _TOGETHER), slice(end - _TOGETHER, end)]
-        steps = np.concatenate([self.steps[span] for span in spans])
-        loss = largest = np.full(len(steps), np.nan)
-        if "loss" in self.scalar_names:
-            every = self.scalars("loss")
-            loss = np.concatenate([every[span] for span in spans])
-        if "weight_max_abs" in self.quantities:
-            weights = np.concatenate([self.reader.matrix("weight_max_abs", rows=span) for span in spans])
-            largest = np.fmax.reduce(weights, axis=1, initial=-np.inf)  # not finite where none was measured
-        return Course(steps, loss, largest)
 
     def _replay(self) -> None:
         """Show the engine the frames it has not seen: the same ones, in the same order, as while training."""
@@ -282,3 +266,21 @@ class Run:
             self._thinned |= any(not frame.blocks for frame in batch)
             self._engine.observe_many(batch)
             self._seen_sequence = batch[-1].sequence
+
+
+def course_of(reader: RunReader, findings: Sequence[Finding]) -> Course | None:
+    """The loss and the largest weight up to the first non-finite value: how it began, and the last steps."""
+    starts = [finding.first_step for finding in findings if finding.code.startswith("NUM")]
+    if not starts:
+        return None
+    end = int(np.searchsorted(reader.steps, min(starts), "right"))
+    spans = [slice(0, end)] if end <= 2 * _TOGETHER else [slice(0, _TOGETHER), slice(end - _TOGETHER, end)]
+    steps = np.concatenate([reader.steps[span] for span in spans])
+    loss = largest = np.full(len(steps), np.nan)
+    if "loss" in reader.scalar_names:
+        every = reader.scalars("loss")
+        loss = np.concatenate([every[span] for span in spans])
+    if "weight_max_abs" in reader.quantities:
+        weights = np.concatenate([reader.matrix("weight_max_abs", rows=span) for span in spans])
+        largest = np.fmax.reduce(weights, axis=1, initial=-np.inf)  # not finite where none was measured
+    return Course(steps, loss, largest)

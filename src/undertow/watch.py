@@ -25,7 +25,8 @@ from undertow import __version__
 from undertow.detect.engine import Change, Engine, FindingChange
 from undertow.detect.journal import to_record
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
-from undertow.explain.diagnosis import diagnose, explained
+from undertow.explain.diagnosis import diagnose, explained, explained_among
+from undertow.explain.divergence import Course
 from undertow.probe import taps
 from undertow.probe.assemble import Assembler
 from undertow.probe.given import Models, Optimizers, check_globs, optimizers_of, roots_of
@@ -38,6 +39,7 @@ from undertow.probe.subjects import Subjects
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.frames import Frame
+from undertow.schema.graph import LayerGraph
 from undertow.schema.severity import Severity
 from undertow.settings import Settings
 from undertow.show.closing import closing_line
@@ -130,6 +132,7 @@ class Watch:
         self._first_step = 0
         self._events: list[dict[str, Any]] = []
         self._engine = Engine()
+        self._graph = LayerGraph()
         if self._writer.last_step is not None:
             self._first_step = self._writer.last_step + 1
             self._recall()
@@ -165,7 +168,8 @@ class Watch:
     def findings(self) -> list[Finding]:
         """What has been found so far, ranked."""
         self._mailbox.flush(_PATIENCE)
-        return explained(self._engine.findings(), self._writer.layers, self._events)
+        found = self._engine.findings()
+        return explained(found, **self._known(found))
 
     def log(self, **scalars: float) -> None:
         """Record more numbers at the current step. Loss and learning rate are captured without this."""
@@ -192,6 +196,8 @@ class Watch:
             steps=StepRange(self._first_step if self._steps_recorded else None, self._last(), self._steps_recorded),
             events=self._events,
             status=str(self._facts.status),
+            course=self._course(self._engine.findings()),
+            graph=self._graph,
         )
 
     def close(self, status: RunStatus = RunStatus.FINISHED, message: str = "") -> None:
@@ -267,6 +273,7 @@ class Watch:
         """Let the rules see the run that is being resumed, so that they judge it as one."""
         earlier = RunReader(self.folder)
         self._engine.set_layers(earlier.layers, earlier.graph)
+        self._graph = earlier.graph
         frames = earlier.frames(after_sequence=earlier.last_sequence - _MOST_RECALLED)
         while batch := list(itertools.islice(frames, 256)):
             self._engine.observe_many(batch)
@@ -309,7 +316,8 @@ class Watch:
         self._writer.event("finding", frame.step, **to_record(change))
         if change.change is Change.CLOSED:
             return
-        finding = explained([change.finding], self._writer.layers, self._events)[0]
+        others = self._engine.beside(change)
+        finding = explained_among(change.finding, others, **self._known([change.finding, *others]))
         for callback in self._callbacks:
             self._call(callback, finding)
         if finding.severity is Severity.CRITICAL and finding.code not in self._warned:
@@ -322,6 +330,27 @@ class Watch:
             elif action == "warn" and not self.settings.quiet:
                 _say(f"{finding.code} at step {finding.first_step}: {finding.summary}")
 
+    def _known(self, findings: Sequence[Finding]) -> dict[str, Any]:
+        """What explains findings besides themselves: the same as when the run is read."""
+        return {
+            "layers": self._writer.layers,
+            "events": self._events,
+            "course": self._course(findings),
+            "graph": self._graph,
+            "optimizers": self._facts.optimizers,
+        }
+
+    def _course(self, findings: Sequence[Finding]) -> Course | None:
+        """Read back from the disk, when something is not finite: nothing is kept for it while all is well."""
+        from undertow.run import course_of
+
+        if not any(finding.code.startswith("NUM") for finding in findings):
+            return None
+        try:
+            return course_of(RunReader(self.folder), findings)
+        except (OSError, ValueError, UndertowError):
+            return None  # the run cannot be read: findings are told without it
+
     def _call(self, callback: Callable[[Finding], object], finding: Finding) -> None:
         try:
             callback(finding)
@@ -331,6 +360,7 @@ class Watch:
     def _take_layers(self, new: NewLayers) -> None:
         self._writer.set_layers(new.table, new.graph)
         self._engine.set_layers(new.table, new.graph)
+        self._graph = new.graph
         self._facts.optimizers = new.facts.get("optimizers", [])
         self._facts.device = new.facts.get("device", "")
         self._facts.layers_skipped = new.facts.get("layers_skipped", 0)

@@ -107,6 +107,11 @@ class Engine:
         """Everything found so far, in the order it was first found."""
         return [case.current() for case in self._cases.values()]
 
+    def beside(self, change: FindingChange) -> list[Finding]:
+        """All findings but the one that changed."""
+        mine = (change.finding.code, change.key)
+        return [case.current() for place, case in self._cases.items() if place != mine]
+
     def recall(self, changes: Iterable[FindingChange], *, adopt: bool) -> None:
         """Take over what an engine saw that watched the run live, from its journal.
 
