@@ -138,8 +138,8 @@ TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer fin
 LARGE_UPDATE = 0.2
 LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a few per cent
 
-# OPT007. The learning rate. Share of the peak: (fewest steps below it, as a part of the steps above it). A cosine spends
-# 2 % of its length below a thousandth of its peak, and 6 % below a hundredth; a cubic decay 10 % and 21 %.
+# OPT007. The learning rate. Share of the peak: (fewest steps below it, as a part of the steps above it). A cosine is
+# below a thousandth of its peak for 2 % of its length, and below a hundredth for 6 %; a cubic decay for 10 and 21 %.
 FALLEN_TO = {1e-3: (5, 0.15), 1e-2: (3, 0.3)}
 FALLEN_REMAINING = {1e-3: 0.3, 1e-2: 0.9}  # share of the first loss that is still there: much is left to learn
 RATE_LEAP = 5.0  # over the established peak; warm-ups rise in small steps

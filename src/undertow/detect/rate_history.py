@@ -1,0 +1,46 @@
+"""What the learning rate has done: where it began, its peak, how long it has been next to nothing, its latest leap."""
+
+from __future__ import annotations
+
+import math
+
+from undertow.detect import thresholds
+
+
+class RateHistory:
+    """The rates of one optimizer, step by step (the largest of its groups). All comparisons are relative."""
+
+    __slots__ = ("_below", "first", "leap_factor", "leap_step", "now", "peak", "peak_since", "risen", "steps")
+
+    def __init__(self) -> None:
+        self.first = self.now = self.peak = math.nan
+        self.peak_since = 0  # steps for which no rate was larger
+        self.steps = 0  # with a rate above zero, up to the present
+        self.risen = False  # ever clearly above the first rate: a warm-up
+        self.leap_step = -1  # the latest step at which the rate left the established peak far behind
+        self.leap_factor = 1.0
+        self._below = dict.fromkeys(thresholds.FALLEN_TO, 0)
+
+    def add(self, rate: float, step: int) -> None:
+        if not math.isfinite(rate):
+            return
+        self.now = rate
+        if not self.steps:
+            if rate <= 0:
+                return  # a schedule that starts at zero has not begun
+            self.first = self.peak = rate
+        self.steps += 1
+        self.risen = self.risen or rate > 1.2 * self.first
+        if rate > 1.001 * self.peak:
+            if rate > thresholds.RATE_LEAP * self.peak and self.peak_since >= thresholds.RATE_ESTABLISHED:
+                self.leap_step, self.leap_factor = step, rate / self.peak
+            self.peak, self.peak_since = rate, 0
+            self._below = dict.fromkeys(self._below, 0)
+        else:
+            self.peak_since += 1
+        for share in self._below:
+            self._below[share] = self._below[share] + 1 if rate < share * self.peak else 0
+
+    def fallen_for(self, share: float) -> int:
+        """Steps in a row with a rate below this share of the peak."""
+        return self._below[share]

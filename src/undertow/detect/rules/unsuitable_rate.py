@@ -1,0 +1,258 @@
+"""OPT007."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.guess import loss_of_a_guess
+from undertow.detect.loss_trend import Loss, actor_of
+from undertow.detect.matrices import matrices_of
+from undertow.detect.rate_history import RateHistory
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class UnsuitableRate:
+    """The learning rate, or its schedule, cannot work.
+
+    What it sees
+    ------------
+    Four things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
+    there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above
+    what it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above
+    that of the untrained model: the rate is too high, or a warm-up is missing. Updates of less than a
+    fifty-thousandth of the weights from the first step on while the loss stands still: it is too low.
+
+    Why it is bad
+    -------------
+    Too high, and every step jumps over the minimum, kills units and may end in NaN; too low, or gone too soon, and
+    the model stays as it was initialised.
+
+    When it is wrong
+    ----------------
+    Large updates are healthy while the loss falls, and so is a rate of nearly zero at the end of a schedule. Inputs or
+    initial weights that are far off make any rate look too high: a first loss far above that of a guess is left to
+    DAT001 and WGT003, and a loss that leaps before any large update to DAT002. Warm-up and restarts up to an earlier
+    peak are not reported. No false alarm in the zoo.
+
+    References
+    ----------
+    Bengio, "Practical Recommendations for Gradient-Based Training of Deep Architectures", 2012 (arXiv 1206.5533).
+    Karpathy, CS231n notes, "Ratio of weights:updates".
+    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    """
+
+    code: ClassVar[str] = "OPT007"
+
+    def __init__(self) -> None:
+        self._rates: dict[int, RateHistory] = {}
+        self._gone, self._leap = Condition("schedule"), Condition("leap")
+        self._high, self._low = Condition("high"), Condition("low")
+        self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
+        self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
+        self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
+        self._implausible_start = False
+        self._largest = 0.0  # update over weight, of any matrix at any step
+        self._measured = 0
+        self._level_before_leap = math.nan
+        self._positive = False
+        self._begun: int | None = None
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        rate = view.frame.scalars.get("lr")
+        if rate is None:
+            return ()
+        actor = actor_of(view.frame)
+        history = self._rates.get(actor)
+        if history is None:
+            history = self._rates[actor] = RateHistory()
+        history.add(rate, view.step)
+        loss = view.loss
+        if self._begun is None:
+            self._begun = view.step
+        if loss is not None:
+            self._positive = loss.positive
+        if history.leap_step == view.step:
+            self._level_before_leap = loss.level if loss is not None else math.nan
+        # What the loss of this step shows was caused by updates before it.
+        said = (
+            *self._observe_leap(view, history, loss),
+            *self._observe_high(view, history, loss),
+        )
+        if not view.skipped and rate > 0:
+            self._take_updates(view)
+        if loss is None:
+            return said
+        return (*said, *self._observe_schedule(view, history, loss), *self._observe_low(view, history, loss))
+
+    def _take_updates(self, view: View) -> None:
+        if view.row("update_ratio") is None:
+            return
+        ratios = matrices_of(view.layout).update_ratios(view)
+        ratios = ratios[np.isfinite(ratios)]
+        if not len(ratios):
+            return
+        self._measured += 1
+        self._largest = max(self._largest, float(ratios.max()))
+        middle = float(np.median(ratios))
+        if middle > thresholds.LARGE_UPDATE:
+            self._large.append((view.step, middle))
+
+    # -- the schedule -------------------------------------------------------------------------------------
+
+    def _observe_schedule(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
+        fallen = 0
+        for share, (fewest, part) in thresholds.FALLEN_TO.items():
+            below = history.fallen_for(share)
+            if below >= max(fewest, part * (history.steps - below)):
+                remaining = thresholds.FALLEN_REMAINING[share]
+                left = loss.remaining > remaining if loss.positive else loss.gain < thresholds.FLAT_DEVIATIONS
+                if left and loss.actors == 1:
+                    fallen = below
+        if fallen:
+            return self._gone.hold(None, lambda: self._verdict_gone(view, history, fallen))
+        if self._gone.is_open and history.now < min(thresholds.FALLEN_TO) * history.peak:
+            return self._gone.stay()
+        return self._gone.end()
+
+    def _verdict_gone(self, view: View, history: RateHistory, below: int) -> Verdict:
+        evidence = [
+            Evidence("lr", None, history.now, history.peak, f"below its peak for {below} steps; it fell to this")
+        ]
+        if view.loss is not None:
+            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "what is left of the first loss"))
+        summary = (
+            f"The schedule has let the learning rate fall from {history.peak:.3g} to {history.now:.3g} within "
+            f"{history.steps} steps, before the model has learnt. Is it stepped per batch with settings for epochs?"
+        )
+        first = max(view.step - below, 0)
+        return Verdict("schedule", True, Severity.SEVERE, (), first, 0.93, summary, tuple(evidence))
+
+    # -- a leap -------------------------------------------------------------------------------------------
+
+    def _observe_leap(self, view: View, history: RateHistory, loss: Loss | None) -> tuple[Verdict, ...]:
+        since = view.step - history.leap_step
+        if history.leap_step < 0 or since <= 0:
+            return ()
+        if self._leap.is_open:
+            # It holds for as long as the rate stays up there.
+            return self._leap.stay() if history.now > history.peak / 2 else self._leap.end()
+        if since > thresholds.LEAP_PATIENCE:
+            return ()
+        if loss is None:
+            broken = not math.isfinite(view.scalar("loss")) and "loss" in view.frame.scalars
+        elif loss.positive:
+            broken = loss.jump > thresholds.LEAP_JUMP and loss.value > thresholds.LEAPS_TO * self._level_before_leap
+        else:
+            broken = loss.jump > 2 * thresholds.LEAP_JUMP
+        if not broken:
+            return ()
+        return self._leap.hold(None, lambda: self._verdict_leap(view, history))
+
+    def _verdict_leap(self, view: View, history: RateHistory) -> Verdict:
+        before = history.peak / history.leap_factor
+        evidence = [
+            Evidence("lr", None, history.now, before, f"learning rate since step {history.leap_step}, and before")
+        ]
+        if view.loss is not None:
+            how = f"loss at step {view.step}, and before the leap"
+            evidence.append(Evidence("loss", None, view.loss.value, self._level_before_leap, how))
+        summary = (
+            f"The learning rate leapt from {before:.3g} to {history.now:.3g} at step {history.leap_step}, "
+            "and the loss followed: look at the schedule."
+        )
+        return Verdict("leap", True, Severity.SEVERE, (), history.leap_step, 0.93, summary, tuple(evidence))
+
+    # -- too high -----------------------------------------------------------------------------------------
+
+    def _observe_high(self, view: View, history: RateHistory, loss: Loss | None) -> tuple[Verdict, ...]:
+        if self._leap.is_open:
+            return self._high.stay()
+        if loss is None:
+            broken = not math.isfinite(view.scalar("loss")) and "loss" in view.frame.scalars
+            trusted = self._positive and not self._implausible_start and view.step > self._foreign_until
+            if broken and self._large and trusted:
+                return self._high.hold(None, lambda: self._verdict_high(view, history))
+            return self._high.stay()
+        if loss.seen <= thresholds.ADDED_SEEN_EARLY:
+            guess = loss_of_a_guess(view)
+            self._implausible_start |= loss.first > thresholds.IMPLAUSIBLE_START * guess
+        if not loss.positive or loss.actors > 1 or self._implausible_start:
+            return self._high.stay()
+        if loss.value < thresholds.LEAPS_TO * loss.first:
+            if self._high.is_open and loss.high < thresholds.LEAPS_TO * loss.first and loss.falling:
+                return self._high.end()
+            return self._high.stay()
+        recent = [step for step, _ in self._large if step >= view.step - thresholds.LARGE_UPDATE_LASTS]
+        if not recent:
+            if loss.jump > thresholds.LEAP_JUMP and not self._large:
+                self._foreign_until = view.step + thresholds.LARGE_UPDATE_LASTS
+            return self._high.stay()
+        if view.step <= self._foreign_until:
+            return self._high.stay()
+        self._raised.append(view.step)
+        if len(self._raised) < 2 or view.step - self._raised[0] > thresholds.LARGE_UPDATE_LASTS:
+            return self._high.stay()
+        return self._high.hold(None, lambda: self._verdict_high(view, history))
+
+    def _verdict_high(self, view: View, history: RateHistory) -> Verdict:
+        step, size = max(self._large, key=lambda entry: entry[1])
+        evidence = [
+            Evidence("update_ratio", None, size, 0.01, f"median over the weight matrices at step {step}"),
+            Evidence("lr", None, history.now, None, f"learning rate at step {view.step}"),
+        ]
+        if view.loss is not None:
+            how = f"loss at step {view.step}, and at the first step"
+            evidence.append(Evidence("loss", None, view.loss.value, view.loss.first, how))
+        summary = (
+            f"The learning rate of {history.now:.3g} is too high: one step changed the weights by {size:.0%} of "
+            "themselves, and the loss rose far above that of the untrained model."
+        )
+        first = min(entry[0] for entry in self._large)
+        return Verdict("high", True, Severity.SEVERE, (), first, 0.85, summary, tuple(evidence))
+
+    # -- too low ------------------------------------------------------------------------------------------
+
+    def _observe_low(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
+        tiny = self._largest < thresholds.TINY_UPDATE
+        small = self._largest < thresholds.SMALL_UPDATE and loss.seen >= thresholds.SMALL_UPDATE_STEPS
+        if not (tiny or small) or not self._largest or history.risen:
+            return self._low.end()
+        enough = self._measured >= thresholds.TINY_UPDATE_FRAMES and loss.seen >= thresholds.TINY_UPDATE_FRAMES
+        still = loss.gain < thresholds.FLAT_DEVIATIONS and not loss.remaining < 0.98
+        clipped = view.scalar("clip_coefficient") < 0.1
+        if (
+            not enough
+            or not still
+            or clipped
+            or loss.actors > 1
+            or self._gone.is_open
+            or history.now < history.first / 2
+        ):
+            return self._low.stay()
+        return self._low.hold(None, lambda: self._verdict_low(view, history, loss))
+
+    def _verdict_low(self, view: View, history: RateHistory, loss: Loss) -> Verdict:
+        evidence = (
+            Evidence("update_ratio", None, self._largest, 1e-3, "largest update over weight of any matrix so far"),
+            Evidence("lr", None, history.now, None, f"learning rate at step {view.step}"),
+            Evidence("loss", None, loss.level, loss.start, f"loss now and at the start, {loss.seen} steps apart"),
+        )
+        summary = (
+            f"The learning rate of {history.now:.3g} is too low: no step changes a weight by more than "
+            f"{self._largest:.1g} of itself, and the loss stands still."
+        )
+        confidence = 0.9 if self._largest < thresholds.TINY_UPDATE else 0.7
+        severity = Severity.SEVERE if self._largest < thresholds.TINY_UPDATE else Severity.MODERATE
+        return Verdict("low", True, severity, (), self._begun or 0, confidence, summary, evidence)
