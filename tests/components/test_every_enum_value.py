@@ -268,8 +268,8 @@ CASES: dict[str, dict[str, Callable[[], Any]]] = {
     },
     "OutlierSeverity": {"Medium": lambda: outlier(4.0), "High": lambda: outlier(9.0)},
     "WeightDriftSeverity": {
-        "Minimal": lambda: drift(0.001), "Low": lambda: drift(0.03), "Medium": lambda: drift(0.07),
-        "High": lambda: drift(0.5),
+        "Minimal": lambda: drift(0.05), "Low": lambda: drift(0.5), "Medium": lambda: drift(2.0),
+        "High": lambda: drift(20.0),
     },
     "LayerHealth": {
         "Healthy": lambda: health(noise()),

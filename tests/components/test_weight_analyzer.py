@@ -170,7 +170,7 @@ def test_explosion_of_nonfinite_and_of_nothing() -> None:
     assert (empty.mean_gradient_norm, empty.explosion_ratio, empty.overall_severity) == (None, None, "Low")
 
 
-@pytest.mark.parametrize(("step", "severity"), [(0.001, "Minimal"), (0.03, "Low"), (0.07, "Medium"), (0.5, "High")])
+@pytest.mark.parametrize(("step", "severity"), [(0.05, "Minimal"), (0.5, "Low"), (2.0, "Medium"), (20.0, "High")])
 def test_drift_severity(step: float, severity: str) -> None:
     before = {"a": np.ones(10), "b": np.ones(5)}
     after = {name: value * (1 + step) for name, value in before.items()}

@@ -18,6 +18,7 @@ from undertow.analyze.array_moments import (
     pooled,
     scaled_norm,
 )
+from undertow.analyze.drift import drift_level
 from undertow.components.explosion import explosion_analysis
 from undertow.schema.seeds.arrays import Floats, InputError, as_array
 from undertow.schema.seeds.weights import (
@@ -29,7 +30,6 @@ from undertow.schema.seeds.weights import (
     OutlierSeverity,
     WeightDistributionAnalysis,
     WeightDriftAnalysis,
-    WeightDriftSeverity,
     WeightHealth,
     WeightIssue,
     WeightOutlier,
@@ -60,8 +60,6 @@ _SENTENCES = {
         "Consider weight decay, or clipping of weights or gradients",
     ),
 }
-
-_DRIFT_LIMITS = (0.01, 0.05, 0.1)
 
 
 class WeightAnalyzer:
@@ -209,6 +207,6 @@ def _drift(names: list[str], before: list[Floats], after: list[Floats]) -> Weigh
     mean = scaled_norm(np.array(moved)) / whole if whole > 0 else None
     if mean is None:
         unavailable["mean_drift"] = "no finite, non-zero weights before"
-    severity = None if mean is None else list(WeightDriftSeverity)[sum(mean > limit for limit in _DRIFT_LIMITS)]
+    severity = None if mean is None else drift_level(mean)
     affected = [place for place, drift in enumerate(drifts) if drift is not None and mean and drift > 2 * mean]
     return WeightDriftAnalysis(mean, max(known, default=None), severity, affected, drifts, cosines, unavailable)
