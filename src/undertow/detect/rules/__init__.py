@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from undertow.detect.rule import Rule
 from undertow.detect.rules.added_losses import AddedLosses
+from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
+from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.broadcast_loss import BroadcastLoss
 from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
@@ -18,9 +20,11 @@ from undertow.detect.rules.saturated import Saturated
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
+from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
 from undertow.detect.rules.unsuitable_rate import UnsuitableRate
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.wrong_loss_input import WrongLossInput
+from undertow.detect.rules.wrong_mode import WrongMode
 from undertow.detect.rules.wrong_sign import WrongSign
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
@@ -45,4 +49,8 @@ RULES: tuple[type[Rule], ...] = (
     WrongSign,
     AddedLosses,
     UnsuitableRate,
+    WrongMode,
+    UnfitNormalisation,
+    BadlyScaledInputs,
+    BadlyScaledTargets,
 )

@@ -1,0 +1,108 @@
+"""DAT001."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import NONE, anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class BadlyScaledInputs:
+    """The numbers that enter the model are far from the scale it is made for.
+
+    What it sees
+    ------------
+    Mean, deviation and largest value of the data that enter the first operation with parameters, at two sampled
+    steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above 0.005.
+    Models that normalise their input, or right behind their first layer, are not judged.
+
+    Why it is bad
+    -------------
+    Initialisation, learning rates and activation functions all expect inputs of about one. Large inputs saturate or
+    kill the units of the first layer and make its gradient dwarf all others; a large common offset leaves a long,
+    narrow valley to descend; tiny inputs drown in the biases.
+
+    When it is wrong
+    ----------------
+    Standardised inputs, pixels between 0 and 1, one-hot rows, waveforms and log-spectra lie well within the limits.
+    A first layer that is initialised for raw inputs would be healthy, and is very rare. No false alarm in the zoo.
+
+    References
+    ----------
+    LeCun et al., "Efficient BackProp", 1998, section 4.3.
+    """
+
+    code: ClassVar[str] = "DAT001"
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._first = NONE
+        self._protected = True
+        self._odd = 0  # sampled steps in a row
+        self._since = 0
+        self._condition = Condition("inputs")
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        deviation = view.scalar("input_std")
+        if math.isnan(deviation):
+            return ()
+        if view.layout is not self._layout:
+            self._look(view.layout)
+        if self._protected:
+            return ()
+        mean, largest = view.scalar("input_mean"), view.scalar("input_max_abs")
+        size = math.hypot(mean, deviation)
+        if size > limit.LARGE_INPUT:
+            fault = "large"
+        elif abs(mean) > max(limit.OFFSET_INPUT * deviation, 3.0):
+            fault = "offset"
+        elif 0 < largest < limit.SMALL_INPUT:
+            fault = "small"
+        else:
+            self._odd = 0
+            return self._condition.end()
+        if self._odd == 0:
+            self._since = view.step
+        self._odd += 1
+        if self._odd < limit.INPUT_FRAMES:
+            return ()
+        return self._condition.hold(fault, lambda: self._verdict(view, fault, mean, deviation, largest))
+
+    def _look(self, layout: Layout) -> None:
+        """The layer that the data enter; embeddings take indices, and a normalisation takes any scale."""
+        self._layout = layout
+        anatomy = anatomy_of(layout)
+        owners = [i for i in anatomy.sequence if anatomy.matrix[i] != NONE or anatomy.is_norm[i]]
+        self._first = owners[0] if owners else NONE
+        self._protected = (
+            self._first == NONE or bool(anatomy.is_norm[self._first]) or anatomy.is_normalised(self._first)
+        )
+
+    def _verdict(self, view: View, fault: str, mean: float, deviation: float, largest: float) -> Verdict:
+        first = view.layout.path(self._first)
+        words = {
+            "large": f"are far too large (mean {mean:.3g}, deviation {deviation:.3g})",
+            "offset": f"lie far from zero (mean {mean:.3g}, deviation {deviation:.3g})",
+            "small": f"are tiny (none above {largest:.2g})",
+        }[fault]
+        summary = f"The inputs of {first} {words}: they are not scaled."
+        evidence = [
+            Evidence("input_std", first, deviation, 1.0, "deviation of the data that enter the model"),
+            Evidence("input_mean", first, mean, 0.0, "mean of the data that enter the model"),
+        ]
+        output = float(view.all_layers("activation_std")[self._first])
+        if math.isfinite(output):
+            evidence.append(Evidence("activation_std", first, output, 1.0, "deviation of the first layer's output"))
+        severity = Severity.MODERATE if fault == "small" else Severity.SEVERE
+        return Verdict("inputs", True, severity, (self._first,), self._since, 0.93, summary, (*evidence,))

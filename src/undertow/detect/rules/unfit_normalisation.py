@@ -1,0 +1,119 @@
+"""MOD002."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class UnfitNormalisation:
+    """A normalisation cannot normalise, or a dropout leaves next to nothing.
+
+    What it sees
+    ------------
+    The settings of normalisations and dropouts as they run in training mode, and of how many values each mean and
+    variance of a batch normalisation is made. Reported are: at most two values (a batch of one or two) at three
+    sampled steps in a row; an eps of zero or so large that it outweighs the variance; a momentum of zero, or of 0.9
+    and more (PyTorch's momentum is the weight of the *new* value: 0.9 of other frameworks is 0.1 here); and, since
+    it is a setting out of range of the same kind, a dropout that erases 90 % and more.
+
+    Why it is bad
+    -------------
+    Of two values a mean and a variance are noise: the output says which sample is larger and nothing else. A large
+    eps lets the scale through that should be taken out; a wrong momentum leaves averages that make the model fail
+    only in evaluation. Dropout of nearly everything leaves too little signal to learn from.
+
+    When it is wrong
+    ----------------
+    The last, smaller batch of an epoch is not enough to be reported. A momentum of 1 is right when averages are
+    deliberately taken anew. No false alarm in the zoo.
+
+    References
+    ----------
+    Wu and He, "Group Normalization", 2018 (arXiv 1803.08494). PyTorch documentation, `torch.nn.BatchNorm2d`.
+    """
+
+    code: ClassVar[str] = "MOD002"
+
+    def __init__(self) -> None:
+        self._few = Streak()
+        self._values: NDArray[np.float64] = np.zeros(0)
+        self._conditions = {key: Condition(key) for key in ("values", "eps", "momentum", "dropout")}
+
+    def grow(self, count: int) -> None:
+        self._few.grow(count)
+        self._values = grown(self._values, count, np.nan)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        modes, ids = view.row("activation_training"), view.ids("activation")
+        if modes is None or ids is None:
+            return ()
+        training = modes == 1
+        if not training.any():
+            return ()
+        return (*self._judge_values(view, ids, training), *self._judge_settings(view, ids, training))
+
+    def _judge_values(self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+        values = view.row("norm_values")
+        assert values is not None
+        measured = training & ~np.isnan(values)
+        if not measured.any():
+            return ()
+        few = measured & (values <= limit.FEWEST_NORM_VALUES)
+        self._few.end(ids[measured & ~few])
+        self._few.hold(ids[few], view.step)
+        self._values[ids[few]] = values[few]
+        members = view.layout.in_order(np.flatnonzero(self._few.length >= limit.FEW_NORM_FRAMES))
+        if not members:
+            return self._conditions["values"].end()
+        count, since = float(self._values[members].max()), int(self._few.since[members].min())
+        summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {count:.0f} values only."
+        how = "values from which each statistic was computed"
+        return self._say(view, "values", members, "norm_values", (count, 16.0, how), summary, Severity.SEVERE, since)
+
+    def _judge_settings(self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+        eps, momentum, rate = (view.row(name) for name in ("norm_eps", "norm_momentum", "dropout_rate"))
+        assert eps is not None
+        assert momentum is not None
+        assert rate is not None
+        tests = (
+            ("eps", "norm_eps", eps, (eps <= 0) | (eps >= limit.LARGE_EPS), 1e-5,
+             "an eps of {value:.3g} does not fit a variance of about one"),
+            ("momentum", "norm_momentum", momentum, (momentum <= 0) | (momentum >= limit.LARGE_NORM_MOMENTUM), 0.1,
+             "a momentum of {value:.3g}: the running averages follow the last batch alone, or nothing"),
+            ("dropout", "dropout_rate", rate, rate >= limit.LARGE_DROPOUT, 0.5,
+             "a rate of {value:.3g} erases nearly everything"),
+        )  # fmt: skip
+        said: list[Verdict] = []
+        for key, quantity, row, out, usual, words in tests:
+            bad = out & training
+            if not bad.any():
+                said.extend(self._conditions[key].end() if (training & ~np.isnan(row)).any() else ())
+                continue
+            members = view.layout.in_order(ids[bad])
+            value = float(row[bad][0])
+            summary = f"{name_layers(view.layout, members)}: {words.format(value=value)}."
+            evidence = (value, usual, "as it is set")
+            said.extend(self._say(view, key, members, quantity, evidence, summary, Severity.MODERATE, view.step))
+        return tuple(said)
+
+    def _say(
+        self, view: View, key: str, members: list[int], quantity: str, evidence: tuple[float, float, str],
+        summary: str, severity: Severity, since: int,
+    ) -> tuple[Verdict, ...]:  # fmt: skip
+        condition = self._conditions[key]
+        value, expected, how = evidence
+        shown = tuple(Evidence(quantity, view.layout.path(i), value, expected, how) for i in members[:3])
+        return condition.hold(
+            tuple(members), lambda: Verdict(key, True, severity, tuple(members), since, 0.97, summary, shown)
+        )

@@ -1,0 +1,133 @@
+"""MOD001."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import NONE, anatomy_of, is_batch_normalisation
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class WrongMode:
+    """Batch normalisation or dropout runs in evaluation mode while the model is trained.
+
+    What it sees
+    ------------
+    The mode of every batch normalisation and dropout in the forward passes that lead to an optimizer step. It is
+    reported at two sampled steps in a row: a normalisation whose running averages were never touched (its output is
+    its input) although its scale is trained; and a whole model in evaluation mode, from the start or since some
+    step, when a validation did not switch it back.
+
+    Why it is bad
+    -------------
+    In evaluation mode batch normalisation uses running averages that no longer follow the data (at the start they
+    are 0 and 1, so nothing is normalised at all), and dropout does nothing. The loss may still fall: the fault is
+    silent until it is not.
+
+    When it is wrong
+    ----------------
+    Fine-tuning with frozen statistics is healthy: batch normalisations alone in evaluation mode, with averages that
+    have been learnt, are not reported, nor are frozen models such as teachers. Somebody who turns dropout off on
+    purpose by `model.eval()` is better served by a rate of 0. No false alarm in the zoo.
+
+    References
+    ----------
+    PyTorch documentation, `torch.nn.Module.eval` and `torch.nn.BatchNorm2d`.
+    Ioffe and Szegedy, "Batch Normalization", 2015 (arXiv 1502.03167).
+    """
+
+    code: ClassVar[str] = "MOD001"
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._norms: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._dropouts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._workers: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._wrong = Streak()
+        self._was_training: NDArray[np.bool_] = np.zeros(0, bool)
+        self._untouched: NDArray[np.bool_] = np.zeros(0, bool)
+        self._asleep = False  # the whole model was in evaluation mode
+        self._condition = Condition("mode")
+
+    def grow(self, count: int) -> None:
+        self._wrong.grow(count)
+        self._was_training = grown(self._was_training, count, False)
+        self._untouched = grown(self._untouched, count, False)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.row("activation_training") is None:
+            return ()
+        if view.layout is not self._layout:
+            self._look(view.layout)
+        if not len(self._norms) and not len(self._dropouts):
+            return ()
+        modes = view.all_layers("activation_training")
+        if np.isnan(modes).all():
+            return ()
+        self._asleep = not (modes[self._workers] == 1).any()
+        self._was_training |= modes == 1
+        self._untouched[self._norms] = (modes[self._norms] == 0) & (
+            self._untouched[self._norms] | self._passes_on(view, modes)
+        )
+        wrong = np.zeros(view.layout.count, bool)
+        wrong[self._norms] = (modes[self._norms] == 0) & (self._asleep | self._untouched[self._norms])
+        # Averages that were learnt elsewhere are a choice, unless the model was in training mode in this very run.
+        wrong[self._norms] &= self._untouched[self._norms] | self._was_training[self._norms]
+        if self._asleep:
+            rates = view.all_layers("dropout_rate")
+            wrong[self._dropouts] = (modes[self._dropouts] == 0) & (rates[self._dropouts] > 0)
+        judged = np.concatenate([self._norms, self._dropouts])
+        measured = judged[~np.isnan(modes[judged])].astype(np.int32)
+        self._wrong.end(measured[~wrong[measured]])
+        self._wrong.hold(measured[wrong[measured]], view.step)
+        due = judged[self._wrong.length[judged] >= limit.WRONG_MODE_FRAMES]
+        if not len(due):
+            return self._condition.end()
+        members = tuple(view.layout.in_order(due))
+        return self._condition.hold((members, self._asleep), lambda: self._verdict(view, members))
+
+    def _look(self, layout: Layout) -> None:
+        """Only modules among parameters that are trained: a frozen part may be in any mode."""
+        self._layout = layout
+        anatomy = anatomy_of(layout)
+        trained = {layer.group for layer in layout.layers.parameters if layer.trainable}
+        types = {i: layout.layers[i].module_type for i in anatomy.sequence}
+        self._workers = np.array([i for i in types if layout.path(i) in trained], np.int64)
+        self._norms = np.array([i for i in self._workers if is_batch_normalisation(types[int(i)])], np.int64)
+        fed = [i for i in types if "Dropout" in types[i] and anatomy.feeder(i) != NONE]
+        self._dropouts = np.array([i for i in fed if layout.path(anatomy.feeder(i)) in trained], np.int64)
+
+    def _passes_on(self, view: View, modes: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Whether a normalisation in evaluation mode changes nothing: its averages are still 0 and 1."""
+        anatomy = anatomy_of(view.layout)
+        deviation = view.all_layers("activation_std")
+        before = np.array([anatomy.before(int(i)) for i in self._norms], np.int64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            change = np.abs(deviation[self._norms] / deviation[before] - 1)
+        return (before != NONE) & (modes[self._norms] == 0) & (change < limit.PASSES_ON)
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        first_step = int(self._wrong.since[list(members)].min())
+        late = any(self._was_training[i] for i in members)
+        how = "runs in evaluation mode" + (", and was in training mode before" if late else "")
+        evidence = [Evidence("activation_training", layout.path(i), 0.0, 1.0, how) for i in members[:3]]
+        normalising = [i for i in members if i in self._norms]
+        severity = Severity.SEVERE if normalising else Severity.MODERATE
+        scope = "The whole model" if self._asleep else name_layers(layout, members)
+        when = f" since step {first_step}" if late else ""
+        effect = "batch normalisation does not follow the data" if normalising else "dropout does nothing"
+        summary = f"{scope} is in evaluation mode while it is trained{when}: {effect}."
+        if not self._asleep and len(members) > 1:
+            summary = summary.replace(" is in ", " are in ").replace("while it is", "while they are")
+        return Verdict("mode", True, severity, members, first_step, 0.97, summary, (*evidence,))
