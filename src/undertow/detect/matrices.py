@@ -62,6 +62,15 @@ class Matrices:
             return np.fmin(plain, length / self.usual_norm)
 
 
+def middle(values: Values) -> float:
+    """The median of what is known; NaN when nothing is. Much faster than numpy's on a few numbers."""
+    known = np.sort(values)  # NaN comes last
+    count = int(np.count_nonzero(~np.isnan(known)))
+    if not count:
+        return float("nan")
+    return 0.5 * float(known[(count - 1) // 2] + known[count // 2])
+
+
 class DepthTrend(NamedTuple):
     """A straight line through logarithms of gradient sizes from the first matrix to the last."""
 

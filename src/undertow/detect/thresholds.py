@@ -34,6 +34,12 @@ EXPLODING_UPDATE = 0.5  # of the weight, in one step
 EXPLODING_GROWTH = 1_000.0
 EXPLODING_PATIENCE = 3
 
+# GRD010: share of the gradient that clipping leaves. Recurrent and reinforcement training clip to a tenth every day.
+CLIPPED_TO = 0.02
+CLIPPED_FRAMES = 8
+CLIPPED_STEP = 2e-4  # update over weight; 95 % of healthy matrices move faster than 8e-4
+CLIPPED_MOMENTUM = 300.0  # update over (learning rate × gradient); momentum 0.99 makes it 100
+
 # UPD001: update over weight, in the middle of all matrices. 99 % of healthy matrices: below 0.02; the first steps of
 # small networks up to 0.4, with a loss that falls.
 LARGE_STEP = 0.05
@@ -44,6 +50,15 @@ LARGE_STEP_SHOCK_DEVIATIONS = 8.0  # for losses that can be negative
 LARGE_STEP_MEMORY = 10  # steps
 GROUP_AHEAD = 30.0  # times the rate of the others; adapters are trained with 16 times on purpose
 GROUP_PATIENCE = 3
+
+# UPD002: update over weight, of nine tenths of the matrices. 99 % of healthy matrices: above 7e-5.
+TINY_STEP = 3e-5
+TINY_STEP_FRAMES = 8
+SMALL_STEP = 1.5e-4
+SMALL_STEP_FRAMES = 10
+SMALL_STEP_PATIENCE = 40  # steps
+SMALL_STEP_AGREEMENT = 0.3  # cosine of successive gradients; half of all healthy runs have less
+GROUP_BEHIND = 100.0  # times the others' rate; layer-wise decay over twelve layers makes 15
 
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 
@@ -137,6 +152,43 @@ TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer fin
 # does not fall at once stay below 0.15.
 LARGE_UPDATE = 0.2
 LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a few per cent
+
+# OPT001. Records: a loss so much above all before it. Batch noise makes one now and then, never a row of them that ends
+# at twice the highest of the first losses.
+DIVERGED_START = 10  # losses
+DIVERGED_TO = 2.0
+DIVERGED_RECORDS = 4
+RECORD_BY = 1.1
+LEARNT_TO = 0.6  # share of the first loss: enough to lose
+BACK_TO = 0.85  # of the first loss; all of the latest nine losses are above it…
+BACK_FOR = 25  # …at so many steps in a row: another task, or harder data, is learnt by then
+
+# OPT002.
+PLATEAU_STEPS = 200
+PLATEAU_REMAINING = 0.5
+PLATEAU_GAIN = 5.0  # deviations: it did fall
+PLATEAU_COSINE = 0.3  # of successive gradients; at a noise floor it is about 0
+
+# OPT003. Healthy trainings with a constant rate and one task: at most 4 deviations, 7 with random depth.
+SPIKE_DEVIATIONS = 8.0
+SPIKE_RATIO = 2.718
+SPIKE_CALM = 30  # losses without a jump of…
+RESTLESS_DEVIATIONS = 6.0
+SPIKE_LASTS = 40  # steps in which it must come back
+SPIKE_BACK = 1.5  # times the level before
+SPIKE_ABOVE_START = 1.2  # times the start: worse than an untrained model
+
+# OPT004. Swings of the median of nine losses.
+WAVES = 4
+WAVE_SHARE = 0.25  # of what was learnt
+WAVE_NOISE = 4.0  # deviations between neighbouring steps
+WAVE_LONGEST = 100  # steps, when only one swing is known
+WAVE_FORGOTTEN = 4  # periods without a swing
+
+# OPT006.
+OVERFIT_BY = 1.1
+OVERFIT_VALUES = 3
+OVERFIT_AFTER = 5
 
 # OPT007. The learning rate. Share of the peak: (fewest steps below it, as a part of the steps above it). A cosine is
 # below a thousandth of its peak for 2 % of its length, and below a hundredth for 6 %; a cubic decay for 10 and 21 %.

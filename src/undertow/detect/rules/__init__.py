@@ -9,15 +9,23 @@ from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.broadcast_loss import BroadcastLoss
 from undertow.detect.rules.dead_units import DeadUnits
+from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
+from undertow.detect.rules.large_update import LargeUpdate
+from undertow.detect.rules.loss_spike import LossSpike
 from undertow.detect.rules.never_updated import NeverUpdated
 from undertow.detect.rules.no_gradient import NoGradient
 from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
 from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
 from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
+from undertow.detect.rules.oscillating_loss import OscillatingLoss
+from undertow.detect.rules.over_clipping import OverClipping
+from undertow.detect.rules.overfitting import Overfitting
+from undertow.detect.rules.plateau import Plateau
 from undertow.detect.rules.saturated import Saturated
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
+from undertow.detect.rules.small_update import SmallUpdate
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
 from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
@@ -36,8 +44,11 @@ RULES: tuple[type[Rule], ...] = (
     ZeroGradient,
     VanishingGradient,
     ExplodingGradient,
+    OverClipping,
     UnclearedGradient,
     NeverUpdated,
+    LargeUpdate,
+    SmallUpdate,
     Frozen,
     DeadUnits,
     Saturated,
@@ -49,6 +60,11 @@ RULES: tuple[type[Rule], ...] = (
     WrongSign,
     AddedLosses,
     UnsuitableRate,
+    DivergingLoss,
+    LossSpike,
+    OscillatingLoss,
+    Plateau,
+    Overfitting,
     WrongMode,
     UnfitNormalisation,
     BadlyScaledInputs,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import DepthTrend, Matrices, Values, depth_trend, matrices_of
+from undertow.detect.matrices import DepthTrend, Matrices, Values, depth_trend, matrices_of, middle
 from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
@@ -79,9 +79,7 @@ class VanishingGradient:
         self._length += 1
         if view.ids("update") is not None:
             first = matrices.update_ratios(view)[: max(len(matrices) // 3, 1)]
-            self._starved = (
-                bool(np.nanmedian(first) < thresholds.GRADIENT_DEPTH_STARVED) if np.isfinite(first).any() else False
-            )
+            self._starved = middle(first) < thresholds.GRADIENT_DEPTH_STARVED
         if has_learnt(view.loss):
             return self._condition.end()
         patience = (

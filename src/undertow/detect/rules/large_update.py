@@ -1,0 +1,179 @@
+"""UPD001."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.matrices import Values, matrices_of, middle
+from undertow.detect.rule import Streak, Verdict
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class LargeUpdate:
+    """Steps are so large that they undo what was learnt.
+
+    What it sees
+    ------------
+    The length of every update over the length of the weight it changes, in the middle of all weight matrices. It
+    speaks when steps of a tenth of the weight or more are followed by losses far above the one they started from, or
+    when the weights have travelled twice their own length in steps of a twentieth or more and the loss is no better
+    for it. A single parameter group is named when its learning rate and its steps are thirty times those of the
+    others.
+
+    Why it is bad
+    -------------
+    A gradient is valid near the weight it was taken at. Steps of this size jump over what they aim at: the loss
+    rises or bounces, ReLU units die, softmaxes and tanhs saturate, and often nothing recovers. The learning rate is
+    the first suspect; losses added up over micro-batches instead of averaged, inputs of the wrong scale and
+    gradients that are never cleared have the same effect.
+
+    When it is wrong
+    ----------------
+    The first steps of small networks, of adapters that start at zero, and of second-order methods are as large in
+    health; there the loss falls, and nothing is said. Weights shorter than usual are measured by the usual length.
+    In the zoo of healthy trainings there is no false alarm.
+
+    References
+    ----------
+    Karpathy, CS231n course notes, "Babysitting the learning process": updates of about a thousandth of the weight.
+    Bengio, "Practical recommendations for gradient-based training of deep architectures", 2012 (arXiv 1206.5533).
+    """
+
+    code: ClassVar[str] = "UPD001"
+
+    def __init__(self) -> None:
+        self._condition = Condition("steps")
+        self._group = Condition("group")
+        self._ahead = Streak()
+        self._since = 0
+        self._speed = 0.0
+        self._fastest = 0.0
+        self._travelled = 0.0  # in lengths of the weight, since steps became large
+        self._last_step = -1  # the latest with a measured update
+        self._last_fast = -1
+        self._last_burst = -1
+        self._base: float | None = None  # the level of the loss when steps became large
+        self._calm: float | None = None  # the level of the loss at the latest step that was not large
+        self._recent: deque[tuple[int, float]] = deque(maxlen=16)  # losses, for steps whose updates were not measured
+        self._shocks = 0  # losses far above the base since then
+
+    def grow(self, count: int) -> None:
+        self._ahead.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        loss = view.loss
+        if loss is not None:
+            self._recent.append((loss.step, loss.value))
+        if view.skipped:
+            return ()
+        group: tuple[Verdict, ...] = ()
+        if view.ids("update") is not None:
+            ratios = matrices_of(view.layout).update_ratios(view)
+            if np.isfinite(ratios).any():
+                self._move(view, middle(ratios))
+                group = self._judge_groups(view, ratios)
+        if self._base is None:
+            return (*self._condition.stay(), *group)
+        return (*self._judge(view), *group)
+
+    def _move(self, view: View, speed: float) -> None:
+        gap = view.step - self._last_step if self._last_step >= 0 else 1
+        if speed >= thresholds.LARGE_STEP:
+            if self._base is None and view.loss is not None:
+                # The loss of this very step was computed before its update.
+                self._base = view.loss.value if self._calm is None else self._calm
+                self._since, self._travelled, self._fastest = view.step, 0.0, 0.0
+                self._shocks = 0
+                for step, value in self._recent:  # between the last measured update, which was calm, and this one
+                    if self._last_step < step < view.step:
+                        self._shocks += self._is_shocking(view.loss, value)
+            self._last_fast = view.step
+            self._travelled += speed + min(speed, self._speed) * max(gap - 1, 0)
+            self._fastest = max(self._fastest, speed)
+            if speed >= thresholds.LARGE_STEP_BURST:
+                self._last_burst = view.step
+        else:
+            if view.loss is not None and not self._condition.is_open:
+                self._calm = view.loss.level
+            if self._base is not None and view.step - self._last_fast > thresholds.LARGE_STEP_MEMORY:
+                self._base = None
+        self._speed, self._last_step = speed, view.step
+
+    def _is_shocking(self, loss: Loss, value: float) -> bool:
+        base = loss.best if self._base is None else min(self._base, loss.best)
+        if loss.positive:
+            return value > thresholds.LARGE_STEP_SHOCK * base
+        return value > base + thresholds.LARGE_STEP_SHOCK_DEVIATIONS * loss.noise
+
+    def _judge(self, view: View) -> tuple[Verdict, ...]:
+        loss, base = view.loss, self._base
+        if loss is None or base is None:
+            return self._condition.stay()
+        burst = view.step - self._last_burst <= thresholds.LARGE_STEP_MEMORY
+        if burst and (view.step > self._since or self._shocks):
+            self._shocks += self._is_shocking(loss, loss.value)
+        shocked = burst and self._shocks >= 2
+        moved = self._travelled >= thresholds.LARGE_STEP_TRAVEL
+        moved &= view.step - self._since >= thresholds.LARGE_STEP_MEMORY
+        if shocked or (moved and loss.level >= base):
+            return self._condition.hold(True, lambda: self._verdict(view, loss, base, shocked))
+        if self._condition.is_open and loss.level >= base - loss.noise:
+            return self._condition.stay()
+        return self._condition.end()
+
+    def _judge_groups(self, view: View, ratios: Values) -> tuple[Verdict, ...]:
+        """A group whose learning rate is far above the others', and whose steps are too."""
+        matrices = matrices_of(view.layout)
+        rates = matrices.values(view, "optimizer_rate")
+        ids = matrices.ids.astype(np.int32)
+        known = np.isfinite(ratios) & np.isfinite(rates)
+        if known.sum() < 3:
+            return self._group.stay()
+        usual_rate, usual_step = middle(rates[known]), middle(ratios[known])
+        ahead: NDArray[np.bool_] = known & (rates > thresholds.GROUP_AHEAD * usual_rate)
+        ahead &= (ratios > thresholds.LARGE_STEP) & (ratios > 0.3 * thresholds.GROUP_AHEAD * usual_step)
+        self._ahead.end(ids[known & ~ahead])
+        self._ahead.hold(ids[ahead], view.step)
+        members = [int(i) for i in ids if self._ahead.length[i] >= thresholds.GROUP_PATIENCE]
+        if not members:
+            return self._group.end()
+        return self._group.hold(members, lambda: self._group_verdict(view, members, ratios, rates))
+
+    def _verdict(self, view: View, loss: Loss, base: float, shocked: bool) -> Verdict:
+        evidence = (
+            Evidence("update_ratio", None, self._fastest, 1e-3,
+                     f"largest step over its weight since step {self._since}, in the middle of all matrices"),
+            Evidence("update_ratio", None, self._travelled, None,
+                     f"lengths of the weight travelled in steps of a twentieth or more since step {self._since}"),
+            Evidence("loss", None, loss.value if shocked else loss.level, base,
+                     f"at step {view.step}, beside the loss before these steps"),
+        )  # fmt: skip
+        what = "and the loss shot up" if shocked else "and the loss is no better for it"
+        summary = f"Steps are up to {self._fastest:.2g} times as long as the weights they change, {what}."
+        confidence = 0.9 if shocked else 0.8
+        return Verdict(
+            self._condition.key, True, Severity.SEVERE, (), self._since, confidence, summary, evidence
+        )  # the learning rate is at fault, no layer of it
+
+    def _group_verdict(self, view: View, members: list[int], ratios: Values, rates: Values) -> Verdict:
+        layout, matrices = view.layout, matrices_of(view.layout)
+        place = matrices.ids == members[0]
+        evidence = (
+            Evidence("optimizer_rate", layout.path(members[0]), float(rates[place][0]), middle(rates),
+                     "its learning rate, beside that in the middle of all matrices"),
+            Evidence("update_ratio", layout.path(members[0]), float(ratios[place][0]), middle(ratios),
+                     "its step over its weight, beside that in the middle of all matrices"),
+        )  # fmt: skip
+        summary = f"{name_layers(layout, members)} take far larger steps than the others: their group's rate is higher."
+        since = int(self._ahead.since[members].min())
+        return Verdict(self._group.key, True, Severity.MODERATE, tuple(members), since, 0.75, summary, evidence)

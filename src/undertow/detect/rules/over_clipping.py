@@ -1,0 +1,100 @@
+"""GRD010."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.progress import has_learnt
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class OverClipping:
+    """Clipping takes nearly everything away from every gradient.
+
+    What it sees
+    ------------
+    The norm of all gradients when the optimizer steps over their norm when backward ended. It speaks when less than
+    a fiftieth is left at eight measured steps in a row, the steps follow the size of the gradient (as those of SGD do,
+    not those of Adam), and they are shorter than two parts in 10,000 of the weights.
+
+    Why it is bad
+    -------------
+    A threshold far below the usual norm fixes the length of every step at threshold times learning rate, which is
+    then far too short. Clipping is there to cut the rare large gradient. The same happens when gradients are clipped
+    before a loss scaler has removed its scale.
+
+    When it is wrong
+    ----------------
+    Under Adam and its kin the scale of the gradient cancels out, so nothing is said there. Normalised gradient
+    descent clips every step on purpose, with a learning rate to match: the steps are then long enough. In the zoo of
+    healthy trainings clipping leaves a tenth at least; there is no false alarm.
+
+    References
+    ----------
+    Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", 2013 (arXiv 1211.5063).
+    PyTorch documentation, "Automatic mixed precision examples": gradient clipping after `unscale_`.
+    """
+
+    code: ClassVar[str] = "GRD010"
+
+    def __init__(self) -> None:
+        self._condition = Condition("clipped")
+        self._length = 0
+        self._since = 0
+        self._speed = math.nan  # update over weight, in the middle of all matrices
+        self._follows = False  # updates are as long as the learning rate times the gradient
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        left = view.scalar("clip_coefficient")
+        if math.isnan(left) or view.skipped:
+            return ()
+        if left >= thresholds.CLIPPED_TO:
+            self._length = 0
+            return self._condition.end()
+        if self._length == 0:
+            self._since = view.step
+        self._length += 1
+        if view.ids("update") is not None:
+            self._learn_how_it_steps(view)
+        if self._length < thresholds.CLIPPED_FRAMES or not self._follows or has_learnt(view.loss):
+            return self._condition.stay()
+        if not self._speed < thresholds.CLIPPED_STEP:
+            return self._condition.end()
+        return self._condition.hold(True, lambda: self._verdict(view, left))
+
+    def _learn_how_it_steps(self, view: View) -> None:
+        matrices = matrices_of(view.layout)
+        self._speed = middle(matrices.values(view, "update_ratio"))
+        rate = view.scalar("lr")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            length = matrices.values(view, "update_norm") / (rate * matrices.values(view, "stepped_gradient_norm"))
+        # Momentum makes a step up to a few hundred times as long as the gradient; Adam's length has no bound here.
+        self._follows = 0.3 < middle(length) < thresholds.CLIPPED_MOMENTUM
+
+    def _verdict(self, view: View, left: float) -> Verdict:
+        total = view.scalar("gradient_norm_total")
+        evidence = [
+            Evidence("clip_coefficient", None, left, 1.0,
+                     f"share of the gradient left by clipping at step {view.step}; as little at every step since "
+                     f"{self._since}"),
+            Evidence("update_ratio", None, self._speed, 1e-3, "step over weight, in the middle of all matrices"),
+        ]  # fmt: skip
+        if math.isfinite(total):
+            evidence.append(Evidence("gradient_norm_total", None, total, total * left, "norm before clipping"))
+        if not math.isnan(view.scalar("loss_scale")):
+            evidence.append(Evidence("loss_scale", None, view.scalar("loss_scale"), None,
+                                     "a loss scaler is in use: clip after unscale_, or the scale is clipped away"))  # fmt: skip
+        summary = f"Clipping leaves {left:.1g} of the gradient at every step, so the weights hardly move."
+        return Verdict(self._condition.key, True, Severity.SEVERE, (), self._since, 0.92, summary, tuple(evidence))

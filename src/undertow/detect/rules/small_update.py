@@ -1,0 +1,166 @@
+"""UPD002."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.matrices import Matrices, Values, matrices_of, middle
+from undertow.detect.progress import has_learnt
+from undertow.detect.rule import Streak, Verdict
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+_CROSS_ENTROPY = 1.0
+
+
+class SmallUpdate:
+    """Steps are so small that nothing is learnt.
+
+    What it sees
+    ------------
+    The length of every update over the length of the weight it changes. It speaks when nine tenths of the weight
+    matrices move by less than three parts in 100,000 per step, at eight measured steps, while they have a gradient
+    and the loss has made no progress; or by less than 1.5 in 10,000 over forty steps, when the gradients of
+    successive steps agree besides, so that there is a direction to follow. A single parameter group is named when
+    its learning rate and its steps are a hundredth of the others' or less.
+
+    Why it is bad
+    -------------
+    At this speed a weight needs ten thousands of steps to change by its own size. The run costs what a good one
+    costs and learns nothing. Too small a learning rate is the usual cause, a schedule that decays too soon, a clipping
+    threshold that is too low or an optimizer setting that defeats it the others.
+
+    When it is wrong
+    ----------------
+    Not during a warm-up, nor for a model that has learnt already, nor at the end of a schedule, nor for a model that
+    starts far below the loss of a guess, as a pretrained one does. Layers that are slow by design while others are
+    not are not counted. In the zoo of healthy trainings there is no false alarm.
+
+    References
+    ----------
+    Karpathy, CS231n course notes, "Babysitting the learning process": updates of about a thousandth of the weight.
+    """
+
+    code: ClassVar[str] = "UPD002"
+
+    def __init__(self) -> None:
+        self._condition = Condition("steps")
+        self._group = Condition("group")
+        self._behind = Streak()
+        self._tiny = 0  # measured steps in a row
+        self._small = 0
+        self._since = 0
+        self._agreement = 0.0  # running mean of the cosine of successive gradients
+        self._rate = math.nan
+        self._moved = False  # some matrix has moved at some time; otherwise UPD003 speaks
+
+    def grow(self, count: int) -> None:
+        self._behind.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        rate, before = view.scalar("lr"), self._rate
+        if not math.isnan(rate):
+            self._rate = rate
+        if view.skipped:
+            return ()
+        matrices = matrices_of(view.layout)
+        if not len(matrices):
+            return ()
+        if view.ids("gradient") is not None:
+            cosine = middle(matrices.values(view, "gradient_cosine"))
+            if not math.isnan(cosine):
+                self._agreement += 0.2 * (cosine - self._agreement)
+        if view.ids("update") is None:
+            return (*self._condition.stay(), *self._group.stay())
+        ratios = matrices.values(view, "update_ratio")
+        moving = self._with_gradient(view, matrices, ratios)
+        if not moving.any():
+            return (*self._condition.stay(), *self._group.stay())
+        group = self._judge_groups(view, matrices, ratios)
+        ordered = np.sort(ratios[moving])
+        speed = float(ordered[int(0.9 * (len(ordered) - 1))])
+        self._moved |= speed > 0
+        if rate > before or has_learnt(view.loss) or self._starts_low(view) or not self._moved:
+            self._tiny = self._small = 0
+            return (*self._condition.end(), *group)
+        if speed >= thresholds.SMALL_STEP:
+            self._tiny = self._small = 0
+            return (*self._condition.end(), *group)
+        if self._small == 0:
+            self._since = view.step
+        self._small += 1
+        self._tiny = self._tiny + 1 if speed < thresholds.TINY_STEP else 0
+        steps = view.step - self._since
+        slow = self._small >= thresholds.SMALL_STEP_FRAMES and steps >= thresholds.SMALL_STEP_PATIENCE
+        slow &= self._agreement > thresholds.SMALL_STEP_AGREEMENT
+        if not slow and self._tiny < thresholds.TINY_STEP_FRAMES:
+            return (*self._condition.stay(), *group)
+        return (*self._condition.hold(True, lambda: self._verdict(view, speed)), *group)
+
+    def _with_gradient(self, view: View, matrices: Matrices, ratios: Values) -> NDArray[np.bool_]:
+        """Matrices of which the update is known, and the gradient is not known to be zero."""
+        known = np.isfinite(ratios)
+        if view.ids("gradient") is not None:
+            known &= ~(matrices.values(view, "gradient_norm") == 0)
+        return known
+
+    def _starts_low(self, view: View) -> bool:
+        """The loss began far below that of a guess: the model was trained before."""
+        loss = view.loss
+        if loss is None or view.scalar("loss_kind") != _CROSS_ENTROPY:
+            return False
+        return loss.start < thresholds.TRAINED_BEFORE * math.log(max(view.scalar("loss_classes"), 2.0))
+
+    def _judge_groups(self, view: View, matrices: Matrices, ratios: Values) -> tuple[Verdict, ...]:
+        """A group whose learning rate is far below the others', and whose steps are too. A rate of zero is UPD003."""
+        rates = matrices.values(view, "optimizer_rate")
+        known = np.isfinite(ratios) & (rates > 0)
+        if known.sum() < 3:
+            return self._group.stay()
+        ids = matrices.ids.astype(np.int32)
+        behind = known & (rates < middle(rates[known]) / thresholds.GROUP_BEHIND)
+        behind &= ratios < 3.0 * middle(ratios[known]) / thresholds.GROUP_BEHIND
+        self._behind.end(ids[known & ~behind])
+        self._behind.hold(ids[behind], view.step)
+        members = [int(i) for i in ids if self._behind.length[i] >= thresholds.GROUP_PATIENCE]
+        if not members:
+            return self._group.end()
+        return self._group.hold(members, lambda: self._group_verdict(view, members, ratios, rates))
+
+    def _verdict(self, view: View, speed: float) -> Verdict:
+        evidence = [
+            Evidence("update_ratio", None, speed, 1e-3,
+                     f"nine tenths of the matrices move by less than this share of themselves at step {view.step}"),
+            Evidence("gradient_cosine", None, self._agreement, None,
+                     "agreement of successive gradients: the direction is there"),
+        ]  # fmt: skip
+        if not math.isnan(self._rate):
+            evidence.append(Evidence("lr", None, self._rate, None, "the learning rate"))
+        if view.loss is not None:
+            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "the loss, beside its start"))
+        summary = f"Weights change by {speed:.1g} of themselves per step at most: too little to learn anything."
+        confidence = 0.9 if speed < thresholds.TINY_STEP else 0.7
+        return Verdict(
+            self._condition.key, True, Severity.SEVERE, (), self._since, confidence, summary, tuple(evidence)
+        )
+
+    def _group_verdict(self, view: View, members: list[int], ratios: Values, rates: Values) -> Verdict:
+        layout = view.layout
+        place = matrices_of(layout).ids == members[0]
+        evidence = (
+            Evidence("optimizer_rate", layout.path(members[0]), float(rates[place][0]), middle(rates),
+                     "its learning rate, beside that in the middle of all matrices"),
+            Evidence("update_ratio", layout.path(members[0]), float(ratios[place][0]), middle(ratios),
+                     "its step over its weight, beside that in the middle of all matrices"),
+        )  # fmt: skip
+        summary = f"{name_layers(layout, members)} hardly move while the others do: their group's rate is far lower."
+        since = int(self._behind.since[members].min())
+        return Verdict(self._group.key, True, Severity.MODERATE, tuple(members), since, 0.75, summary, evidence)
