@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from undertow.measure.partials import Partials
 from undertow.probe.catalogue import Layout
 from undertow.probe.forward import ModuleReading
+from undertow.probe.signals.readings import SignalReadings
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
@@ -75,13 +76,15 @@ class RawFrame:
     modules: dict[int, ModuleReading] = field(default_factory=dict[int, ModuleReading])  # by layer id
     output_gradient_factor: Number = 1.0
     joined: bool = False
+    signals: SignalReadings | None = None
 
     @property
     def nbytes(self) -> int:
         """Roughly, what this frame holds in memory while it waits: mostly histograms and sketches."""
         readings = len(self.gradients) + len(self.weights) + len(self.weights_before) + len(self.micro_gradients)
         sizes = self.layout.sizes
-        return 1000 + readings * (len(sizes) * 2200 + int(self.layout.offsets[-1]) * 8)
+        signals = self.signals.nbytes if self.signals is not None else 0
+        return 1000 + signals + readings * (len(sizes) * 2200 + int(self.layout.offsets[-1]) * 8)
 
     def absorb(self, other: RawFrame) -> None:
         """Take in another optimizer's part of the same step (optimizers that step inside a backward pass)."""

@@ -23,7 +23,8 @@ from undertow.probe import discovery, taps
 from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.reader import Marks, TensorReader
 from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Reading, Slots
-from undertow.probe.schedule import Governor, Plan
+from undertow.probe.schedule import FREE_SECONDS, Governor, Plan
+from undertow.probe.signals.collector import SignalCollector
 from undertow.probe.step import NOTHING, StepReadings, inverse, loss_of, number_now, scale_of
 from undertow.probe.subjects import Subjects
 from undertow.schema.quantities import GradientState
@@ -52,6 +53,7 @@ class Recorder:
         self._failed = failed
         self._reader = TensorReader()
         self._forward = ForwardTap(self._reader.kernel_for)
+        self._signals = SignalCollector()
         self._plan = self._next_plan = governor.plan(0)
         self._spent: dict[str, float] = {}
         self._step_began = time.perf_counter()
@@ -168,6 +170,7 @@ class Recorder:
             return  # LBFGS evaluates its closure many times; the first one is the gradient of this step
         self._now.backward_count += 1
         self._take_losses(roots, gradients)
+        self._look_at_signals(roots)
         if self._plan.gradient:
             with self._timed("gradient"):
                 self.subjects.note_cleared(self._reader)
@@ -212,6 +215,15 @@ class Recorder:
     def _take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
         self._now.losses += [loss for loss in map(loss_of, roots, weights) if loss is not None]
+
+    def _look_at_signals(self, roots: tuple[Any, ...]) -> None:
+        """What the loss and the graph of the model show beside gradients; see `probe.signals`."""
+        if self._hooked_saved_tensors:  # unpacking those could run the user's code again
+            return
+        planned = self._plan.gradient or self._plan.activation
+        if self._signals.wants_loss(planned, self.governor.every is None):
+            with self._timed("signal"):
+                self._signals.look_at_loss(roots, self._now.scaler)
 
     def _look_for_nonfinite(self, roots: tuple[Any, ...]) -> None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""
@@ -410,6 +422,9 @@ class Recorder:
                     frame.output_gradient_factor = inverse(self._now.scale)
                 self._spent["activation"] = self._forward.seconds
                 self._forward.take()
+            frame.signals = self._signals.take()
+            self._signals.allowance.spent(self._spent.get("signal", 0.0))
+            self._signals.allowance.step(max(self.governor.budget * self.governor.step_seconds, FREE_SECONDS))
             self._post(frame)
             self.governor.spent(self._spent, now - self._step_began, first=self.step == self._first_step)
             self._spent = {}

@@ -245,3 +245,11 @@ class LossKind:
     BINARY_OF_PROBABILITIES = 5.0
     BINARY_OF_LOGITS = 6.0
     DIVERGENCE = 7.0  # Kullback-Leibler
+
+
+class LossReduction:
+    """Values of the scalar `loss_reduction`: what became of the loss of each row."""
+
+    NONE = 0.0
+    MEAN = 1.0
+    SUM = 2.0

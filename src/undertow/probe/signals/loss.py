@@ -1,0 +1,218 @@
+"""What the loss function was given, read from the few nodes next to the root of the loss.
+
+The training thread finds the loss function and copies a few rows of what it saw; the background thread makes
+numbers of them (`loss_numbers`). So nothing waits for a device, and nothing of the graph is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from undertow.probe.signals.nodes import (
+    SAME_VALUES,
+    Edge,
+    Node,
+    edges,
+    first_rows,
+    is_leaf,
+    operation,
+    parameter_at,
+    producer,
+    saved,
+    saved_tensor,
+    shape_of,
+    signed,
+)
+from undertow.probe.signals.shapes import was_broadcast
+from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms
+from undertow.schema.quantities import LossKind, LossReduction
+
+_MOST_ELEMENTS = 1 << 18  # copied of one tensor, or
+_FEWEST_ROWS = 16
+_MOST_LABELS = 1 << 20
+_LOG_Z_ROWS = 64
+_OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
+_OF_CLASSES = (*_OF_LABELS, LossKind.DIVERGENCE)
+_CLIPPING = SAME_VALUES | {"Clamp", "ClampMin", "ClampMax"}
+_ROW_KEEPING = frozenset({"View", "UnsafeView", "ReshapeAlias", "ToCopy", "Alias"})
+_SQUASHING = ("Softmax", "Sigmoid")
+
+
+@dataclass(slots=True)
+class LossReading:
+    """Facts of one loss function, and copies of what it was given. Copies may still be on a device."""
+
+    kind: float
+    factor: float = math.nan
+    reduction: float = LossReduction.NONE
+    rows: int = 0
+    columns: int = 0
+    is_probability: float | None = None  # None: the copies tell, or nobody does
+    is_logit: float | None = None
+    broadcast: float | None = None
+    log_probabilities: torch.Tensor | None = None  # leading rows × classes
+    labels: torch.Tensor | None = None  # of all rows
+    class_shares: torch.Tensor | None = None  # targets that are probabilities: leading rows × classes
+    ignored: int | None = None
+    first_logits: torch.Tensor | None = None  # the first column of the logits, leading rows
+    quotient: tuple[torch.Tensor, torch.Tensor] | None = None  # what was taken for logits is this division
+    prediction: torch.Tensor | None = None
+    target: torch.Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        copies = (self.log_probabilities, self.labels, self.class_shares, self.prediction, self.target)
+        return sum(copy.numel() * copy.element_size() for copy in copies if copy is not None)
+
+
+def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
+    """`loss_scale`: where a loss scaler keeps its factor, which does not count as one."""
+    terms = find_terms(root, loss_scale)
+    if not terms:
+        return LossReading(LossKind.UNKNOWN)
+    readings = [(term, _contract(term)) for term in terms]
+    term, reading = min(readings, key=lambda pair: _preference(*pair))
+    with torch.no_grad():
+        if term.kind in _OF_CLASSES:
+            _copy_classes(term, reading)
+        else:
+            _copy_elements(term, reading)
+    return reading
+
+
+def _preference(term: Term, reading: LossReading) -> tuple[bool, bool, int]:
+    """Of several loss functions: one whose contract is surely broken, then one with labels, then the nearest."""
+    broken = 1.0 in (reading.is_probability, reading.is_logit, reading.broadcast)
+    return not broken, term.kind not in _OF_LABELS, term.depth
+
+
+def _contract(term: Term) -> LossReading:
+    reading = LossReading(term.kind, term.factor, term.reduction)
+    maker = _maker(term.given)
+    if term.kind == LossKind.CROSS_ENTROPY:
+        log_softmax = producer(term.given)
+        reading.is_probability = float(log_softmax is not None and _maker(_input(log_softmax[0])) in _SQUASHING)
+    elif term.kind == LossKind.BINARY_OF_LOGITS:
+        reading.is_probability = float(maker in _SQUASHING)
+    elif term.kind == LossKind.DIVERGENCE:
+        reading.is_logit = float(maker == "Softmax")
+    if term.kind not in _OF_CLASSES:
+        reading.broadcast = was_broadcast(term)
+    return reading
+
+
+def _input(node: Node) -> Edge | None:
+    found = edges(node)
+    return found[0] if found else None
+
+
+def _maker(edge: Edge | None) -> str:
+    """The operation these values came from."""
+    made_by = producer(edge, _CLIPPING)
+    return "" if made_by is None or is_leaf(made_by[0]) else operation(made_by[0])
+
+
+# -- losses of classes -----------------------------------------------------------------------------------------
+
+
+def _copy_classes(term: Term, reading: LossReading) -> None:
+    if term.by_hand:
+        _copy_by_hand(term, reading)
+    else:
+        given, target = saved_tensor(term.node, "self"), saved_tensor(term.node, "target")
+        if given is None or target is None:
+            return
+        reading.rows, reading.columns = target.numel(), given.shape[1] if given.dim() > 1 else given.shape[0]
+        reading.ignored = signed(saved(term.node, "ignore_index"))
+        reading.labels = target.reshape(-1)[:_MOST_LABELS].clone()
+        classes_last = given[None] if given.dim() == 1 else _some(given).movedim(1, -1)
+        reading.log_probabilities = _some(classes_last.reshape(-1, reading.columns)).clone()
+    if term.kind == LossKind.CROSS_ENTROPY:
+        log_softmax = producer(term.given)
+        if log_softmax is not None:
+            reading.first_logits = _first_logits(log_softmax[0])
+            reading.quotient = _quotient(log_softmax[0])
+
+
+def _some(values: torch.Tensor) -> torch.Tensor:
+    per_row = max(1, values.numel() // max(1, values.shape[0]))
+    return first_rows(values, max(_MOST_ELEMENTS, _FEWEST_ROWS * per_row) if values.dim() <= 2 else _MOST_ELEMENTS)
+
+
+def _copy_by_hand(term: Term, reading: LossReading) -> None:
+    made_by = producer(term.given)
+    logs = saved_tensor(made_by[0], "result") if made_by is not None else None
+    if made_by is None or logs is None or logs.dim() < 2 or operation(made_by[0]) != "LogSoftmax":
+        return
+    dimension = signed(saved(made_by[0], "dim"))
+    logs = logs.movedim(-1 if dimension is None else dimension, -1)
+    reading.columns = logs.shape[-1]
+    reading.rows = logs.numel() // reading.columns
+    reading.log_probabilities = _some(logs.reshape(-1, reading.columns)).clone()
+    name = operation(term.node)
+    if name == "Gather":
+        labels = saved_tensor(term.node, "index")
+    elif name == "Index":
+        indices = saved(term.node, "indices")
+        labels = indices[1] if isinstance(indices, (tuple, list)) and len(indices) == 2 and logs.dim() == 2 else None
+    else:
+        targets = constant_factor(term.node)
+        if isinstance(targets, torch.Tensor) and targets.dim() == logs.dim() and term.kind in _OF_LABELS:
+            targets = targets.movedim(-1 if dimension is None else dimension, -1).reshape(-1, reading.columns)
+            reading.class_shares = targets[: len(reading.log_probabilities)].clone()
+        return
+    if isinstance(labels, torch.Tensor) and labels.numel() == reading.rows:
+        reading.labels = labels.detach().reshape(-1)[:_MOST_LABELS].clone()
+
+
+def _first_logits(log_softmax: Node) -> torch.Tensor | None:
+    """Log-softmax saves differences only, so one logit of each row is computed again from the last linear layer.
+
+    None when something else than a linear layer made the logits.
+    """
+    linear, shape = producer(_input(log_softmax), _ROW_KEEPING), shape_of((log_softmax, 0))
+    if linear is None or is_leaf(linear[0]) or not shape or class_count(log_softmax, shape) != shape[-1]:
+        return None
+    name = operation(linear[0])
+    inputs = saved_tensor(linear[0], {"Addmm": "mat1", "Mm": "self"}.get(name, ""))
+    weight = parameter_at(linear[0], 2 if name == "Addmm" else 1)
+    if inputs is None or inputs.dim() != 2 or weight is None or weight.dim() != 2 or len(weight) != shape[-1]:
+        return None
+    logits = inputs[:_LOG_Z_ROWS].float() @ weight[0].float()
+    if name == "Addmm":
+        bias = parameter_at(linear[0], 0)
+        if bias is None or bias.dim() != 1:
+            return None
+        logits = logits + bias[0].float()
+    return logits
+
+
+def _quotient(log_softmax: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """A softmax written out by hand: exponentials divided by their sum."""
+    division = producer(_input(log_softmax), _CLIPPING)
+    if division is None or is_leaf(division[0]) or operation(division[0]) != "Div":
+        return None
+    above, below = saved_tensor(division[0], "self"), saved_tensor(division[0], "other")
+    if above is None or below is None or above.dim() != 2 or tuple(below.shape) != (above.shape[0], 1):
+        return None
+    above = _some(above)
+    return above.clone(), below[: len(above)].clone()
+
+
+# -- losses of elements ----------------------------------------------------------------------------------------
+
+
+def _copy_elements(term: Term, reading: LossReading) -> None:
+    shape = shape_of((term.node, 0))
+    if not term.by_hand:
+        prediction, target = saved_tensor(term.node, "self"), saved_tensor(term.node, "target")
+        if prediction is None or target is None:
+            return
+        shape = tuple(prediction.shape)
+        reading.prediction = first_rows(prediction, _MOST_ELEMENTS).clone()
+        reading.target = first_rows(target, _MOST_ELEMENTS).clone()
+    if shape:
+        reading.rows, reading.columns = shape[0], math.prod(shape[1:])

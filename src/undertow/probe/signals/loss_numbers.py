@@ -1,0 +1,95 @@
+"""Numbers from what a loss function was given. Runs in the background thread."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from undertow.probe.signals.labels import LabelBook
+from undertow.probe.signals.loss import LossReading
+from undertow.schema.quantities import LossKind
+
+_PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
+_BINARY = (LossKind.BINARY_OF_PROBABILITIES, LossKind.BINARY_OF_LOGITS)
+
+Floats = NDArray[np.float64]
+
+
+def loss_numbers(reading: LossReading, book: LabelBook) -> dict[str, float]:
+    """The scalars of a frame that speak of its loss function; a name is missing where nothing is known."""
+    found = {"loss_kind": reading.kind}
+    if reading.kind == LossKind.UNKNOWN:
+        return found
+    found |= {"loss_factor": reading.factor, "loss_reduction": reading.reduction}
+    if reading.rows:
+        found |= {"loss_rows": float(reading.rows), "loss_classes": float(reading.columns)}
+    with np.errstate(all="ignore"):
+        if reading.log_probabilities is not None:
+            found |= _of_classes(reading, _array(reading.log_probabilities), book)
+        if reading.prediction is not None and reading.target is not None:
+            found |= _of_elements(reading, _array(reading.prediction), _array(reading.target), book)
+        contract = {
+            "loss_input_is_probability": reading.is_probability or _is_quotient_of_one(reading),
+            "loss_input_is_logit": reading.is_logit if reading.is_logit is not None else _is_logit(reading),
+            "loss_broadcast": reading.broadcast,
+        }
+    return found | {name: float(flag) for name, flag in contract.items() if flag is not None}
+
+
+def _array(tensor: torch.Tensor) -> Floats:
+    return tensor.double().cpu().numpy()
+
+
+def _of_classes(reading: LossReading, logs: Floats, book: LabelBook) -> dict[str, float]:
+    found: dict[str, float] = {}
+    labels: NDArray[np.int64] | None = None
+    if reading.labels is not None:
+        labels = reading.labels.long().cpu().numpy()
+    elif reading.class_shares is not None:
+        labels = _array(reading.class_shares).argmax(axis=1)
+    counted = np.ones(len(logs), np.bool_)
+    if labels is not None:
+        found |= book.numbers(labels, reading.columns, reading.ignored)
+        if reading.ignored is not None:
+            counted = labels[: len(logs)] != reading.ignored
+    if reading.kind != LossKind.CROSS_ENTROPY or not counted.any():
+        return found
+    if labels is not None:
+        found["output_accuracy"] = float((logs.argmax(axis=1) == labels[: len(logs)])[counted].mean())
+    found["output_max_probability"] = float(np.exp(logs.max(axis=1))[counted].mean())
+    if reading.first_logits is not None:
+        count = min(len(logs), len(reading.first_logits))
+        found["output_log_z"] = float((_array(reading.first_logits)[:count] - logs[:count, 0]).mean())
+    return found
+
+
+def _of_elements(reading: LossReading, prediction: Floats, target: Floats, book: LabelBook) -> dict[str, float]:
+    found = {
+        "prediction_mean": float(prediction.mean()),
+        "prediction_std": float(prediction.std()),
+        "target_mean": float(target.mean()),
+        "target_std": float(target.std()),
+    }
+    # Targets of one column that are all 0 or 1 are labels of two classes.
+    if reading.kind in _BINARY and reading.columns == 1 and np.isin(target, (0.0, 1.0)).all():
+        found |= book.numbers(target.reshape(-1).astype(np.int64), 2)
+    return found
+
+
+def _is_quotient_of_one(reading: LossReading) -> float | None:
+    if reading.quotient is None:
+        return reading.is_probability
+    shares = _array(reading.quotient[0]) / _array(reading.quotient[1])
+    return float((shares >= 0).all() and (np.abs(shares.sum(axis=1) - 1) < _PROBABILITY).all())
+
+
+def _is_logit(reading: LossReading) -> float | None:
+    """Whether what was taken for probabilities or their logarithms is neither."""
+    if reading.kind == LossKind.NEGATIVE_LOG_LIKELIHOOD and reading.log_probabilities is not None:
+        sums = np.exp(_array(reading.log_probabilities)).sum(axis=1)
+        return float((np.abs(sums - 1) > _PROBABILITY).mean() > 0.5)
+    if reading.kind == LossKind.BINARY_OF_PROBABILITIES and reading.prediction is not None:
+        prediction = _array(reading.prediction)
+        return float(((prediction < 0) | (prediction > 1)).any())
+    return None

@@ -1,0 +1,371 @@
+"""What the loss function was given: every scalar against a value computed by hand in the same loop."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from tests.probe.training import batches, mlp
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from undertow.schema.quantities import LossKind, LossReduction
+
+ROWS, CLASSES = 12, 4
+LABELS = torch.tensor([0, 0, 1, 2, 3, 3, 1, 0, 2, 2, 2, 1])
+GENERATOR = torch.Generator().manual_seed(5)
+TARGETS = torch.randn(ROWS, CLASSES, generator=GENERATOR)
+SHARES = torch.randn(ROWS, CLASSES, generator=GENERATOR).softmax(1)
+
+
+def one_step(watch, loss_of, model=None, steps=1, **arguments):
+    """Train with this loss; the scalars of the first step, and the outputs they speak of."""
+    model = model or mlp(6, 10, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    outputs = []
+    with watch(model, **arguments) as w:
+        for step in range(steps):
+            optimizer.zero_grad()
+            output = model(batches(6, ROWS)(step))
+            outputs.append(output.detach().clone())
+            loss_of(output).backward()
+            optimizer.step()
+    run = w.run
+    assert run.status == "finished"
+    return {name: run.scalars(name) for name in run.scalar_names}, outputs
+
+
+def first(scalars):
+    return {name: values[0] for name, values in scalars.items()}
+
+
+CROSS_ENTROPIES = {
+    "functional": lambda x: F.cross_entropy(x, LABELS),
+    "module": lambda x: nn.CrossEntropyLoss()(x, LABELS),
+    "label smoothing": lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.1),
+    "class weights": lambda x: F.cross_entropy(x, LABELS, weight=torch.tensor([1.0, 2.0, 3.0, 4.0])),
+    "averaged by hand": lambda x: F.cross_entropy(x, LABELS, reduction="none").mean(),
+    "summed, then divided": lambda x: F.cross_entropy(x, LABELS, reduction="sum") / ROWS,
+    "log-softmax and nll": lambda x: F.nll_loss(x.log_softmax(1), LABELS),
+    "gathered": lambda x: -x.log_softmax(1).gather(1, LABELS[:, None]).mean(),
+    "indexed": lambda x: -x.log_softmax(-1)[torch.arange(ROWS), LABELS].mean(),
+    "one-hot": lambda x: F.cross_entropy(x, F.one_hot(LABELS, CLASSES).float()),
+    "one-hot by hand": lambda x: -(F.one_hot(LABELS, CLASSES) * x.log_softmax(1)).sum(1).mean(),
+    "classes in the middle": lambda x: F.cross_entropy(
+        x.reshape(3, 4, CLASSES).transpose(1, 2), LABELS.reshape(3, 4)
+    ),
+    "rows of tokens": lambda x: F.cross_entropy(x.reshape(3, 4, CLASSES).reshape(-1, CLASSES), LABELS),
+    "softened by a mask": lambda x: F.cross_entropy(x, LABELS, reduction="none")[LABELS >= 0].mean(),
+    "autocast": lambda x: F.cross_entropy(x.bfloat16().float(), LABELS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CROSS_ENTROPIES)
+def test_cross_entropy(watch, name):
+    scalars, (logits, *_) = one_step(watch, CROSS_ENTROPIES[name])
+    found = first(scalars)
+    assert found["loss_kind"] == LossKind.CROSS_ENTROPY
+    assert found["loss_reduction"] == LossReduction.MEAN
+    assert found["loss_factor"] == pytest.approx(1.0)
+    assert (found["loss_rows"], found["loss_classes"]) == (ROWS, CLASSES)
+    assert found["loss_input_is_probability"] == 0.0
+    assert "loss_broadcast" not in found
+    exact = logits.double()
+    assert found["output_accuracy"] == pytest.approx(float((exact.argmax(1) == LABELS).double().mean()))
+    assert found["output_max_probability"] == pytest.approx(float(exact.softmax(1).max(1).values.mean()), rel=1e-2)
+    shares = np.bincount(LABELS.numpy()) / ROWS
+    assert found["label_entropy"] == pytest.approx(-(shares * np.log(shares)).sum())
+    repeats = np.mean(LABELS.numpy()[1:] == LABELS.numpy()[:-1])
+    assert found["label_repeat"] == pytest.approx(repeats - (shares**2).sum())
+    if name not in ("classes in the middle",):
+        assert found["output_log_z"] == pytest.approx(float(exact.logsumexp(1).mean()), rel=1e-2)
+
+
+FACTORS = {
+    "accumulated": (lambda x: F.cross_entropy(x, LABELS) / 16, 1 / 16),
+    "multiplied": (lambda x: 0.3 * F.cross_entropy(x, LABELS), 0.3),
+    "by a tensor": (lambda x: torch.tensor(0.3) * F.cross_entropy(x, LABELS), 0.3),
+    "flipped": (lambda x: -F.cross_entropy(x, LABELS), -1.0),
+    "flipped by hand": (lambda x: x.log_softmax(1).gather(1, LABELS[:, None]).mean(), -1.0),
+    "subtracted": (lambda x: 5.0 - F.cross_entropy(x, LABELS), -1.0),
+    "twice": (lambda x: (F.cross_entropy(x, LABELS) / 4) * 2, 0.5),
+    "summed": (lambda x: F.cross_entropy(x, LABELS, reduction="sum"), 1.0),
+    "smoothed and accumulated": (lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.2) / 4, 0.25),
+    "mean of two losses": (lambda x: torch.stack([F.cross_entropy(x, LABELS), x.square().mean()]).mean(), 0.5),
+    "several terms": (lambda x: 0.7 * F.cross_entropy(x, LABELS) + 0.3 * F.mse_loss(x, TARGETS), 0.7),
+    "weights of rows": (lambda x: (F.cross_entropy(x, LABELS, reduction="none") * SHARES[:, 0]).mean(), math.nan),
+    "focal": (lambda x: F.cross_entropy(x, LABELS) * (1 - (-F.cross_entropy(x, LABELS)).exp()) ** 2, math.nan),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_loss_factor(watch, name):
+    loss_of, expected = FACTORS[name]
+    found = first(one_step(watch, loss_of)[0])
+    assert found["loss_kind"] == LossKind.CROSS_ENTROPY
+    assert found["loss_factor"] == pytest.approx(expected, nan_ok=True)
+    if name == "summed":
+        assert found["loss_reduction"] == LossReduction.SUM
+
+
+def test_the_loss_scale_is_no_factor(watch):
+    model = mlp(6, 10, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with watch(model) as w:
+        for step in range(2):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(batches(6, ROWS)(step)), LABELS) / 4
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert w.run.scalars("loss_factor").tolist() == [0.25, 0.25]
+    assert w.run.scalars("loss_scale")[0] == 1024.0
+
+
+PROBABILITIES = {
+    "softmax": lambda x: F.cross_entropy(x.softmax(1), LABELS),
+    "softmax of tokens": lambda x: F.cross_entropy(x.softmax(1).reshape(3, 4, -1).transpose(1, 2), LABELS.view(3, 4)),
+    "softmax by hand": lambda x: F.cross_entropy(x.exp() / x.exp().sum(1, keepdim=True), LABELS),
+    "clamped softmax": lambda x: F.cross_entropy(x.softmax(1).clamp(1e-6, 1), LABELS),
+    "sigmoid": lambda x: F.cross_entropy(x.sigmoid(), LABELS),
+    "sigmoid twice": lambda x: F.binary_cross_entropy_with_logits(x.sigmoid(), SHARES),
+    "beside another loss": lambda x: F.cross_entropy(x.softmax(1), LABELS) + F.cross_entropy(x, LABELS),
+}
+
+
+@pytest.mark.parametrize("name", PROBABILITIES)
+def test_probabilities_where_logits_belong(watch, name):
+    assert first(one_step(watch, PROBABILITIES[name])[0])["loss_input_is_probability"] == 1.0
+
+
+def test_a_quotient_that_is_no_probability(watch):
+    found = first(one_step(watch, lambda x: F.cross_entropy(x / x.norm(dim=1, keepdim=True), LABELS))[0])
+    assert found["loss_input_is_probability"] == 0.0
+
+
+LOGITS = {
+    "logits": (lambda x: F.nll_loss(x, LABELS), 1.0),
+    "probabilities": (lambda x: F.nll_loss(x.softmax(1), LABELS), 1.0),
+    "logarithms": (lambda x: F.nll_loss((x.softmax(1) + 1e-8).log(), LABELS), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", LOGITS)
+def test_logits_where_log_probabilities_belong(watch, name):
+    loss_of, expected = LOGITS[name]
+    found = first(one_step(watch, loss_of)[0])
+    assert found["loss_kind"] == LossKind.NEGATIVE_LOG_LIKELIHOOD
+    assert found["loss_input_is_logit"] == expected
+    assert "output_accuracy" not in found
+
+
+BROADCASTS = {
+    "column against row": (lambda x: F.mse_loss(x[:, :1], TARGETS[:, 0]), 1.0),
+    "row against column": (lambda x: F.mse_loss(x[:, 0], TARGETS[:, :1]), 1.0),
+    "by hand": (lambda x: (x[:, :1] - TARGETS[:, 0]).pow(2).mean(), 1.0),
+    "by hand, multiplied": (lambda x: ((x[:, :1] - TARGETS[:, 0]) * (x[:, :1] - TARGETS[:, 0])).mean(), None),
+    "absolute": (lambda x: F.l1_loss(x[:, :1], TARGETS[:, 0]), 1.0),
+    "smooth": (lambda x: F.smooth_l1_loss(x[:, :1], TARGETS[:, 0]), 1.0),
+    "huber": (lambda x: F.huber_loss(x[:, :1], TARGETS[:, 0]), 1.0),
+    "alike": (lambda x: F.mse_loss(x, TARGETS), 0.0),
+    "alike by hand": (lambda x: (x - TARGETS).square().mean(), 0.0),
+    "squeezed": (lambda x: F.mse_loss(x[:, :1].squeeze(1), TARGETS[:, 0]), 0.0),
+    "one target for all": (lambda x: F.mse_loss(x, torch.ones(1)), 0.0),
+    "quantiles of one target": (lambda x: (x - TARGETS[:, :1]).abs().mean(), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", BROADCASTS)
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_broadcast(watch, name):
+    loss_of, expected = BROADCASTS[name]
+    found = first(one_step(watch, loss_of)[0])
+    assert found.get("loss_broadcast") == expected
+    if expected is not None:
+        assert found["loss_kind"] in (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)
+        assert found["loss_factor"] == pytest.approx(1.0)
+
+
+def test_numbers_of_elementwise_losses(watch):
+    for loss_of, kind in (
+        (lambda x: F.mse_loss(x, 3 * TARGETS + 1), LossKind.MEAN_SQUARE),
+        (lambda x: F.smooth_l1_loss(x, 3 * TARGETS + 1), LossKind.ABSOLUTE),
+    ):
+        scalars, (output, *_) = one_step(watch, loss_of)
+        found = first(scalars)
+        assert found["loss_kind"] == kind
+        assert (found["loss_rows"], found["loss_classes"]) == (ROWS, CLASSES)
+        assert found["prediction_mean"] == pytest.approx(float(output.double().mean()))
+        assert found["prediction_std"] == pytest.approx(float(output.double().std(correction=0)))
+        assert found["target_mean"] == pytest.approx(float((3 * TARGETS + 1).double().mean()))
+        assert found["target_std"] == pytest.approx(float((3 * TARGETS + 1).double().std(correction=0)))
+        assert "output_accuracy" not in found
+        assert "label_entropy" not in found
+
+
+def test_binary_losses(watch):
+    labels = (LABELS > 1).float()
+    shares = np.array([np.mean(LABELS.numpy() <= 1), np.mean(LABELS.numpy() > 1)])
+    entropy = -(shares * np.log(shares)).sum()
+    found = first(one_step(watch, lambda x: F.binary_cross_entropy_with_logits(x[:, 0], labels))[0])
+    assert (found["loss_kind"], found["loss_input_is_probability"]) == (LossKind.BINARY_OF_LOGITS, 0.0)
+    assert found["label_entropy"] == pytest.approx(entropy)
+    found = first(one_step(watch, lambda x: F.binary_cross_entropy(x[:, 0].sigmoid(), labels))[0])
+    assert (found["loss_kind"], found["loss_input_is_logit"]) == (LossKind.BINARY_OF_PROBABILITIES, 0.0)
+    assert found["target_mean"] == pytest.approx(shares[1])
+    found = first(one_step(watch, lambda x: F.binary_cross_entropy_with_logits(x, SHARES))[0])
+    assert "label_entropy" not in found
+
+
+def test_divergence(watch):
+    def distil(x):
+        return F.kl_div((x / 2).log_softmax(1), SHARES, reduction="batchmean") * 4
+
+    found = first(one_step(watch, distil)[0])
+    assert (found["loss_kind"], found["loss_factor"]) == (LossKind.DIVERGENCE, pytest.approx(4.0))
+    assert found["loss_input_is_logit"] == 0.0
+    assert (found["loss_rows"], found["loss_classes"]) == (ROWS, CLASSES)
+    assert "label_entropy" not in found
+    found = first(one_step(watch, lambda x: F.kl_div(x.softmax(1), SHARES, reduction="batchmean"))[0])
+    assert (found["loss_kind"], found["loss_input_is_logit"]) == (LossKind.DIVERGENCE, 1.0)
+
+
+def test_soft_targets_count_by_their_largest_share(watch):
+    scalars, (logits, *_) = one_step(watch, lambda x: F.cross_entropy(x, SHARES))
+    found, best = first(scalars), SHARES.argmax(1)
+    assert found["loss_factor"] == pytest.approx(1.0)
+    assert found["output_accuracy"] == pytest.approx(float((logits.argmax(1) == best).double().mean()))
+    shares = np.bincount(best.numpy(), minlength=CLASSES) / ROWS
+    assert found["label_entropy"] == pytest.approx(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+
+
+def test_padding_is_left_out(watch):
+    labels = LABELS.clone()
+    labels[::3] = -100
+    kept = labels >= 0
+    scalars, (logits, *_) = one_step(watch, lambda x: F.cross_entropy(x, labels))
+    found = first(scalars)
+    assert found["loss_rows"] == ROWS
+    right = (logits.argmax(1) == labels)[kept].double().mean()
+    assert found["output_accuracy"] == pytest.approx(float(right))
+    shares = np.bincount(labels[kept].numpy()) / int(kept.sum())
+    assert found["label_entropy"] == pytest.approx(-(shares * np.log(shares)).sum())
+
+
+def test_labels_are_pooled_over_steps(watch):
+    steps = [torch.full((ROWS,), step) for step in range(CLASSES)]
+    counter = iter(steps)
+    scalars, _ = one_step(watch, lambda x: F.cross_entropy(x, next(counter)), steps=CLASSES)
+    np.testing.assert_allclose(scalars["label_entropy"], 0.0, atol=1e-12)
+    np.testing.assert_allclose(scalars["label_entropy_pooled"], np.log(np.arange(1, CLASSES + 1)), atol=1e-12)
+    np.testing.assert_allclose(scalars["label_repeat"], 1 - 1 / np.arange(1, CLASSES + 1), atol=1e-12)
+
+
+def test_a_loss_computed_inside_the_model_under_autocast(watch):
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp(6, 10, CLASSES)
+
+        def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            logits = self.body(x)
+            return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+    model = WithLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watch(model) as w:
+        with torch.autocast("cpu", torch.bfloat16):
+            out = model(batches(6, ROWS)(0), LABELS)
+        out["loss"].backward()
+        optimizer.step()
+    logits = out["logits"].detach().double()
+    assert w.run.scalars("loss_kind").tolist() == [LossKind.CROSS_ENTROPY]
+    assert w.run.scalars("output_log_z")[0] == pytest.approx(float(logits.logsumexp(1).mean()), rel=2e-2)
+    assert w.run.scalars("output_accuracy")[0] == pytest.approx(float((logits.argmax(1) == LABELS).double().mean()))
+
+
+def test_accumulation_shows_the_factor_of_each_part(watch):
+    model = mlp(6, 10, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watch(model) as w:
+        for _ in range(2):
+            optimizer.zero_grad()
+            for part in range(4):
+                (F.cross_entropy(model(batches(6, ROWS)(part)), LABELS) / 4).backward()
+            optimizer.step()
+    assert w.run.scalars("backward_count").tolist() == [4.0, 4.0]
+    assert w.run.scalars("loss_factor").tolist() == [0.25, 0.25]
+
+
+UNKNOWN = {
+    "policy gradient": lambda x: -(x.log_softmax(1).gather(1, LABELS[:, None])[:, 0] * TARGETS[:, 0]).mean(),
+    "a norm": lambda x: x.norm(),
+    "between two outputs": lambda x: (x[:6] - x[6:]).square().mean(),
+    "energy": lambda x: x.logsumexp(1).mean(),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_cannot_be_known_is_absent(watch, name):
+    found = first(one_step(watch, UNKNOWN[name])[0])
+    assert found["loss_kind"] == LossKind.UNKNOWN
+    signals = ("loss_factor", "loss_rows", "loss_input_is_probability", "loss_broadcast", "label_entropy")
+    assert not [signal for signal in signals if signal in found]
+
+
+def test_nothing_is_read_behind_hooks_on_saved_tensors(watch):
+    unpacked = []
+
+    def unpack(tensor: torch.Tensor) -> torch.Tensor:
+        unpacked.append(tensor.shape)
+        return tensor
+
+    model = mlp(6, 10, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watch(model) as w, torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        loss = F.cross_entropy(model(batches(6, ROWS)(0)), LABELS)
+        before = len(unpacked)
+        loss.backward()
+        assert len(unpacked) > before
+        once = len(unpacked)
+        optimizer.step()
+    assert "loss_kind" not in w.run.scalar_names
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+        unpacked.clear()
+        F.cross_entropy(model(batches(6, ROWS)(0)), LABELS).backward()
+    assert len(unpacked) == once
+
+
+class Same(torch.autograd.Function):
+    """An operation whose node, unlike those of torch itself, can be referred to weakly."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_the_graph_is_let_go(watch):
+    model = mlp(6, 10, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    gc.disable()
+    try:
+        with watch(model, activations=True):
+            output = Same.apply(model(batches(6, ROWS)(0)))
+            loss = F.cross_entropy(output, LABELS)
+            gone = weakref.ref(output.grad_fn)
+            loss.backward()
+            optimizer.step()
+            assert gone() is not None
+            del loss, output
+            assert gone() is None
+    finally:
+        gc.enable()
