@@ -93,8 +93,9 @@ class OverClipping:
         ]  # fmt: skip
         if math.isfinite(total):
             evidence.append(Evidence("gradient_norm_total", None, total, total * left, "norm before clipping"))
-        if not math.isnan(view.scalar("loss_scale")):
-            evidence.append(Evidence("loss_scale", None, view.scalar("loss_scale"), None,
-                                     "a loss scaler is in use: clip after unscale_, or the scale is clipped away"))  # fmt: skip
+        scale = view.scalar("loss_scale")
+        if not math.isnan(scale):
+            how = "a loss scaler is in use: clip after unscale_, or its scale is clipped away"
+            evidence.append(Evidence("loss_scale", None, scale, None, how))
         summary = f"Clipping leaves {left:.1g} of the gradient at every step, so the weights hardly move."
         return Verdict(self._condition.key, True, Severity.SEVERE, (), self._since, 0.92, summary, tuple(evidence))

@@ -86,7 +86,7 @@ class SmallUpdate:
             return (*self._condition.stay(), *self._group.stay())
         group = self._judge_groups(view, matrices, ratios)
         ordered = np.sort(ratios[moving])
-        speed = float(ordered[int(0.9 * (len(ordered) - 1))])
+        speed = float(ordered[math.ceil(0.9 * (len(ordered) - 1))])
         self._moved |= speed > 0
         if rate > before or has_learnt(view.loss) or self._starts_low(view) or not self._moved:
             self._tiny = self._small = 0
