@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from undertow.detect.layout import Layout
@@ -20,3 +21,8 @@ def name_layers(layout: Layout, ids: Sequence[int], limit: int = 3) -> str:
 
 def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def known(value: float) -> float | None:
+    """A number as evidence shows it: None when it was not measured."""
+    return None if math.isnan(value) else float(value)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from undertow.detect.rule import Rule
 from undertow.detect.rules.added_losses import AddedLosses
+from undertow.detect.rules.attention_collapse import AttentionCollapse
 from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.broadcast_loss import BroadcastLoss
+from undertow.detect.rules.collapsed_representation import CollapsedRepresentation
 from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
+from undertow.detect.rules.growing_weights import GrowingWeights
 from undertow.detect.rules.large_update import LargeUpdate
 from undertow.detect.rules.loss_spike import LossSpike
 from undertow.detect.rules.never_updated import NeverUpdated
@@ -23,6 +26,7 @@ from undertow.detect.rules.oscillating_loss import OscillatingLoss
 from undertow.detect.rules.over_clipping import OverClipping
 from undertow.detect.rules.overfitting import Overfitting
 from undertow.detect.rules.plateau import Plateau
+from undertow.detect.rules.router_collapse import RouterCollapse
 from undertow.detect.rules.saturated import Saturated
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.small_update import SmallUpdate
@@ -31,6 +35,8 @@ from undertow.detect.rules.uncleared_gradient import UnclearedGradient
 from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
 from undertow.detect.rules.unsuitable_rate import UnsuitableRate
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
+from undertow.detect.rules.weight_drift import WeightDrift
+from undertow.detect.rules.weight_outliers import WeightOutliers
 from undertow.detect.rules.wrong_loss_input import WrongLossInput
 from undertow.detect.rules.wrong_mode import WrongMode
 from undertow.detect.rules.wrong_sign import WrongSign
@@ -69,4 +75,10 @@ RULES: tuple[type[Rule], ...] = (
     UnfitNormalisation,
     BadlyScaledInputs,
     BadlyScaledTargets,
+    AttentionCollapse,
+    RouterCollapse,
+    WeightOutliers,
+    GrowingWeights,
+    WeightDrift,
+    CollapsedRepresentation,
 )

@@ -13,7 +13,7 @@ from undertow.detect.condition import Condition
 from undertow.detect.rule import Streak, Verdict
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart, norms_before
-from undertow.detect.wording import name_layers
+from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -76,8 +76,8 @@ class ShrinkingWeights:
         members = self._members(view, ids, norms)
         if not len(members):
             return self._condition.end()
-        known = tuple(view.layout.in_order(members))
-        return self._condition.hold(known, lambda: self._verdict(view, known))
+        ordered = tuple(view.layout.in_order(members))
+        return self._condition.hold(ordered, lambda: self._verdict(view, ordered))
 
     def _members(self, view: View, ids: NDArray[np.int32], norms: NDArray[np.float32]) -> NDArray[np.int64]:
         """Nearly all matrices together, or single ones that have lost much more."""
@@ -95,7 +95,7 @@ class ShrinkingWeights:
         norms = view.all_layers("weight_norm")
         how = "norm now, against the norm at the start"
         evidence = [
-            Evidence("weight_norm", layout.path(i), _number(norms[i]), _number(self._start.norm[i]), how)
+            Evidence("weight_norm", layout.path(i), known(norms[i]), known(self._start.norm[i]), how)
             for i in members[:3]
         ]
         decay = view.row("optimizer_weight_decay")
@@ -109,7 +109,3 @@ class ShrinkingWeights:
         first_step = int(self._shrinks.since[list(members)].min())
         layers = () if together else members  # one setting for all is no layer's fault
         return Verdict("shrinking", True, Severity.SEVERE, layers, first_step, 0.93, summary, (*evidence,))
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -13,7 +13,7 @@ from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -107,7 +107,7 @@ class SymmetricWeights:
         evidence = tuple(
             Evidence("weight_norm", layout.path(i), 0.0, None, "every weight is still exactly zero")
             if i in zero
-            else Evidence("weight_row_spread", layout.path(i), _number(spreads[i]), 1.0,
+            else Evidence("weight_row_spread", layout.path(i), known(spreads[i]), 1.0,
                           "how far the rows differ, over the norm; random rows give about 1")
             for i in members[:3]
         )  # fmt: skip
@@ -115,7 +115,3 @@ class SymmetricWeights:
         summary = f"{name_layers(layout, members)} {what}: nothing tells their units apart."
         since = min(int(s.since[i]) for i in members for s in (self._equal, self._zero) if s.length[i])
         return Verdict("equal", True, Severity.SEVERE, members, since, 0.97, summary, evidence)
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -1,0 +1,92 @@
+"""ACT004."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class AttentionCollapse:
+    """Attention logits have grown so large that each position looks at a single other one.
+
+    What it sees
+    ------------
+    The largest absolute attention logit of each block and the entropy of its attention weights, in the steps in
+    which activations are sampled. A block is reported when its logits are beyond 60, or its mean entropy is below
+    2 % of the largest possible, at three sampled steps in a row.
+
+    Why it is bad
+    -------------
+    Softmax has a natural scale: at logits of 60 all weights but one are zero, and so are their gradients. The block
+    no longer learns where to look, and large models diverge soon after. One block alone points at its query and key
+    weights; all blocks at once point at the learning rate.
+
+    When it is wrong
+    ----------------
+    Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
+    model that attends to a single key by construction would be reported. No false alarm in the zoo.
+
+    References
+    ----------
+    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    Zhai et al., "Stabilizing Transformer Training by Preventing Attention Entropy Collapse", 2023 (arXiv 2303.06296).
+    """
+
+    code: ClassVar[str] = "ACT004"
+
+    def __init__(self) -> None:
+        self._sharp = Streak()
+        self._attends: NDArray[np.bool_] = np.zeros(0, bool)
+        self._condition = Condition("attention")
+
+    def grow(self, count: int) -> None:
+        self._sharp.grow(count)
+        self._attends = grown(self._attends, count, False)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        logits, entropy = view.row("attention_logit_max"), view.row("attention_entropy")
+        ids = view.ids("activation")
+        if logits is None or entropy is None or ids is None:
+            return ()
+        measured = ~np.isnan(logits) | ~np.isnan(entropy)
+        if not measured.any():
+            return ()
+        self._attends[ids[measured]] = True
+        sharp = (logits > limit.ATTENTION_LOGIT) | (entropy < limit.ATTENTION_ENTROPY)
+        self._sharp.end(ids[measured & ~sharp])
+        self._sharp.hold(ids[sharp], view.step)
+        due = np.flatnonzero(self._sharp.length >= limit.ATTENTION_FRAMES)
+        if not len(due):
+            return self._condition.end()
+        members = tuple(view.layout.in_order(due))
+        return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        logits, entropy = view.all_layers("attention_logit_max"), view.all_layers("attention_entropy")
+        evidence: list[Evidence] = []
+        for i in members[:2]:
+            if np.isfinite(logits[i]):
+                how = "largest absolute attention logit"
+                evidence.append(Evidence("attention_logit_max", layout.path(i), float(logits[i]), 10.0, how))
+            if np.isfinite(entropy[i]):
+                how = "entropy of the attention weights, as a share of the largest possible"
+                evidence.append(Evidence("attention_entropy", layout.path(i), float(entropy[i]), None, how))
+        everywhere = len(members) > 1 and len(members) == int(self._attends.sum())
+        which = "all blocks" if everywhere else name_layers(layout, members)
+        summary = f"Attention has collapsed in {which}: each position looks at a single other one."
+        first_step = int(self._sharp.since[list(members)].min())
+        # All blocks at once follow from something that concerns them all; no block is guilty then.
+        layers = () if everywhere else members
+        confidence = 0.75 if everywhere else 0.9
+        return Verdict("attention", True, Severity.SEVERE, layers, first_step, confidence, summary, (*evidence,))

@@ -1,0 +1,97 @@
+"""ACT003."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import NONE, anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import known, name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class CollapsedRepresentation:
+    """A layer that told samples apart now gives the same output for all of them.
+
+    What it sees
+    ------------
+    How much the output of each layer with a weight matrix differs between samples, in the steps in which activations
+    are sampled: the deviation of the outputs times the root of the share of their variance that lies between
+    samples. A layer is reported when that has fallen to 3 % of its start, at three sampled steps in a row.
+
+    Why it is bad
+    -------------
+    What no longer differs between samples carries nothing about them: an encoder that maps everything to one point,
+    a code that the decoder ignores (posterior collapse), a generator with one picture. The loss often looks good,
+    because it rewards the collapse: a prior that is weighted too strongly, a contrastive loss without negatives.
+
+    When it is wrong
+    ----------------
+    Layers that start with huge outputs, and shrink to a usual scale, could be taken for collapsed; healthy ones stay
+    within a factor of ten. Weights that decay to zero (WGT005) and dead units (ACT001) make collapsed layers, too,
+    and are named before them. No false alarm in the zoo.
+
+    References
+    ----------
+    Bowman et al., "Generating Sentences from a Continuous Space", 2016 (arXiv 1511.06349), on posterior collapse.
+    Chen and He, "Exploring Simple Siamese Representation Learning", 2021 (arXiv 2011.10566).
+    """
+
+    code: ClassVar[str] = "ACT003"
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._judged: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._start: NDArray[np.float64] = np.zeros(0)
+        self._now: NDArray[np.float64] = np.zeros(0)
+        self._flat = Streak()
+        self._condition = Condition("collapsed")
+
+    def grow(self, count: int) -> None:
+        self._start = grown(self._start, count, np.nan)
+        self._now = grown(self._now, count, np.nan)
+        self._flat.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.row("activation_sample_spread") is None:
+            return ()
+        if view.layout is not self._layout:
+            self._layout, anatomy = view.layout, anatomy_of(view.layout)
+            self._judged = np.array([i for i in anatomy.sequence if anatomy.matrix[i] != NONE], np.int32)
+        ids = self._judged
+        spread = view.all_layers("activation_sample_spread")[ids].astype(np.float64)
+        signal = view.all_layers("activation_std")[ids] * np.sqrt(np.maximum(spread, 0.0))
+        measured = ~np.isnan(signal)
+        if not measured.any():
+            return ()
+        new = measured & np.isnan(self._start[ids])
+        self._start[ids[new]] = signal[new]
+        self._now[ids[measured]] = signal[measured]
+        flat = measured & (signal < limit.COLLAPSED_TO * self._start[ids])
+        self._flat.end(ids[measured & ~flat])
+        self._flat.hold(ids[flat], view.step)
+        due = ids[self._flat.length[ids] >= limit.COLLAPSED_FRAMES]
+        if not len(due):
+            return self._condition.end()
+        members = tuple(view.layout.in_order(due))
+        return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        how = "deviation between samples now, against that at the start"
+        evidence = tuple(
+            Evidence("activation_sample_spread", layout.path(i), known(self._now[i]), known(self._start[i]), how)
+            for i in members[:3]
+        )
+        verb = "gives" if len(members) == 1 else "give"
+        summary = f"{name_layers(layout, members)} {verb} nearly the same output for every sample, and did not before."
+        first_step = int(self._flat.since[list(members)].min())
+        return Verdict("collapsed", True, Severity.MODERATE, members, first_step, 0.8, summary, evidence)

@@ -1,0 +1,104 @@
+"""WGT001."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import anatomy_of
+from undertow.detect.cadence import Cadence
+from undertow.detect.condition import Condition
+from undertow.detect.progress import has_learnt
+from undertow.detect.rule import Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.weight_start import WeightStart
+from undertow.detect.wording import known, name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class GrowingWeights:
+    """Weights grow without bound.
+
+    What it sees
+    ------------
+    The norm of each weight matrix at measured steps ever further apart. A matrix is reported when its norm has grown
+    tenfold since the start and was larger at each of six such looks than at the one before. It is an alarm while the
+    loss is not clearly below its start, and a remark otherwise.
+
+    Why it is bad
+    -------------
+    Large weights make large outputs: logits and activations overflow, softmax and tanh saturate, and every update
+    becomes small beside them. The causes are a learning rate that is too high, or training for long without weight
+    decay.
+
+    When it is wrong
+    ----------------
+    Healthy weights grow to two or three times their start over a few hundred steps. Matrices that start at zero or
+    tiny on purpose, and embeddings, are not judged. No false alarm in the zoo.
+
+    References
+    ----------
+    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    """
+
+    code: ClassVar[str] = "WGT001"
+
+    def __init__(self) -> None:
+        self._start = WeightStart()
+        self._cadence = Cadence()
+        self._last: NDArray[np.float64] = np.zeros(0)
+        self._rises: NDArray[np.int32] = np.zeros(0, np.int32)  # looks in a row at which the norm had grown
+        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._condition = Condition("growing")
+
+    def grow(self, count: int) -> None:
+        self._start.grow(count)
+        self._last = grown(self._last, count, np.nan)
+        self._rises = grown(self._rises, count, 0)
+        self._since = grown(self._since, count, 0)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        norms, ids = view.row("weight_norm"), view.ids("weight")
+        if norms is None or ids is None or not self._cadence.is_due(view.step):
+            return ()
+        self._start.take(view)
+        measured = ids[~np.isnan(norms)]
+        now = norms[~np.isnan(norms)].astype(np.float64)
+        rose = now > self._last[measured] * 1.01
+        self._since[measured[rose & (self._rises[measured] == 0)]] = view.step
+        self._rises[measured] = np.where(rose, self._rises[measured] + 1, 0)
+        self._last[measured] = now
+        members = self._members(view)
+        if not members:
+            return self._condition.end()
+        learning = has_learnt(view.loss)
+        return self._condition.hold((members, learning), lambda: self._verdict(view, members, learning))
+
+    def _members(self, view: View) -> tuple[int, ...]:
+        layout, anatomy = view.layout, anatomy_of(view.layout)
+        matrices = anatomy.matrices
+        # Beside a usual start, so that what starts tiny on purpose may grow.
+        sizes = np.array([layout.layers[int(i)].parameter_count for i in matrices], np.float64)
+        usual = 0.1 * np.sqrt(sizes / anatomy.fan_in[matrices])
+        start = np.maximum(self._start.norm[matrices], usual)
+        grew = (self._last[matrices] > limit.GROWN_BY * start) & (self._rises[matrices] >= limit.GROWING_FRAMES)
+        return tuple(layout.in_order(matrices[grew & layout.is_trainable[matrices]]))
+
+    def _verdict(self, view: View, members: tuple[int, ...], learning: bool) -> Verdict:
+        layout = view.layout
+        how = "norm now, against the norm at the start"
+        evidence = tuple(
+            Evidence("weight_norm", layout.path(i), known(self._last[i]), known(self._start.norm[i]), how)
+            for i in members[:3]
+        )
+        verb = "has" if len(members) == 1 else "have"
+        summary = f"{name_layers(layout, members)} {verb} grown more than tenfold since the start, and still grow."
+        severity = Severity.MILD if learning else Severity.MODERATE
+        trainable = int(layout.is_trainable[anatomy_of(layout).matrices].sum())
+        layers = () if len(members) == trainable > 1 else members  # all of them: no layer's fault
+        first_step = int(self._since[list(members)].min())
+        return Verdict("growing", True, severity, layers, first_step, 0.8, summary, evidence)

@@ -1,0 +1,86 @@
+"""ACT005."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class RouterCollapse:
+    """A router sends practically everything to one expert.
+
+    What it sees
+    ------------
+    The share of rows for which the busiest output of a gate is the largest, in the steps in which activations are
+    sampled: 95 % and more at three sampled steps in a row.
+
+    Why it is bad
+    -------------
+    The other experts receive no rows and no gradient; they never improve, and so are never chosen. The model pays
+    for many experts and has one. The loss may look perfectly healthy.
+
+    When it is wrong
+    ----------------
+    A gate that is meant to settle on one branch (an architecture search, a mixture of two of which one is a
+    fallback) does so on purpose. Imbalance in the first steps is common and ends by itself; it does not reach 95 %.
+    No false alarm in the zoo.
+
+    References
+    ----------
+    Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), section 4.
+    Fedus et al., "Switch Transformers", 2021 (arXiv 2101.03961), section 2.2.
+    """
+
+    code: ClassVar[str] = "ACT005"
+
+    def __init__(self) -> None:
+        self._full = Streak()
+        self._load: NDArray[np.float64] = np.zeros(0)
+        self._outputs: NDArray[np.float64] = np.zeros(0)
+        self._condition = Condition("router")
+
+    def grow(self, count: int) -> None:
+        self._full.grow(count)
+        self._load = grown(self._load, count, 0.0)
+        self._outputs = grown(self._outputs, count, 0.0)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        loads, outputs, ids = view.row("router_load_max"), view.row("router_outputs"), view.ids("activation")
+        if loads is None or outputs is None or ids is None:
+            return ()
+        measured = ~np.isnan(loads)
+        if not measured.any():
+            return ()
+        full = measured & (loads >= limit.ROUTER_LOAD) & (outputs >= 2)
+        self._full.end(ids[measured & ~full])
+        self._full.hold(ids[full], view.step)
+        self._load[ids[full]], self._outputs[ids[full]] = loads[full], outputs[full]
+        due = np.flatnonzero(self._full.length >= limit.ROUTER_FRAMES)
+        if not len(due):
+            return self._condition.end()
+        members = tuple(view.layout.in_order(due))
+        return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout, worst = view.layout, members[0]
+        evidence = tuple(
+            Evidence("router_load_max", layout.path(i), float(self._load[i]), float(1 / self._outputs[i]),
+                     f"share of rows that go to the busiest of {self._outputs[i]:.0f}")
+            for i in members[:3]
+        )  # fmt: skip
+        summary = (
+            f"{name_layers(layout, members)} sends {self._load[worst]:.0%} of all rows to one of "
+            f"{self._outputs[worst]:.0f}: the others never learn."
+        )
+        first_step = int(self._full.since[list(members)].min())
+        return Verdict("router", True, Severity.SEVERE, members, first_step, 0.92, summary, evidence)

@@ -1,0 +1,128 @@
+"""WGT006."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.detect.weight_start import WeightStart
+from undertow.detect.wording import known
+from undertow.schema.findings import Evidence
+from undertow.schema.layers import LayerKind
+from undertow.schema.severity import Severity
+
+_CROSS_ENTROPY = 1.0
+
+
+class WeightDrift:
+    """Weights leave a place where they should stay.
+
+    What it sees
+    ------------
+    Two things. A model that was trained before (its first loss is far below that of a guess) whose loss is then well
+    above where it began, while half of its matrices have moved away from their start. And an embedding and an output
+    layer of the same shape that start with exactly the same numbers but are two tensors: a weight that was meant to
+    be tied, was copied instead, and drifts apart from the first step on.
+
+    Why it is bad
+    -------------
+    Fine-tuning that moves the weights far forgets what they had learnt; the learning rate is too high for it. A
+    copy in place of a tied weight doubles the parameters and breaks what the model assumes, and no error tells.
+
+    When it is wrong
+    ----------------
+    Starting an output layer as a copy of the embedding and letting the two part on purpose is rare, and looks the
+    same. Distance from a random start is healthy and not reported. No false alarm in the zoo.
+
+    References
+    ----------
+    Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017 (arXiv 1608.05859).
+    Kirkpatrick et al., "Overcoming catastrophic forgetting in neural networks", 2017 (arXiv 1612.00796).
+    """
+
+    code: ClassVar[str] = "WGT006"
+
+    def __init__(self) -> None:
+        self._start = WeightStart()
+        self._layout: Layout | None = None
+        self._pairs: list[tuple[int, int]] = []  # embeddings and output layers of the same shape
+        self._parted = 0
+        self._trained_before: bool | None = None
+        self._forgetting, self._copied = Condition("forgetting"), Condition("copied")
+
+    def grow(self, count: int) -> None:
+        self._start.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if self._trained_before is None:
+            self._learn(view)
+        if not self._start.take(view):
+            return ()
+        if view.layout is not self._layout:
+            self._look(view.layout)
+        said = self._judge_copies(view) if self._pairs else ()
+        return (*said, *self._judge_forgetting(view)) if self._trained_before else said
+
+    def _learn(self, view: View) -> None:
+        if view.loss is None:
+            return
+        classes, right = view.scalar("loss_classes"), view.scalar("output_accuracy")
+        surprise = view.loss.first
+        guess = math.log(classes) if classes > 1 else math.nan
+        self._trained_before = (
+            view.scalar("loss_kind") == _CROSS_ENTROPY
+            and surprise < limit.TRAINED_BEFORE * guess
+            and right > max(0.5, 3 / classes)
+        )
+
+    def _judge_forgetting(self, view: View) -> tuple[Verdict, ...]:
+        loss = view.loss
+        matrices = anatomy_of(view.layout).matrices
+        drift = view.all_layers("weight_drift")[matrices]
+        if loss is None or loss.seen < 10 or np.isnan(drift).all():
+            return self._forgetting.stay()
+        if loss.level > limit.FORGETTING * loss.first and np.nanmedian(drift) > limit.FORGETTING_DRIFT:
+            return self._forgetting.hold(True, lambda: self._forgotten(view, float(np.nanmedian(drift))))
+        return self._forgetting.end() if loss.level < loss.first else self._forgetting.stay()
+
+    def _forgotten(self, view: View, drift: float) -> Verdict:
+        assert view.loss is not None
+        evidence = (
+            Evidence("weight_drift", None, drift, None, "distance from the start over its norm, median over matrices"),
+            Evidence("loss", None, view.loss.level, view.loss.first, "the loss now, against the very first one"),
+        )  # fmt: skip
+        summary = "The model was trained before and now forgets: its weights have left their start, and the loss rose."
+        return Verdict("forgetting", True, Severity.MODERATE, (), 0, 0.8, summary, evidence)
+
+    def _look(self, layout: Layout) -> None:
+        self._layout = layout
+        trained = [layer for layer in layout.layers.parameters if layer.trainable and not layer.shared_with]
+        tables = [layer for layer in trained if layer.kind is LayerKind.EMBEDDING]
+        heads = [layer for layer in trained if layer.kind is LayerKind.WEIGHT and len(layer.shape) == 2]
+        self._pairs = [(table.id, head.id) for table in tables for head in heads if table.shape == head.shape]
+
+    def _judge_copies(self, view: View) -> tuple[Verdict, ...]:
+        start, drift = self._start.norm, view.all_layers("weight_drift")
+        for table, head in self._pairs:
+            same = start[table] > 0 and abs(start[table] / start[head] - 1) < limit.COPIED
+            if same and (drift[table] > 0 or drift[head] > 0):
+                return self._copied.hold((table, head), lambda pair=(table, head): self._apart(view, *pair))
+        return self._copied.stay()
+
+    def _apart(self, view: View, table: int, head: int) -> Verdict:
+        layout, drift = view.layout, view.all_layers("weight_drift")
+        how = "distance from the common start over its norm"
+        evidence = tuple(Evidence("weight_drift", layout.path(i), known(drift[i]), None, how) for i in (head, table))
+        summary = (
+            f"{layout.path(head)} began as an exact copy of {layout.path(table)} and is trained apart from it: "
+            "it was meant to be tied."
+        )
+        return Verdict("copied", True, Severity.MODERATE, (head, table), view.step, 0.85, summary, evidence)

@@ -1,0 +1,84 @@
+"""WGT004."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.view import View
+from undertow.detect.wording import known, name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class WeightOutliers:
+    """A few weights of a matrix are enormous beside all others.
+
+    What it sees
+    ------------
+    The largest absolute weight of each matrix against the 95th percentile of the same matrix, in the steps in which
+    weights are measured; reported from a hundredfold on, at two measured steps in a row.
+
+    Why it is bad
+    -------------
+    Such weights dominate their unit's output and cannot be represented beside the others in low precision. They come
+    from a damaged checkpoint or memory, a bad batch, or a learning rate that was too high for a moment.
+
+    When it is wrong
+    ----------------
+    Normal weights have a ratio of 2 to 3, trained ones below 30. Matrices that are mostly exact zeros (pruned ones)
+    are not judged. No false alarm in the zoo.
+
+    References
+    ----------
+    Dettmers et al., "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale", 2022 (arXiv 2208.07339).
+    """
+
+    code: ClassVar[str] = "WGT004"
+
+    def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._judged: NDArray[np.bool_] = np.zeros(0, bool)
+        self._odd = Streak()
+        self._condition = Condition("outliers")
+
+    def grow(self, count: int) -> None:
+        self._judged = grown(self._judged, count, False)
+        self._odd.grow(count)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        largest, usual, ids = view.row("weight_max_abs"), view.row("weight_abs_p95"), view.ids("weight")
+        if largest is None or usual is None or ids is None:
+            return ()
+        if view.layout is not self._layout:
+            self._layout = view.layout
+            self._judged[:] = False
+            self._judged[anatomy_of(view.layout).matrices] = True
+        measured = (usual > 0) & self._judged[ids]
+        odd = measured & (largest > limit.OUTLIER * usual)
+        self._odd.end(ids[measured & ~odd])
+        if odd.any():
+            self._odd.hold(ids[odd], view.step)
+        due = np.flatnonzero(self._odd.length >= limit.OUTLIER_FRAMES)
+        if not len(due):
+            return self._condition.end()
+        members = tuple(view.layout.in_order(due))
+        return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        largest, usual = view.all_layers("weight_max_abs"), view.all_layers("weight_abs_p95")
+        how = "largest absolute weight, against the 95th percentile"
+        evidence = tuple(
+            Evidence("weight_max_abs", layout.path(i), known(largest[i]), known(usual[i]), how) for i in members[:3]
+        )
+        summary = f"A few weights of {name_layers(layout, members)} are enormous beside all others."
+        first_step = int(self._odd.since[list(members)].min())
+        return Verdict("outliers", True, Severity.MODERATE, members, first_step, 0.9, summary, evidence)
