@@ -1,0 +1,221 @@
+"""OPT007: a learning rate or schedule that cannot work."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader, TensorDataset
+
+from undertow.faults.data import glyphs, sentences, share_correct
+from undertow.faults.fault import Fault
+from undertow.faults.models import Decoder, next_token_loss, perceptron, share_of_next_tokens
+from undertow.faults.training import sick
+
+
+@sick(
+    "OPT007", "UPD001", steps=150, architecture="perceptron", catalogue=(38,), ladder=(2.0, 8.0, 40.0), onsets=(60,),
+    change="a learning rate of 0.05",
+)  # fmt: skip
+def rate_too_high(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A tanh network under SGD with a learning rate of 8."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    model = perceptron(64, 64, 32, 10, activation=nn.Tanh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        if fault.at(step):
+            optimizer.param_groups[0]["lr"] = fault.strength
+        batch = torch.randint(len(pictures), (64,))
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+@sick(
+    "OPT007", "UPD001", steps=150, architecture="perceptron", catalogue=(7,), ladder=(1.0, 3.0, 10.0),
+    change="a learning rate of 0.05",
+)  # fmt: skip
+def units_killed_by_the_rate(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A learning rate of 3 throws every ReLU unit into the region where it is dead."""
+    torch.manual_seed(seed)
+    loader = DataLoader(TensorDataset(*glyphs(seed)), batch_size=64, shuffle=True)
+    model = perceptron(64, 64, 64, 32, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=fault.strength if fault else 0.05, momentum=0.9)
+    criterion = nn.CrossEntropyLoss()
+    loss = torch.tensor(0.0)
+    for _ in range(steps // len(loader) + 1):
+        for pictures, labels in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(pictures), labels)
+            loss.backward()
+            optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+@sick(
+    "OPT007", "UPD001", steps=100, architecture="transformer", catalogue=(38,), ladder=(0.2, 0.3, 1.0), onsets=(40,),
+    change="a learning rate of 3e-3",
+)  # fmt: skip
+def rate_too_high_transformer(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A GPT under Adam with a learning rate of 0.3."""
+    torch.manual_seed(seed)
+    tokens = sentences(seed)
+    model = Decoder()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        if fault.at(step):
+            for group in optimizer.param_groups:
+                group["lr"] = fault.strength
+        loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_of_next_tokens(model, sentences(seed + 1000))}
+
+
+@sick(
+    "OPT007", "UPD001", steps=150, bites="error", architecture="autoencoder", catalogue=(38,),
+    ladder=(0.3, 1.0, 10.0), change="a learning rate of 3e-3",
+)  # fmt: skip
+def rate_too_high_autoencoder(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """An autoencoder under Adam with a learning rate of 1."""
+    torch.manual_seed(seed)
+    pictures, _ = glyphs(seed)
+    model = nn.ModuleDict({"encoder": perceptron(64, 48, 12), "decoder": perceptron(12, 48, 64)})
+    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 3e-3)
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        batch = pictures[torch.randint(len(pictures), (64,))]
+        loss = functional.mse_loss(model["decoder"](model["encoder"](batch)), batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        error = functional.mse_loss(model["decoder"](model["encoder"](pictures)), pictures) / pictures.var()
+    return {"loss": loss.item(), "error": min(error.item(), 100.0)}
+
+
+@sick(
+    "OPT007", "UPD002", steps=150, architecture="convolutional", catalogue=(39,), ladder=(1e-5, 1e-6, 1e-8),
+    change="a learning rate of 3e-3",
+)  # fmt: skip
+def rate_too_low(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A convolutional network under Adam with a learning rate of one in a million."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    model = nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(128, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), lr=fault.strength if fault else 3e-3)
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        batch = torch.randint(len(pictures), (64,))
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+@sick(
+    "OPT007", "UPD001", "OPT003", steps=120, architecture="transformer", catalogue=(40,), ladder=(0.065, 0.08, 0.15),
+    change="a warm-up of 40 steps to the same rate",
+)  # fmt: skip
+def no_warm_up(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A GPT under AdamW starts cold at its peak learning rate, which only a warm-up would make bearable."""
+    torch.manual_seed(seed)
+    tokens = sentences(seed, back=2)
+    model = Decoder(depth=4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=fault.strength, betas=(0.9, 0.98))
+    warm_up = 1 if fault else 40
+    schedule = lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / warm_up))
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        loss = next_token_loss(model, tokens[torch.randint(len(tokens), (16,))])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return {"loss": loss.item(), "accuracy": share_of_next_tokens(model, sentences(seed + 1000, back=2))}
+
+
+@sick(
+    "OPT007", "UPD002", steps=200, architecture="perceptron", catalogue=(41, 37), ladder=(20, 3, 1),
+    change="schedule.step() once per epoch",
+)  # fmt: skip
+def schedule_stepped_per_batch(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """`StepLR(3, 0.1)` was meant for epochs and is stepped with every batch: the rate is nothing after twenty."""
+    torch.manual_seed(seed)
+    loader = DataLoader(TensorDataset(*glyphs(seed)), batch_size=64, shuffle=True)
+    model = perceptron(64, 64, 32, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    schedule = lr_scheduler.StepLR(optimizer, step_size=int(fault.strength) if fault else 8, gamma=0.1)
+    loss = torch.tensor(0.0)
+    for _ in range(steps // len(loader)):
+        for pictures, labels in loader:
+            loss = functional.cross_entropy(model(pictures), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if fault:
+                schedule.step()
+        if not fault:
+            schedule.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+@sick(
+    "OPT007", "UPD002", steps=150, architecture="recurrent", catalogue=(37,), change="gamma per epoch: 0.9 ** (1 / 16)",
+)  # fmt: skip
+def decay_per_batch(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """An exponential decay of 0.8, set for epochs, is applied to every batch of a GRU."""
+    torch.manual_seed(seed)
+    tokens = sentences(seed)
+    model = nn.ModuleDict(
+        {"embedding": nn.Embedding(32, 24), "recurrent": nn.GRU(24, 48, batch_first=True), "head": nn.Linear(48, 32)}
+    )
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
+    schedule = lr_scheduler.ExponentialLR(optimizer, gamma=0.8)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        batch = tokens[torch.randint(len(tokens), (16,))]
+        hidden, _ = model["recurrent"](model["embedding"](batch[:, :-1]))
+        loss = functional.cross_entropy(model["head"](hidden).flatten(0, 1), batch[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if fault or step % 50 == 49:
+            schedule.step()
+    test = sentences(seed + 1000)
+    with torch.no_grad():
+        answers = model["head"](model["recurrent"](model["embedding"](test[:, :-1]))[0]).argmax(-1)
+    return {"loss": loss.item(), "accuracy": (answers == test[:, 1:]).float().mean().item()}
+
+
+@sick(
+    "OPT007", "UPD001", "OPT003", "OPT001", steps=160, onset=100, architecture="perceptron", catalogue=(42,),
+    ladder=(30, 100, 1000), onsets=(40,), change="leave the learning rate as it is",
+)  # fmt: skip
+def rate_leaps(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A home-made restart multiplies the learning rate by a hundred at step 100."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    model = perceptron(64, 64, 32, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        if fault and step == fault.onset:
+            optimizer.param_groups[0]["lr"] *= fault.strength
+        batch = torch.randint(len(pictures), (64,))
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
