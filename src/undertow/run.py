@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.from_run import dynamics_of_run, flow_of_run
+from undertow.analyze.from_run import NewestSteps, dynamics_of_run, flow_of_run
+from undertow.analyze.weights_from_run import weights_of_run
 from undertow.detect.engine import Engine
 from undertow.detect.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
+from undertow.explain.blindness import blind_spots
 from undertow.explain.diagnosis import diagnose
 from undertow.explain.divergence import Course
+from undertow.schema.checkpoints import WeightReport
 from undertow.schema.facts import RunFacts
 from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.graph import LayerGraph
@@ -195,9 +198,9 @@ class Run:
             raise UnknownNameError(f"this run has no layer {str(layer)!r}")
         return self.reader.series(known_name(quantity, self.quantities, "quantity"), found.id)
 
-    def matrix(self, quantity: str) -> NDArray[np.float32]:
-        """(steps × layers), columns in the order of `layers`."""
-        return self.reader.matrix(known_name(quantity, self.quantities, "quantity"))
+    def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]:
+        """(steps × layers), columns in the order of `layers`; `rows` picks a part of `steps`."""
+        return self.reader.matrix(known_name(quantity, self.quantities, "quantity"), rows=rows)
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame: step, layer, one column per quantity."""
@@ -213,13 +216,23 @@ class Run:
 
     # -- the analyses of the original, from this run -------------------------------------------------------
 
-    def flow(self) -> GradientFlowVisualization:
-        """How gradients flow through the executed model: gains, bottlenecks, regions, paths."""
-        return flow_of_run(self)
+    def flow(self, last: int | None = None) -> GradientFlowVisualization:
+        """How gradients flow through the executed model: gains, bottlenecks, regions, paths.
 
-    def dynamics(self) -> EnhancedLayerGradientAnalysis:
-        """Every layer and the network over time: health, convergence, phase, stability, priorities."""
-        return dynamics_of_run(self)
+        `last` looks at that many of the newest recorded steps only.
+        """
+        return flow_of_run(self if last is None else NewestSteps(self, last))
+
+    def dynamics(self, last: int | None = None) -> EnhancedLayerGradientAnalysis:
+        """Every layer and the network over time: health, convergence, phase, stability, priorities.
+
+        `last` looks at the gradients of that many of the newest recorded steps only, and at the whole loss.
+        """
+        return dynamics_of_run(self if last is None else NewestSteps(self, last), whole=self)
+
+    def weights(self) -> WeightReport:
+        """The health of the weights when last measured, and their drift since the first time."""
+        return weights_of_run(self, self.name)
 
     # -- what it means ------------------------------------------------------------------------------------
 
@@ -254,6 +267,7 @@ class Run:
             problems=problems,
             course=course_of(self.reader, found),
             graph=self.graph,
+            unseen=blind_spots(steps, self.quantities, self.scalar_names),
         )
 
     def _replay(self) -> None:

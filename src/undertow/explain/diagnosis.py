@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from undertow.explain.causes import VAGUE
 from undertow.explain.chain import linked
 from undertow.explain.divergence import Course, divergence
 from undertow.explain.localisation import located
@@ -33,9 +34,12 @@ def diagnose(
     problems: Sequence[str] = (),
     course: Course | None = None,
     graph: LayerGraph | None = None,
+    unseen: Sequence[str] = (),
 ) -> Diagnosis:
-    """`findings` as the engine left them; `problems` are files that are damaged or missing."""
-    reasons = [*problems, *_reasons(facts, steps, status, problems)]
+    """`findings` as the engine left them; `problems` are files that are damaged or missing; `unseen` is what the
+    record does not hold, so that nothing could be said about it.
+    """
+    reasons = [*problems, *_reasons(facts, steps, status, problems), *(unseen if steps.recorded else ())]
     complete = explained(findings, layers, events, course, graph, facts.optimizers)
     health = health_of(finding.severity for finding in complete) if steps.recorded else None
     if problems and health is Health.HEALTHY:
@@ -47,7 +51,7 @@ def diagnose(
         steps=steps,
         health=health,
         culprit=_culprit(complete),
-        story=_story(complete, facts, steps, watched, status, problems),
+        story=_story(complete, facts, steps, watched, status, problems, unseen),
         findings=tuple(complete),
         overhead=_overhead(facts),
         coverage=Coverage(watched, facts.layers_skipped, tuple(reasons)),
@@ -113,6 +117,7 @@ def _story(
     watched: int,
     status: str,
     problems: Sequence[str],
+    unseen: Sequence[str],
 ) -> str:
     alarms = [finding for finding in findings if finding.severity.is_alarm]
     if alarms:
@@ -123,14 +128,15 @@ def _story(
         return nothing(facts, status)
     if status == RunStatus.DETACHED and facts.message:
         return cut_short(facts.message, findings, steps)
-    return calm(findings, steps, watched)
+    return calm(findings, steps, watched, unseen)
 
 
 def _culprit(findings: Sequence[Finding]) -> Culprit | None:
     if not findings or findings[0].severity is Severity.INFO:
         return None
     first = findings[0]
-    return Culprit(first.layers[0] if first.layers else None, first.code, first.summary)
+    why = f"{first.summary} The cause is not clear." if first.code in VAGUE else first.summary
+    return Culprit(first.layers[0] if first.layers else None, first.code, why)
 
 
 def _overhead(facts: RunFacts) -> Overhead:

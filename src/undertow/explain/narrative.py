@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from undertow.explain.meanings import meaning_of
 from undertow.explain.remedies import LOWER_RATE
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Finding, StepRange
+
+_FEW_STEPS = 30  # rules that compare a step with those before it need about as many
+_LIKELY = 0.7  # below this confidence a finding is called likely
 
 
 def alarm(alarms: Sequence[Finding]) -> str:
@@ -16,7 +20,8 @@ def alarm(alarms: Sequence[Finding]) -> str:
     return f"{first.summary} {_meaning(first, others)} {_next(first)}"
 
 
-def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int) -> str:
+def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int, unseen: Sequence[str] = ()) -> str:
+    """No alarm. `unseen` is what could not be judged: then silence means less."""
     extent = f"{_count(steps)} of {layers_watched:,} layers" if steps.recorded != 1 else "one step"
     remarks = [finding for finding in findings if finding.severity.rank > 0]
     if remarks:
@@ -24,7 +29,11 @@ def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int) -> 
     noted = (
         f"{findings[0].summary}" if findings else "All measured values were finite, and no rule had anything to report."
     )
-    return f"Nothing wrong was found in {extent}. {noted} There is nothing to do."
+    if steps.recorded < _FEW_STEPS:
+        number = "one step shows" if steps.recorded == 1 else f"{steps.recorded} steps show"
+        unseen = (*unseen, f"{number} only what is wrong at once: it takes {_FEW_STEPS} or more to judge the course")
+    end = f"But {unseen[0]}." if unseen else "There is nothing to do."
+    return f"Nothing wrong was found in {extent}. {noted} {end}"
 
 
 def cut_short(message: str, findings: Sequence[Finding], steps: StepRange) -> str:
@@ -66,19 +75,8 @@ def nothing(facts: RunFacts, status: str) -> str:
     )
 
 
-_MEANING = {
-    "NUM001": "The optimizer writes such a gradient into the weights, and from there nothing recovers",
-    "NUM002": "Every gradient of such a loss is NaN too, so the next step destroys the weights",
-    "NUM003": "Weights do not recover from that: every later output and checkpoint is lost",
-    "GRD003": "These layers keep their initial values while the rest learns around them, so the loss still looks fine",
-    "GRD004": "These layers do not learn",
-    "GRD007": "The steps follow old gradients of weights long gone, more of them every time",
-    "UPD003": "The layer keeps its initial values while the rest learns around it, so the loss still looks fine",
-}
-
-
 def _meaning(first: Finding, others: Sequence[Finding]) -> str:
-    if first.remedies and first.remedies[0].id == LOWER_RATE:
+    if first.remedies and first.remedies[0].id == LOWER_RATE and first.code.startswith("NUM"):
         sentence = (
             "The values had grown out of all proportion before: the training diverged, and this is where it ended"
         )
@@ -87,11 +85,24 @@ def _meaning(first: Finding, others: Sequence[Finding]) -> str:
     elif any(evidence.quantity == "step_skipped" for evidence in first.evidence):
         sentence = "No step is taken while the scaler skips, so the model stands still"
     else:
-        sentence = _MEANING.get(first.code, "The model learns less than it could")
-    if others:
-        codes = ", ".join(dict.fromkeys(finding.code for finding in others))
-        sentence += f" (also found, and ranked below: {codes})"
-    return sentence + "."
+        sentence = meaning_of(first.code)
+    if first.confidence < _LIKELY:
+        sentence += f"; this is likely, not certain ({first.confidence:.0%})"
+    beside = _beside(first, others)
+    return f"{sentence} ({beside})." if beside else f"{sentence}."
+
+
+def _beside(first: Finding, others: Sequence[Finding]) -> str:
+    """What else was found: how much of it this explains, and what is a fault of its own."""
+    followers = sum(finding.follows_from == first.code for finding in others)
+    causes = list(dict.fromkeys(finding.code for finding in others if finding.follows_from is None))
+    parts: list[str] = []
+    if followers:
+        parts.append("another finding follows from it" if followers == 1 else f"{followers} findings follow from it")
+    if causes:
+        more = f" and {len(causes) - 2} more" if len(causes) > 2 else ""
+        parts.append(f"{' and '.join(causes[:2]) if not more else ', '.join(causes[:2])}{more} seen apart from it")
+    return "; ".join(parts)
 
 
 def _next(first: Finding) -> str:

@@ -24,7 +24,7 @@ def _section(finding: Finding, tensors: Sequence[str]) -> str:
     lines = [
         f"### {GLYPHS[finding.severity]} {finding.severity}: {finding.code} {finding.name}",
         _escaped(finding.summary),
-        f"- **When:** {when(finding)}; confidence {percent(finding.confidence, 0)}\n"
+        _follows(finding) + f"- **When:** {when(finding)}; confidence {percent(finding.confidence, 0)}\n"
         f"- **Where:** {_escaped(where(finding.layers, tensors, 12))}",
     ]
     if finding.evidence:
@@ -32,8 +32,13 @@ def _section(finding: Finding, tensors: Sequence[str]) -> str:
     for remedy in finding.remedies:
         lines.append(
             f"**Try:** {_escaped(remedy.what)}\n\n```python\n{remedy.how}\n```\n\nRisk: {_escaped(remedy.risk)}"
+            + (f" Not when: {_escaped(remedy.when_not)}" if remedy.when_not else "")
         )
     return "\n\n".join(lines)
+
+
+def _follows(finding: Finding) -> str:
+    return "" if finding.follows_from is None else f"- **Follows from:** {finding.follows_from}\n"
 
 
 def _escaped(text: str) -> str:

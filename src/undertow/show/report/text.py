@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +13,7 @@ from rich.text import Text
 from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.severity import Health, Severity
 from undertow.show.report.places import where
-from undertow.show.report.wording import GLYPHS, cost, evidence_line, headline, percent, when
+from undertow.show.report.wording import GLYPHS, cost, evidence_line, headline, percent, short_evidence, when
 
 STYLES = {
     Severity.INFO: "dim",
@@ -28,28 +29,92 @@ _HEALTH_STYLES = {
     Health.CRITICAL: "bold magenta",
     None: "dim",
 }
-_OTHERS_SHOWN = 4
+_ROWS = 23  # of a terminal of 24, so that the prompt below does not push the verdict out
+_LEAST_OTHERS = 3  # lines for other findings that the code to paste leaves
+_NOTES = 2
 
 
 def report(diagnosis: Diagnosis, *, tensors: Sequence[str] = (), details: bool = False) -> RenderableType:
     """`tensors` are the paths of all that the run watched: with them, long lists of layers become short."""
-    verdict, extent = headline(diagnosis)
-    title = Text.assemble((verdict, _HEALTH_STYLES[diagnosis.health]), "  ", (extent, "dim"))
-    parts: list[RenderableType] = [title, Text(""), Text(diagnosis.story), Text("")]
-    alarms = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
-    if alarms and not details:
-        parts += [_main(alarms[0], tensors), Text("")]
-    parts.append(_closing(diagnosis, alarms, tensors, details))
-    if details:
-        parts += [part for finding in diagnosis.findings for part in _details(finding, tensors)]
-    return Group(*parts)
+    if not details:
+        return Screen(diagnosis, tensors)
+    parts: list[RenderableType] = [_title(diagnosis), Text(""), Text(diagnosis.story), Text("")]
+    table = _grid()
+    for place, reason in enumerate(diagnosis.coverage.reasons):
+        table.add_row("Note" if place == 0 else "", Text(reason))
+    table.add_row("Cost", Text(cost(diagnosis.overhead)))
+    parts.append(table)
+    return Group(*parts, *(part for finding in diagnosis.findings for part in _details(finding, tensors)))
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What fits: verdict, story, the first finding and the cost always; then code, other findings and notes."""
+
+    diagnosis: Diagnosis
+    tensors: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        first, others = self._first_and_others()
+        top = [_title(self.diagnosis), Text(self.diagnosis.story)]
+        main = [] if first is None else list(_main(first, self.tensors))
+        code = "" if first is None or not first.remedies else first.remedies[0].how
+        told = self.diagnosis.story.casefold()
+        notes = [note for note in self.diagnosis.coverage.reasons if note.rstrip(".").casefold() not in told][:_NOTES]
+        closing = [("Cost", Text(cost(self.diagnosis.overhead)))]
+
+        def height(*rows: tuple[str, Text]) -> int:
+            return len(console.render_lines(_rows(rows), options, pad=False)) if rows else 0
+
+        room = _ROWS - 2 - sum(len(console.render_lines(part, options, pad=False)) for part in top)
+        room -= height(*main, *closing)
+        code_row = ("Next", Text(code, style="bold"))
+        if code and height(code_row) <= room - min(len(others), _LEAST_OTHERS):
+            main.append(code_row)
+            room -= height(code_row)
+        lines = _one_line_each(others, self.tensors, max(1, room))
+        room -= len(lines)
+        shown_notes = [("Note" if place == 0 else "", Text(note)) for place, note in enumerate(notes)]
+        while shown_notes and height(*shown_notes) > room:
+            shown_notes.pop()
+        room -= height(*shown_notes)
+        if first is not None and room > 0:
+            closing.append(("More", Text(f"undertow explain {first.code}   or add --details")))
+            room -= 1
+        blocks = [block for block in (main, lines + shown_notes + closing) if block]
+        yield top[0]
+        yield Text("")
+        yield top[1]
+        yield Text("")
+        for place, block in enumerate(blocks):
+            if place and room > 0:
+                yield Text("")
+            yield _rows(block)
+
+    def _first_and_others(self) -> tuple[Finding | None, list[Finding]]:
+        findings = list(self.diagnosis.findings)
+        if not findings or findings[0].severity is Severity.INFO:
+            return None, findings
+        return findings[0], findings[1:]
+
+
+def _rows(rows: Sequence[tuple[str, Text]]) -> Table:
+    table = _grid()
+    for label, text in rows:
+        table.add_row(label, text)
+    return table
 
 
 def _grid() -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
+    table.add_column(style="bold", no_wrap=True, width=5)
     table.add_column(overflow="fold")
     return table
+
+
+def _title(diagnosis: Diagnosis) -> Text:
+    verdict, extent = headline(diagnosis)
+    return Text.assemble((verdict, _HEALTH_STYLES[diagnosis.health]), "  ", (extent, "dim"))
 
 
 def _label(finding: Finding) -> Text:
@@ -58,40 +123,36 @@ def _label(finding: Finding) -> Text:
     )
 
 
-def _main(finding: Finding, tensors: Sequence[str]) -> Table:
-    table = _grid()
-    table.add_row("What", Text.assemble(_label(finding), (f"\n{when(finding)}", "dim")))
-    table.add_row("Where", Text(where(finding.layers, tensors)))
+def _main(finding: Finding, tensors: Sequence[str]) -> Iterator[tuple[str, Text]]:
+    yield "What", _label(finding)
+    yield "When", Text(when(finding))
+    yield "Where", Text(where(finding.layers, tensors))
     if finding.evidence:
-        table.add_row("Why", Text(evidence_line(finding.evidence[0])))
-    if finding.remedies:
-        remedy = finding.remedies[0]
-        table.add_row("Next", Text.assemble(remedy.what, "\n", (_indented(remedy.how), "bold")))
-    return table
+        yield "Why", Text(short_evidence(finding.evidence[0]))
 
 
-def _closing(diagnosis: Diagnosis, alarms: list[Finding], tensors: Sequence[str], details: bool) -> Table:
-    table = _grid()
-    others = [finding for finding in diagnosis.findings if not alarms or finding is not alarms[0]]
-    others = [] if details else others
-    shown = others[:_OTHERS_SHOWN]
-    for place, finding in enumerate(shown):
-        line = Text.assemble(_label(finding), (f"  {where(finding.layers, tensors, 2)}, {when(finding)}", "dim"))
-        table.add_row("Also" if place == 0 else "", line)
-    if len(others) > len(shown):
-        table.add_row("", Text(f"and {len(others) - len(shown)} more", style="dim"))
-    reasons = diagnosis.coverage.reasons
-    if reasons:
-        table.add_row("Note", Text("\n".join(reasons if details else reasons[:3])))
-    table.add_row("Cost", Text(cost(diagnosis.overhead)))
-    if alarms and not details:
-        table.add_row("More", Text(f"undertow explain {alarms[0].code}   or add --details"))
-    return table
+def _one_line_each(others: Sequence[Finding], tensors: Sequence[str], room: int) -> list[tuple[str, Text]]:
+    """Causes of their own come first already; what does not fit is counted."""
+    shown = others if len(others) <= room else others[: room - 1]
+    lines = [_line(finding, tensors) for finding in shown]
+    if len(shown) < len(others):
+        left = len(others) - len(shown)
+        lines.append(Text(f"and {left:,} more: --details has them all", style="dim"))
+    return [("Also" if place == 0 else "", line) for place, line in enumerate(lines)]
+
+
+def _line(finding: Finding, tensors: Sequence[str]) -> Text:
+    follows = "" if finding.follows_from is None else f", follows from {finding.follows_from}"
+    place = f" in {where(finding.layers, tensors, 1)}" if finding.layers else ""
+    text = Text.assemble(_label(finding), (f"{follows}, since step {finding.first_step:,}{place}", "dim"))
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def _details(finding: Finding, tensors: Sequence[str]) -> Iterator[RenderableType]:
     yield Text("")
-    yield _label(finding)
+    follows = "" if finding.follows_from is None else f"  (follows from {finding.follows_from})"
+    yield Text.assemble(_label(finding), (follows, "dim"))
     yield Padding(Text(finding.summary), (0, 0, 0, 2))
     table = _grid()
     table.add_row("When", Text(f"{when(finding)}; confidence {percent(finding.confidence, 0)}"))
@@ -100,6 +161,8 @@ def _details(finding: Finding, tensors: Sequence[str]) -> Iterator[RenderableTyp
         table.add_row("Seen" if place == 0 else "", Text(evidence_line(evidence)))
     for remedy in finding.remedies:
         text = Text.assemble(remedy.what, "\n", (_indented(remedy.how), "bold"), ("\nRisk: " + remedy.risk, "dim"))
+        if remedy.when_not:
+            text.append(f"\nNot when: {remedy.when_not}", "dim")
         if remedy.measured:
             text.append(f"\nMeasured: {remedy.measured}")
         table.add_row("Try", text)

@@ -54,9 +54,24 @@ def cost(overhead: Overhead) -> str:
     return ", ".join(parts) or "not measured"
 
 
+# Evidence that is a sentence and no measurement, and quantities whose values are numbers for names.
+_WORDS = ("consequence", "place", "first_nonfinite")
+_NAMES = ("gradient_state", "gradient_optimizer", "gradient_carried")
+
+
 def evidence_line(evidence: Evidence) -> str:
     """`how it is known (quantity of layer is 5, expected 0)`."""
+    if evidence.quantity in _WORDS:
+        return evidence.how + (f" ({evidence.layer})" if evidence.layer else "")
     subject = evidence.quantity + (f" of {evidence.layer}" if evidence.layer else "")
-    number = "" if evidence.value is None else f" is {evidence.value:g}"
-    expected = "" if evidence.expected is None else f", expected {evidence.expected:g}"
+    number = "" if evidence.value is None else f" is {evidence.value:.4g}"
+    expected = "" if evidence.expected is None else f", expected {evidence.expected:.4g}"
     return f"{evidence.how} ({subject}{number}{expected})"
+
+
+def short_evidence(evidence: Evidence) -> str:
+    """`how it is known (5, expected 0)`: for somebody who wants to know what to do."""
+    if evidence.quantity in (*_WORDS, *_NAMES) or evidence.value is None:
+        return evidence.how
+    expected = "" if evidence.expected is None else f", expected {evidence.expected:.3g}"
+    return f"{evidence.how} ({evidence.value:.3g}{expected})"

@@ -1,0 +1,57 @@
+"""What each finding means for the training: the second sentence of the story."""
+
+from __future__ import annotations
+
+from undertow.explain.causes import VAGUE
+
+MEANINGS: dict[str, str] = {
+    "NUM001": "The optimizer writes such a gradient into the weights, and from there nothing recovers",
+    "NUM002": "Every gradient of such a loss is NaN too, so the next step destroys the weights",
+    "NUM003": "Weights do not recover from that: every later output and checkpoint is lost",
+    "NUM004": "Everything computed from it is NaN too, and so is the loss",
+    "NUM005": "Numbers outside the range of the format become zero or infinite, and those layers stop learning",
+    "GRD001": "The layers far from the loss get next to no signal, so they keep their initial values",
+    "GRD002": "Steps of that size throw the weights about, and training diverges sooner or later",
+    "GRD003": "These layers keep their initial values while the rest learns around them, so the loss still looks fine",
+    "GRD004": "These layers do not learn",
+    "GRD007": "The steps follow old gradients of weights long gone, more of them every time",
+    "GRD009": "One part of the loss is learnt at the cost of the others",
+    "GRD010": "What is left of the gradient after clipping is too small to move the weights",
+    "UPD001": "The weights change so much in one step that they forget what the steps before had learnt",
+    "UPD002": "The weights hardly move, so nothing is learnt in the time of this run",
+    "UPD003": "The layer keeps its initial values while the rest learns around it, so the loss still looks fine",
+    "ACT001": "Units that are off pass no gradient on: they and what lies before them cannot learn",
+    "ACT002": "Saturated units pass hardly any gradient on, so what lies before them learns slowly or not at all",
+    "ACT003": "The model gives nearly the same output whatever it is shown",
+    "ACT004": "Attention then looks at one place only, and hardly any gradient passes through it",
+    "ACT005": "The other experts get no data, so they do not learn and their parameters are wasted",
+    "WGT001": "Weights that grow without end make outputs and gradients grow with them",
+    "WGT002": "Units that start equal stay equal, so the layer is worth a single unit",
+    "WGT003": "The signal fades or grows from layer to layer, and so do the gradients",
+    "WGT004": "A few weights decide everything, which costs accuracy as soon as precision is lowered",
+    "WGT005": "The layer loses what it has learnt faster than it can learn",
+    "WGT006": "What the weights held at the start is being overwritten",
+    "OPT006": "The model learns its training data by heart, and gets worse on anything else",
+    "OPT007": "The learning rate, not the model, decides how this training goes",
+    "OPT008": "The optimizer undoes or ignores what the gradients ask for",
+    "DAT001": "The first layer is driven far out of the range in which it can learn",
+    "DAT002": "One bad batch can undo many good steps",
+    "DAT003": "Errors as large as the targets make gradients as large, whatever the model does",
+    "DAT004": "The model can learn such data by heart only, and nothing that holds for new data",
+    "DAT005": "Every batch teaches one thing, and the next batch teaches another in its place",
+    "DAT006": "Most of these parameters are never trained",
+    "LSS001": "The loss cannot fall as far as it should, and its gradients are far too flat",
+    "LSS002": "The loss compares every prediction with every target, so the model learns their mean",
+    "LSS003": "The training makes the model worse with every step",
+    "LSS004": "Every step is as many times too large as there are micro-batches",
+    "MOD001": "The layers do in training what they should do only in evaluation, or the reverse",
+    "MOD002": "What the layer computes from a batch is noise",
+    "DST001": "The ranks train different models and average them",
+    "DST002": "The average over all ranks is spoilt by one of them",
+}
+
+UNCLEAR = "Something is wrong, and the cause is not clear from what was measured"
+
+
+def meaning_of(code: str) -> str:
+    return UNCLEAR if code in VAGUE else MEANINGS[code]
