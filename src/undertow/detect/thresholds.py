@@ -172,16 +172,16 @@ PLATEAU_COSINE = 0.3  # of successive gradients; at a noise floor it is about 0
 # OPT003. Healthy trainings with a constant rate and one task: at most 4 deviations, 7 with random depth.
 SPIKE_DEVIATIONS = 8.0
 SPIKE_RATIO = 2.718
-SPIKE_CALM = 30  # losses without a jump of…
-RESTLESS_DEVIATIONS = 6.0
-SPIKE_LASTS = 40  # steps in which it must come back
-SPIKE_BACK = 1.5  # times the level before
+SPIKE_CALM = 30  # losses before it…
+SPIKE_ABOVE_RECENT = 2.0  # …the highest of which it exceeds so many times
+SPIKE_LASTS = 15  # steps in which it must come back: a harder task takes longer
+SPIKE_BACK = 1.5  # times the level before…
+SPIKE_BACK_FOR = 3  # …at so many steps in a row
 SPIKE_ABOVE_START = 1.2  # times the start: worse than an untrained model
 
-# OPT004. Swings of the median of nine losses.
+# OPT004. Swings: nine losses in a row that all keep clear of nine others.
 WAVES = 4
-WAVE_SHARE = 0.25  # of what was learnt
-WAVE_NOISE = 4.0  # deviations between neighbouring steps
+WAVE_SHARE = 0.2  # gap between them, as a part of what was learnt
 WAVE_LONGEST = 100  # steps, when only one swing is known
 WAVE_FORGOTTEN = 4  # periods without a swing
 

@@ -1,0 +1,105 @@
+"""OPT001."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class DivergingLoss:
+    """The loss grows and grows, or all that was learnt is lost again.
+
+    What it sees
+    ------------
+    New records: a loss that again and again exceeds everything before it by a tenth, until its median is twice the
+    highest of the first losses. Or a loss that had fallen well below its start and has since been back there for
+    twenty-five steps, every single one of them.
+
+    Why it is bad
+    -------------
+    Training makes the model worse. It seldom comes back on its own, and often ends in NaN.
+
+    When it is wrong
+    ----------------
+    Losses that go below zero (rewards, adversaries) have no natural size and are left out, and so are optimizers that
+    step in turn: a generator's loss rises when its opponent learns. One jump to a higher level (harder data, another
+    task) is no row of records. No false alarm in the zoo.
+
+    References
+    ----------
+    Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
+    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    """
+
+    code: ClassVar[str] = "OPT001"
+
+    def __init__(self) -> None:
+        self._growing, self._lost = Condition("growing"), Condition("lost")
+        self._highest_early = 0.0
+        self._record = math.nan
+        self._records: list[int] = []
+        self._back_for = 0
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        loss = view.loss
+        if loss is None:
+            return (*self._growing.stay(), *self._lost.stay())
+        if not loss.positive or loss.actors > 1:
+            return (*self._growing.end(), *self._lost.end())
+        return (*self._observe_growing(loss), *self._observe_lost(loss))
+
+    def _observe_growing(self, loss: Loss) -> tuple[Verdict, ...]:
+        if loss.seen <= thresholds.DIVERGED_START:
+            self._highest_early = max(self._highest_early, loss.value)
+            if loss.seen == 1:
+                self._record = loss.value
+                return ()
+        if loss.value > thresholds.RECORD_BY * self._record:
+            self._record = loss.value
+            self._records.append(loss.step)
+            del self._records[: -thresholds.DIVERGED_RECORDS]
+        # The highest of the first losses is itself a record where a run explodes at once.
+        base = min(self._highest_early, 3 * loss.first)
+        if loss.level < thresholds.DIVERGED_TO * base:
+            return self._growing.end()
+        if self._growing.is_open:
+            return self._growing.stay()
+        if len(self._records) < thresholds.DIVERGED_RECORDS or loss.noise > loss.level:
+            return ()
+        first = self._records[0]
+        return self._growing.hold(None, lambda: self._verdict("growing", loss, first))
+
+    def _observe_lost(self, loss: Loss) -> tuple[Verdict, ...]:
+        if loss.seen <= thresholds.DIVERGED_START:
+            return ()
+        learnt = loss.best < thresholds.LEARNT_TO * loss.start
+        if not learnt or loss.low < thresholds.BACK_TO * loss.start:
+            self._back_for = 0
+            return self._lost.end()
+        self._back_for += 1
+        if self._back_for < thresholds.BACK_FOR:
+            return ()
+        return self._lost.hold(None, lambda: self._verdict("lost", loss, loss.best_step))
+
+    def _verdict(self, key: str, loss: Loss, first: int) -> Verdict:
+        if key == "growing":
+            evidence = Evidence("loss", None, loss.level, loss.first, "median of the latest losses, and the first one")
+            summary = f"The loss grows: {loss.first:.3g} at the start, {loss.level:.3g} at step {loss.step}."
+        else:
+            evidence = Evidence("loss", None, loss.level, loss.best, f"now, and at its best at step {loss.best_step}")
+            summary = (
+                f"What was learnt is lost: the loss had fallen to {loss.best:.3g} by step {loss.best_step} and is back "
+                f"at {loss.level:.3g}, where it started."
+            )
+        return Verdict(key, True, Severity.SEVERE, (), first, 0.9, summary, (evidence,))

@@ -1,0 +1,116 @@
+"""OPT004."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class OscillatingLoss:
+    """The loss swings up and down in waves and gets nowhere.
+
+    What it sees
+    ------------
+    Waves: nine losses in a row that are all above nine earlier ones, then nine that are all below these, and so on. A
+    swing counts when the gap between them is a fifth of all that was ever learnt; it is an alarm after four swings of
+    which the latest is still half as large as the largest, under a learning rate that does not swing itself.
+
+    Why it is bad
+    -------------
+    The steps overshoot: the rate or the momentum is too high for this loss.
+
+    When it is wrong
+    ----------------
+    Noise of small batches and losses of several tasks jump from step to step and never keep apart for nine steps.
+    Cyclic learning rates make waves on purpose. Full-batch training at the edge of stability falls while it oscillates.
+    Losses below zero and optimizers in turn are left out. No false alarm in the zoo.
+
+    References
+    ----------
+    Cohen et al., "Gradient Descent on Neural Networks Typically Occurs at the Edge of Stability", 2021
+    (arXiv 2103.00065).
+    Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
+    """
+
+    code: ClassVar[str] = "OPT004"
+
+    def __init__(self) -> None:
+        self._condition = Condition("waves")
+        # Since the last turning point: the lowest ceiling and the highest floor of nine losses in a row.
+        self._ceiling, self._floor = math.inf, -math.inf
+        self._direction = 0
+        self._swings: list[tuple[int, float]] = []  # (step, size)
+        self._rate_low = self._rate_high = math.nan
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        loss = view.loss
+        if loss is None:
+            return self._condition.stay()
+        if not loss.positive or loss.actors > 1:
+            return self._condition.end()
+        rate = view.frame.scalars.get("lr", math.nan)
+        self._rate_low, self._rate_high = _widened(self._rate_low, self._rate_high, rate)
+        if loss.seen < thresholds.DIVERGED_START:
+            return ()
+        self._turn(loss)
+        if not self._swings or loss.step - self._swings[-1][0] > thresholds.WAVE_FORGOTTEN * self._period():
+            self._swings.clear()
+            return self._condition.end()
+        if len(self._swings) < thresholds.WAVES or self._rate_high > 1.5 * self._rate_low:
+            return self._condition.stay()
+        sizes = [size for _, size in self._swings]
+        if sizes[-1] < 0.5 * max(sizes):
+            return self._condition.end()
+        return self._condition.hold(None, lambda: self._verdict(loss))
+
+    def _turn(self, loss: Loss) -> None:
+        """A turning point is known once nine losses in a row keep clear of nine on its other side."""
+        enough = thresholds.WAVE_SHARE * (loss.start - loss.best)
+        self._ceiling, self._floor = min(self._ceiling, loss.high), max(self._floor, loss.low)
+        up, down = loss.low - self._ceiling, self._floor - loss.high
+        if self._direction <= 0 and up > enough:
+            self._swing(loss, 1, up)
+        elif self._direction >= 0 and down > enough:
+            self._swing(loss, -1, down)
+
+    def _swing(self, loss: Loss, direction: int, size: float) -> None:
+        if self._direction:
+            self._swings.append((loss.step, size))
+            del self._swings[:-8]
+        self._direction, self._ceiling, self._floor = direction, loss.high, loss.low
+
+    def _period(self) -> float:
+        """Steps of a swing, so far."""
+        if len(self._swings) < 2:
+            return thresholds.WAVE_LONGEST
+        return (self._swings[-1][0] - self._swings[0][0]) / (len(self._swings) - 1)
+
+    def _verdict(self, loss: Loss) -> Verdict:
+        size = max(size for _, size in self._swings)
+        how = f"largest of {len(self._swings)} swings of the loss, one every {self._period():.0f} steps"
+        evidence = (
+            Evidence("loss", None, size, None, how),
+            Evidence("loss", None, loss.level, loss.best, "level now, and at its best"),
+        )
+        summary = (
+            f"The loss swings up and down by {size:.3g} about every {self._period():.0f} steps instead of falling: "
+            "the learning rate or the momentum is too high."
+        )
+        return Verdict("waves", True, Severity.MODERATE, (), self._swings[0][0], 0.7, summary, evidence)
+
+
+def _widened(low: float, high: float, value: float) -> tuple[float, float]:
+    if not value > 0:
+        return low, high
+    return (value if math.isnan(low) else min(low, value)), (value if math.isnan(high) else max(high, value))

@@ -1,0 +1,78 @@
+"""OPT002."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.matrices import matrices_of
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class Plateau:
+    """The loss fell for a while and has stopped, although the gradients still agree on a direction.
+
+    What it sees
+    ------------
+    A loss that made progress, then stood still for the later half of at least two hundred steps at more than half of
+    its first value, while successive gradients of the weight matrices keep pointing the same way.
+
+    Why it is bad
+    -------------
+    Where gradients agree there is something left to learn: the steps are too small for it, or too large to settle.
+
+    When it is wrong
+    ----------------
+    A loss at its noise floor stands still as well; there gradients of different batches no longer agree, which is what
+    this rule asks. It cannot know how low the loss of a task can go: this is a hint, never an alarm.
+
+    References
+    ----------
+    Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 8.2.
+    """
+
+    code: ClassVar[str] = "OPT002"
+
+    def __init__(self) -> None:
+        self._condition = Condition("plateau")
+        self._cosines: deque[float] = deque(maxlen=32)
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        loss = view.loss
+        if loss is None or loss.seen < thresholds.PLATEAU_STEPS // 2:
+            return ()
+        if view.row("gradient_cosine") is not None and loss.step % 4 == 0:
+            cosines = matrices_of(view.layout).values(view, "gradient_cosine")
+            cosines = cosines[np.isfinite(cosines)]
+            if len(cosines):
+                self._cosines.append(float(np.median(cosines)))
+        if loss.seen < thresholds.PLATEAU_STEPS or loss.actors > 1 or not loss.positive:
+            return ()
+        moving = loss.falling or loss.rising or loss.remaining < thresholds.PLATEAU_REMAINING
+        if moving or loss.gain < thresholds.PLATEAU_GAIN:
+            return self._condition.end()
+        if len(self._cosines) < 8 or float(np.median(list(self._cosines))) < thresholds.PLATEAU_COSINE:
+            return self._condition.end()
+        return self._condition.hold(None, lambda: self._verdict(loss))
+
+    def _verdict(self, loss: Loss) -> Verdict:
+        cosine = float(np.median(list(self._cosines)))
+        evidence = (
+            Evidence("loss", None, loss.level, loss.start, f"no slope over the last {loss.span} steps"),
+            Evidence(
+                "gradient_cosine", None, cosine, 0.0, "successive gradients agree: there is a direction to follow"
+            ),
+        )
+        summary = f"The loss stands still at {loss.level:.3g} since about step {loss.step - loss.span}."
+        return Verdict("plateau", True, Severity.MILD, (), loss.step - loss.span, 0.5, summary, evidence)
