@@ -39,8 +39,29 @@ class RunNumbers(Protocol):
     def quantities(self) -> Sequence[str]: ...
     @property
     def scalar_names(self) -> Sequence[str]: ...
-    def matrix(self, quantity: str) -> NDArray[np.float32]: ...
+    def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]: ...
     def scalars(self, name: str) -> NDArray[np.float64]: ...
+
+
+class NewestSteps:
+    """The newest steps of a run, as if it had no others."""
+
+    def __init__(self, run: RunNumbers, last: int) -> None:
+        self._run = run
+        self._rows = slice(max(0, len(run.steps) - last), len(run.steps))
+        self.layers, self.graph = run.layers, run.graph
+        self.quantities, self.scalar_names = run.quantities, run.scalar_names
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        return self._run.steps[self._rows]
+
+    def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]:
+        own = range(self._rows.start, self._rows.stop)[rows or slice(None)]
+        return self._run.matrix(quantity, slice(own.start, own.stop))
+
+    def scalars(self, name: str) -> NDArray[np.float64]:
+        return self._run.scalars(name)[self._rows]
 
 
 def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = None) -> GradientFlowVisualization:
@@ -66,13 +87,21 @@ def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = No
 
 
 def dynamics_of_run(
-    run: RunNumbers, *, depth: AnalysisDepth = AnalysisDepth.STANDARD, window: int = 100, threshold: float = 0.8
+    run: RunNumbers,
+    *,
+    depth: AnalysisDepth = AnalysisDepth.STANDARD,
+    window: int = 100,
+    threshold: float = 0.8,
+    whole: RunNumbers | None = None,
 ) -> EnhancedLayerGradientAnalysis:
-    """The enhanced analysis, with the loss, the learning rate, the updates and the activity of units of this run."""
+    """The enhanced analysis, with the loss, the learning rate, the updates and the activity of units of this run.
+
+    `whole` is the run whose newest steps `run` is: the course of its loss is cheap to read from the start on.
+    """
     layers = _measured(run)
     return enhanced_analysis(
         _gradient_norms(run, layers),
-        _training(run, layers),
+        _training(run, layers, whole or run),
         topology=_parameter_topology(run.graph, layers),
         depth=depth,
         window=window,
@@ -181,7 +210,7 @@ def _parameter_topology(graph: LayerGraph, layers: list[Layer]) -> Topology | No
     return topology_of(pairs, names) if any(name in names for pair in pairs for name in pair) else None
 
 
-def _training(run: RunNumbers, layers: list[Layer]) -> TrainingSeries:
+def _training(run: RunNumbers, layers: list[Layer], whole: RunNumbers) -> TrainingSeries:
     columns = [layer.id for layer in layers]
 
     def table(quantity: str) -> Floats | None:
@@ -190,8 +219,8 @@ def _training(run: RunNumbers, layers: list[Layer]) -> TrainingSeries:
     names = run.scalar_names
     validation = next((name for name in VALIDATION_NAMES if name in names), None)
     return TrainingSeries(
-        loss=_loss(run),
-        validation_loss=None if validation is None else _present(run.scalars(validation)),
+        loss=_loss(whole),
+        validation_loss=None if validation is None else _present(whole.scalars(validation)),
         learning_rate=run.scalars("lr") if "lr" in names else None,
         update_ratio=table("update_ratio"),
         update_cosine=table("update_gradient_cosine"),

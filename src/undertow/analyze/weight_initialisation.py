@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.analyze.weight_distribution import BINS, Distribution
-from undertow.schema.checkpoints import Initialisation
+from undertow.schema.checkpoints import Initialisation, Moments
 from undertow.schema.layers import LayerKind
 
 LEAST_PROBABILITY = 0.01
@@ -47,15 +47,8 @@ def initialisation(
     distribution: Distribution, kind: str, shape: tuple[int, ...], dtype: str, owner_fan_in: int | None = None
 ) -> Initialisation:
     """`owner_fan_in`: of the weight that a bias belongs to."""
-    missing: dict[str, str] = {}
     moments = distribution.moments
-    weight = kind in (LayerKind.WEIGHT, LayerKind.RECURRENT) and len(shape) >= 2
-    fan_in = prod(shape[1:]) if weight else None
-    scale = None
-    if fan_in is None or moments.norm is None:
-        missing["scale"] = "fan-in is known for weights of two dimensions and more, with finite values"
-    else:
-        scale = moments.norm / sqrt(moments.finite_count) * sqrt(fan_in)
+    fan_in, scale, missing = scale_of(moments, kind, shape)
     if moments.nonfinite_count:
         missing["resembles"] = "the tensor holds non-finite values"
         return Initialisation(fan_in, scale, missing=missing)
@@ -74,6 +67,16 @@ def initialisation(
     if best is None:
         return Initialisation(fan_in, scale, missing=missing)
     return Initialisation(fan_in, scale, best[1], best[0], missing)
+
+
+def scale_of(moments: Moments, kind: str, shape: tuple[int, ...]) -> tuple[int | None, float | None, dict[str, str]]:
+    """Fan-in, root mean square × √fan-in, and why they are missing."""
+    weight = kind in (LayerKind.WEIGHT, LayerKind.RECURRENT) and len(shape) >= 2
+    fan_in = prod(shape[1:]) if weight else None
+    if fan_in is None or moments.norm is None:
+        reason = "fan-in is known for weights of two dimensions and more, with finite values"
+        return fan_in, None, {"scale": reason}
+    return fan_in, moments.norm / sqrt(moments.finite_count) * sqrt(fan_in), {}
 
 
 def _constant(kind: str, value: float | None) -> str | None:

@@ -46,6 +46,8 @@ def _of_tensor(tensor: TensorWeights) -> Iterator[WeightIssue]:
     path, moments = tensor.path, tensor.moments
     if moments.nonfinite_count:
         what = f"{moments.nan_count:,} NaN and {moments.infinite_count:,} infinite of {moments.count:,} elements"
+        if moments.undivided_count:
+            what = f"{moments.undivided_count:,} NaN or infinite of {moments.count:,} elements"
         yield _issue("NUM003", Severity.CRITICAL, [path], f"{path} holds {what}", float(moments.nonfinite_count), 0.0)
     if tensor.kind in _MATRICES and moments.std == 0 and moments.count > 1:
         if moments.mean == 0:

@@ -77,8 +77,9 @@ def pool(records: Iterable[Moments]) -> Moments:
         if record.mean is not None and record.std is not None
     ]
     number = fsum(finite for _, finite, _, _ in some)
+    undivided = sum(r.undivided_count for r in records)
     if not number:
-        return Moments(count, *counts)
+        return Moments(count, *counts, undivided_count=undivided)
     mean = fsum(finite * one for _, finite, one, _ in some) / number
     # Powers of deviations relative to the largest spread there is, so that none leaves the range of float64.
     unit = max(hypot(one - mean, std) for _, _, one, std in some) or 1.0
@@ -100,6 +101,7 @@ def pool(records: Iterable[Moments]) -> Moments:
         skewness=third / second**1.5 if second > 0 else 0.0,
         kurtosis=fourth / second**2 - 3.0 if second > 0 else 0.0,
         norm=sqrt(number) * hypot(mean, sqrt(second) * unit),
+        undivided_count=undivided,
     )
 
 

@@ -26,14 +26,15 @@ class Moments:
     kurtosis: float | None = None  # excess: 0 for a normal distribution
     norm: float | None = None
     entropy_bits: float | None = None  # of 64 equal bins between minimum and maximum; None when pooled
+    undivided_count: int = 0  # NaN or infinite, which a recorded run does not tell apart
 
     @property
     def finite_count(self) -> int:
-        return self.count - self.nan_count - self.infinite_count
+        return self.count - self.nonfinite_count
 
     @property
     def nonfinite_count(self) -> int:
-        return self.nan_count + self.infinite_count
+        return self.nan_count + self.infinite_count + self.undivided_count
 
     @property
     def zero_fraction(self) -> float:
@@ -183,10 +184,12 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class WeightReport:
+    """Of a checkpoint, a module, a mapping, or a recorded run. No weights at all: no health."""
+
     undertow: str
     source: str
     format: str
-    health: Health
+    health: Health | None
     parameter_count: int
     bytes: int
     overall: Moments

@@ -17,7 +17,13 @@ from undertow.show.report.wording import GLYPHS, percent
 
 _ISSUES_SHOWN = 8
 _DRIFT_SHOWN = 8
-_STYLES = {Health.HEALTHY: "bold blue", Health.MINOR: "cyan", Health.PROBLEMS: "bold dark_orange"}
+_STYLES = {
+    Health.HEALTHY: "bold blue",
+    Health.MINOR: "cyan",
+    Health.PROBLEMS: "bold dark_orange",
+    Health.CRITICAL: "bold magenta",
+    None: "dim",
+}
 
 
 def weights_to_json(report: WeightReport) -> str:
@@ -29,7 +35,7 @@ def weights_report(report: WeightReport, *, all_tensors: bool = False) -> Render
     """One screen: verdict, issues, kinds, drift; with `all_tensors` a line for each tensor."""
     size = f"{len(report.tensors):,} tensors, {report.parameter_count:,} parameters, {_bytes(report.bytes)}"
     title = Text.assemble(
-        (str(report.health), _STYLES.get(report.health, "bold magenta")),
+        (str(report.health or "no verdict"), _STYLES[report.health]),
         "  ",
         (f"{report.source} · {report.format} · {size}", "dim"),
     )

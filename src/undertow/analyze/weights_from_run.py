@@ -1,0 +1,204 @@
+"""The weights of a recorded run: the same report as for a checkpoint, as far as the recorded numbers go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import hypot, isfinite, sqrt
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow import __version__
+from undertow.analyze.drift import severity_of
+from undertow.analyze.from_run import RunNumbers
+from undertow.analyze.weight_initialisation import scale_of
+from undertow.analyze.weight_issues import find_issues
+from undertow.analyze.weights import pool, pool_kinds
+from undertow.checkpoints.elements import STORED
+from undertow.schema.checkpoints import (
+    Drift,
+    Initialisation,
+    Moments,
+    Skipped,
+    TensorDrift,
+    TensorWeights,
+    WeightReport,
+)
+from undertow.schema.layers import Layer
+from undertow.schema.severity import Severity, health_of
+
+ROWS = 64  # steps read at a time, the newest first
+MEASURED = "weight_nonfinite_count"  # a number whenever a weight was measured, whatever the weight is
+WANTED = ("norm", "mean", "std", "min", "max", "skewness", "kurtosis", "zero_fraction", "nonfinite_count", "drift",
+          "cosine_to_start")  # fmt: skip
+NOT_RECORDED = "a run records no single elements: `undertow weights CHECKPOINT` looks at them"
+NOT_TWICE = "no weight was measured twice"
+FROM_SKETCHES = "a run compares sketches of weights, not their elements"
+
+
+def weights_of_run(run: RunNumbers, source: str = "a run") -> WeightReport:
+    """Moments at the newest step at which each weight was measured; drift since the first."""
+    layers = [layer for layer in run.layers.in_execution_order() if not layer.is_module]
+    newest = _rows_of(run, layers, newest=True)
+    measured = [layer for layer in layers if newest[layer.id] >= 0]
+    skipped = tuple(Skipped(layer.path, "its weights were not measured") for layer in layers if newest[layer.id] < 0)
+    if not measured:
+        nothing = Moments(0)
+        note = "no weights were measured in this run"
+        return WeightReport(__version__, source, "run", None, 0, 0, nothing, {}, (), (), skipped=skipped, notes=(note,))
+    recorded = _Recorded(run, measured, newest)
+    tensors = tuple(_tensor(layer, recorded.of(layer)) for layer in measured)
+    drift = _drift(run, measured, recorded, _rows_of(run, measured, newest=False))
+    issues = find_issues(tensors, (), drift)
+    steps = sorted({int(run.steps[newest[layer.id]]) for layer in measured})
+    when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
+    return WeightReport(
+        undertow=__version__,
+        source=source,
+        format="run",
+        health=health_of(issue.severity for issue in issues),
+        parameter_count=sum(tensor.moments.count for tensor in tensors),
+        bytes=sum(tensor.bytes for tensor in tensors),
+        overall=pool(tensor.moments for tensor in tensors),
+        kinds=pool_kinds(tensors),
+        issues=issues,
+        tensors=tensors,
+        drift=drift,
+        skipped=skipped,
+        notes=(f"weights as measured after {when}", "duplicates are not looked for: that takes the elements"),
+    )
+
+
+def _rows_of(run: RunNumbers, layers: Sequence[Layer], *, newest: bool) -> NDArray[np.int64]:
+    """For each layer id, the newest (or first) row at which its weight was measured; −1 where there is none."""
+    found = np.full(len(run.layers), -1, np.int64)
+    if MEASURED not in run.quantities:
+        return found
+    missing = {layer.id for layer in layers}
+    starts = range(0, len(run.steps), ROWS)
+    for start in reversed(starts) if newest else starts:
+        known = ~np.isnan(run.matrix(MEASURED, slice(start, min(len(run.steps), start + ROWS))))
+        here = [identity for identity in missing if known[:, identity].any()]
+        for identity in here:
+            rows = np.flatnonzero(known[:, identity])
+            found[identity] = start + int(rows[-1 if newest else 0])
+        missing.difference_update(here)
+        if not missing:
+            break
+    return found
+
+
+class _Recorded:
+    """The numbers of each layer at its newest row; NaN for what was not recorded."""
+
+    def __init__(self, run: RunNumbers, layers: Sequence[Layer], rows: NDArray[np.int64]) -> None:
+        ids = np.array([layer.id for layer in layers])
+        at = rows[ids]
+        first, last = int(at.min()), int(at.max()) + 1
+        self._values: dict[str, dict[int, float]] = {}
+        for name in WANTED:
+            if f"weight_{name}" in run.quantities:
+                table = run.matrix(f"weight_{name}", slice(first, last))[at - first, ids]
+                self._values[name] = dict(zip(ids.tolist(), table.astype(np.float64).tolist()))
+
+    def of(self, layer: Layer) -> dict[str, float]:
+        return {name: values[layer.id] for name, values in self._values.items()}
+
+
+def _tensor(layer: Layer, recorded: dict[str, float]) -> TensorWeights:
+    moments = _moments(layer.parameter_count, recorded)
+    fan_in, scale, missing = scale_of(moments, layer.kind, layer.shape)
+    missing["resembles"] = NOT_RECORDED
+    item = STORED[layer.dtype].itemsize if layer.dtype in STORED else 0
+    return TensorWeights(
+        path=layer.path,
+        kind=layer.kind,
+        shape=layer.shape,
+        dtype=layer.dtype,
+        bytes=item * layer.parameter_count,
+        moments=moments,
+        initialisation=Initialisation(fan_in, scale, missing=missing),
+        missing=dict.fromkeys(("entropy_bits", "outliers", "units", "spectrum"), NOT_RECORDED),
+    )
+
+
+def _moments(count: int, recorded: dict[str, float]) -> Moments:
+    def known(name: str) -> float | None:
+        value = recorded.get(name, np.nan)
+        return value if isfinite(value) else None
+
+    nonfinite = round(known("nonfinite_count") or 0.0)
+    mean, std, norm = known("mean"), known("std"), known("norm")
+    if norm is None and mean is not None and std is not None and count > nonfinite:
+        norm = sqrt(count - nonfinite) * hypot(mean, std)  # that of the finite elements
+    return Moments(
+        count=count,
+        zero_count=round((known("zero_fraction") or 0.0) * count),
+        minimum=known("min"),
+        maximum=known("max"),
+        mean=mean,
+        std=std,
+        skewness=known("skewness"),
+        kurtosis=known("kurtosis"),
+        norm=norm,
+        undivided_count=nonfinite,
+    )
+
+
+def _drift(run: RunNumbers, layers: Sequence[Layer], recorded: _Recorded, first: NDArray[np.int64]) -> Drift | None:
+    """Since the first measured step. The whole is put together from the norms: all weights as one long vector."""
+    if "weight_drift" not in run.quantities or "weight_norm" not in run.quantities:
+        return None
+    began = [int(first[layer.id]) for layer in layers]
+    rows = slice(min(began), max(began) + 1)
+    norms = run.matrix("weight_norm", rows)
+    tensors: list[TensorDrift] = []
+    moved = start = end = product = 0.0
+    for layer, row in zip(layers, began):
+        now, then = recorded.of(layer), float(norms[row - rows.start, layer.id])
+        record = _tensor_drift(layer, now, then)
+        tensors.append(record)
+        if record.relative is not None and record.cosine is not None:
+            norm = now.get("norm", np.nan)
+            moved += (record.relative * then) ** 2
+            start, end, product = start + then**2, end + norm**2, product + record.cosine * norm * then
+    known = [one.relative for one in tensors if one.relative is not None]
+    relative = sqrt(moved / start) if start > 0 else None
+    lost = [Severity.CRITICAL for one in tensors if one.severity is Severity.CRITICAL]
+    return Drift(
+        against=f"step {int(run.steps[min(began)]):,}",
+        relative=relative,
+        cosine=max(-1.0, min(1.0, product / sqrt(start) / sqrt(end))) if start > 0 and end > 0 else None,
+        median_relative=median(known) if known else None,
+        severity=max([severity_of(relative), *lost], key=lambda severity: severity.rank),
+        tensors=tuple(tensors),
+        missing={} if relative is not None else {"relative": NOT_TWICE, "cosine": NOT_TWICE},
+    )
+
+
+def _tensor_drift(layer: Layer, now: dict[str, float], then: float) -> TensorDrift:
+    relative, cosine = now.get("drift", np.nan), now.get("cosine_to_start", np.nan)
+    missing: dict[str, str] = {"largest_change": FROM_SKETCHES, "changed_fraction": FROM_SKETCHES}
+    if now.get("nonfinite_count", 0.0) > 0 or not isfinite(then):
+        reason = "the weight holds non-finite values"
+        return TensorDrift(
+            layer.path,
+            layer.kind,
+            severity=Severity.CRITICAL,
+            missing={"relative": reason, "cosine": reason, **missing},
+        )
+    if not isfinite(relative):
+        missing["relative"] = "it was zero at first" if then == 0 else "it was not measured twice"
+    if not isfinite(cosine):
+        missing["cosine"] = "a zero vector has no direction" if then == 0 else "it was not measured twice"
+    known = relative if isfinite(relative) else None
+    return TensorDrift(
+        layer.path,
+        layer.kind,
+        relative=known,
+        cosine=cosine if isfinite(cosine) else None,
+        difference_norm=None if known is None else known * then,
+        severity=severity_of(known),
+        missing=missing,
+    )

@@ -1,0 +1,150 @@
+"""Flow, dynamics and weights of a run beside its diagnosis: a summary each, and everything where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from undertow.analyze.document import dynamics_document, flow_document
+from undertow.analyze.summaries import summarise_dynamics, summarise_flow, summarise_weights
+from undertow.run import Run
+from undertow.schema.findings import StepRange
+from undertow.schema.summaries import DynamicsSummary, FlowSummary, Named, WeightsSummary
+from undertow.show.report.wording import percent
+
+SECTIONS = ("flow", "dynamics", "weights")
+NEWEST = 512  # recorded steps that a summary looks at, so that it is quick however long the run is
+
+
+def section_documents(run: Run, details: Collection[str] = ()) -> tuple[dict[str, Any], list[str]]:
+    """The summary of each section by name; those in `details` over the whole run, with everything under `details`.
+
+    Then what could not be analysed, and why: a report must not fail for the sake of its annexes.
+    """
+    documents: dict[str, Any] = {}
+    reasons: list[str] = []
+    for name in SECTIONS:
+        try:
+            documents[name] = msgspec.to_builtins(_SUMMARIES[name](run, None if name in details else NEWEST))
+            if name in details:
+                documents[name]["details"] = _DETAILS[name](run)
+        except Exception as problem:
+            documents[name] = None
+            reasons.append(f"{name} could not be analysed: {problem}")
+    return documents, reasons
+
+
+def section_texts(run: Run, names: Collection[str]) -> Iterator[RenderableType]:
+    """A short section for each name, over the whole run."""
+    for name in SECTIONS:
+        if name in names:
+            yield Text("")
+            yield Text(name.capitalize(), style="bold")
+            yield _TEXTS[name](run)
+
+
+def _steps(run: Run, last: int | None) -> StepRange:
+    steps = run.steps[-last:] if last else run.steps
+    return StepRange(int(steps[0]), int(steps[-1]), len(steps)) if len(steps) else StepRange(None, None, 0)
+
+
+def _flow(run: Run, last: int | None) -> FlowSummary:
+    return summarise_flow(run.flow(last), _steps(run, last))
+
+
+def _dynamics(run: Run, last: int | None) -> DynamicsSummary:
+    return summarise_dynamics(run.dynamics(last), _steps(run, last))
+
+
+def _weights(run: Run, last: int | None) -> WeightsSummary:
+    return summarise_weights(run.weights())
+
+
+_SUMMARIES: dict[str, Callable[[Run, int | None], Any]] = {"flow": _flow, "dynamics": _dynamics, "weights": _weights}
+_DETAILS: dict[str, Callable[[Run], Any]] = {
+    "flow": lambda run: flow_document(run.flow()),
+    "dynamics": lambda run: dynamics_document(run.dynamics()),
+    "weights": lambda run: msgspec.to_builtins(run.weights()),
+}
+
+
+def _table(rows: list[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for label, text in rows:
+        table.add_row(label, Text(text))
+    return table
+
+
+def _flow_text(run: Run) -> Table:
+    flow = _flow(run, None)
+    rows = [("gain from loss to input", _number(flow.loss_to_input_gain, flow.unavailable.get("loss_to_input_gain")))]
+    if flow.weakest_edge is not None:
+        rows.append(("weakest edge", " → ".join(flow.weakest_edge)))
+    for label, which in (
+        ("bottlenecks", flow.bottlenecks),
+        ("dead", flow.dead),
+        ("vanishing", flow.vanishing),
+        ("exploding", flow.exploding),
+        ("not finite", flow.nonfinite),
+    ):
+        rows.append((label, _names(which)))
+    return _table(rows)
+
+
+def _dynamics_text(run: Run) -> Table:
+    dynamics = _dynamics(run, None)
+    missing = dynamics.unavailable
+    health = ", ".join(f"{count:,} {name}" for name, count in dynamics.layer_health.items() if count)
+    rows = [
+        ("layers", health or "none"),
+        ("loss", _word(dynamics.convergence_trend, missing.get("convergence_trend"))),
+        ("phase", _word(dynamics.learning_phase, missing.get("learning_phase"))),
+        ("loss decrease per step", _number(dynamics.learning_velocity, missing.get("learning_velocity"))),
+        ("update / weight", _number(dynamics.adaptation_rate, missing.get("adaptation_rate"))),
+        ("stability", _number(dynamics.overall_stability, missing.get("overall_stability"))),
+        ("its trend", _word(dynamics.stability_trend, missing.get("stability_trend"))),
+    ]
+    for place, one in enumerate(dynamics.priorities):
+        rows.append(("first" if place == 0 else "", f"{one.target} ({one.urgency}): {'; '.join(one.actions)}"))
+    return _table(rows)
+
+
+def _weights_text(run: Run) -> Table:
+    weights = _weights(run, None)
+    rows = [("health", str(weights.health or "no verdict")), ("parameters", f"{weights.parameter_count:,}")]
+    if weights.mean is not None:
+        extent = f"from {_number(weights.minimum)} to {_number(weights.maximum)}"
+        zeros = f"{percent(weights.zero_fraction or 0.0)} zero"
+        rows.append(("values", f"mean {_number(weights.mean)}, std {_number(weights.std)}, {extent}, {zeros}"))
+    rows += [(str(issue.severity), f"{issue.code} {issue.name}: {issue.summary}") for issue in weights.issues]
+    drift = weights.drift
+    if drift is not None:
+        moved = ", ".join(f"{one.layer} {_number(one.relative)}" for one in drift.moved_most[:3])
+        rows.append(("drift", f"{_number(drift.relative)} of the norm since {drift.against}; most: {moved or 'none'}"))
+    rows += [("note", note) for note in weights.notes]
+    return _table(rows)
+
+
+_TEXTS: dict[str, Callable[[Run], Table]] = {"flow": _flow_text, "dynamics": _dynamics_text, "weights": _weights_text}
+
+
+def _names(which: Named) -> str:
+    if not which.count:
+        return "none"
+    more = which.count - len(which.first)
+    return ", ".join(which.first) + (f" and {more:,} more" if more else "")
+
+
+def _number(value: float | None, reason: str | None = None) -> str:
+    return f"{value:.3g}" if value is not None else f"not known: {reason}" if reason else "not known"
+
+
+def _word(value: str | None, reason: str | None = None) -> str:
+    return str(value) if reason is None and value is not None else f"{value or 'not known'}: {reason}"
