@@ -43,4 +43,4 @@ def norms_before(view: View) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore"):
         before = length.astype(np.float64) / ratio
     before = np.where(np.isnan(ratio) & (length > 0), 0.0, before)  # no ratio to a weight of zero
-    return np.where(np.isfinite(before), before, after)
+    return np.where(np.isfinite(before) & (length != 0), before, after)

@@ -1,0 +1,147 @@
+"""ACT001 to ACT005 on frames made by hand: when they speak, when they end, when they must stay silent."""
+
+from __future__ import annotations
+
+from tests.detect.stacks import stack
+
+from undertow.detect.rules.attention_collapse import AttentionCollapse
+from undertow.detect.rules.collapsed_representation import CollapsedRepresentation
+from undertow.detect.rules.dead_units import DeadUnits
+from undertow.detect.rules.router_collapse import RouterCollapse
+from undertow.detect.rules.saturated import Saturated
+from undertow.schema.severity import Severity
+
+RELUS = ("0:Linear", "1:ReLU", "2:Linear", "3:ReLU", "4:Linear")
+ALIVE = {"activation_zero_fraction": 0.5, "activation_dead_fraction": 0.1}
+
+
+class TestDeadUnits:
+    def test_names_the_layer_that_kills_and_its_relu(self) -> None:
+        training = stack(DeadUnits(), *RELUS).run(3, **ALIVE)
+        assert training.codes() == []
+        training.run(2, activation_zero_fraction={"1": 0.5, "3": 1.0}, activation_dead_fraction=0.1)
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT001", ("2", "3"), 3)
+        assert finding.severity is Severity.SEVERE
+
+    def test_the_first_dead_layer_is_the_culprit(self) -> None:
+        training = stack(DeadUnits(), *RELUS).run(4, activation_zero_fraction=1.0)
+        assert training.findings()[0].layers == ("0", "1")
+
+    def test_ends_when_units_speak_again(self) -> None:
+        training = stack(DeadUnits(), *RELUS).run(3, activation_zero_fraction=1.0).run(1, **ALIVE)
+        assert [finding.ongoing for finding in training.findings()] == [False]
+
+    def test_one_empty_batch_is_not_enough(self) -> None:
+        training = stack(DeadUnits(), *RELUS).run(1, activation_zero_fraction=1.0).run(5, **ALIVE)
+        assert training.codes() == []
+
+    def test_sparse_but_alive_is_healthy(self) -> None:
+        training = stack(DeadUnits(), *RELUS)
+        training.run(40, scalars={"loss_rows": 64.0}, activation_zero_fraction=0.95, activation_dead_fraction=0.6)
+        assert training.codes() == []
+
+    def test_nine_of_ten_units_silent_for_a_thousand_samples(self) -> None:
+        training = stack(DeadUnits(), *RELUS)
+        dead = {"1": 0.1, "3": 0.94}
+        training.run(10, scalars={"loss_rows": 100.0}, activation_zero_fraction=0.97, activation_dead_fraction=dead)
+        (finding,) = training.findings()
+        assert (finding.layers, finding.severity) == (("2", "3"), Severity.MODERATE)
+        assert finding.detected_step == 9
+
+    def test_without_the_number_of_samples_it_waits_for_twenty_steps(self) -> None:
+        training = stack(DeadUnits(), *RELUS)
+        training.run(19, activation_zero_fraction=0.97, activation_dead_fraction=0.95)
+        assert training.codes() == []
+        assert training.run(1, activation_zero_fraction=0.97, activation_dead_fraction=0.95).codes() == ["ACT001"]
+
+    def test_a_relu_on_the_logits_is_named_before_its_layer(self) -> None:
+        training = stack(DeadUnits(), "0:Linear", "1:ReLU", "2:Linear", "3:ReLU")
+        training.run(
+            3, scalars={"loss_kind": 1.0}, activation_zero_fraction={"3": 1.0}, activation_dead_fraction={"3": 1.0}
+        )
+        assert training.findings()[0].layers == ("3", "2")
+
+    def test_a_content_hinge_is_healthy(self) -> None:
+        training = stack(DeadUnits(), "0:Linear", "1:ReLU", "2:Linear", "3:ReLU")
+        training.run(
+            5, scalars={"loss_kind": 0.0}, activation_zero_fraction={"3": 1.0}, activation_dead_fraction={"3": 1.0}
+        )
+        assert training.codes() == []
+
+    def test_leaky_units_and_dropouts_are_not_judged(self) -> None:
+        training = stack(DeadUnits(), "0:Linear", "1:LeakyReLU", "2:Dropout", "3:Linear")
+        assert training.run(5, activation_zero_fraction=1.0).codes() == []
+
+
+class TestSaturated:
+    def test_names_hidden_functions_and_what_feeds_them(self) -> None:
+        training = stack(Saturated(), "0:Linear", "1:Tanh", "2:Linear", "3:Tanh", "4:Linear")
+        training.run(2, activation_saturated_fraction=0.1)
+        training.run(2, activation_saturated_fraction={"1": 0.9, "3": 0.2})
+        assert training.codes() == []
+        training.run(1, activation_saturated_fraction={"1": 0.9, "3": 0.2})
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT002", ("0", "1"), 2)
+        training.run(1, activation_saturated_fraction=0.1)
+        assert not training.findings()[0].ongoing
+
+    def test_the_last_function_may_saturate(self) -> None:
+        training = stack(Saturated(), "0:Linear", "1:Tanh", "2:Linear", "3:Sigmoid")
+        assert training.run(9, activation_saturated_fraction={"3": 0.99}).codes() == []
+
+
+class TestCollapsedRepresentation:
+    def test_told_samples_apart_and_does_not_any_more(self) -> None:
+        training = stack(CollapsedRepresentation(), "encoder:Linear", "decoder:Linear")
+        training.run(3, activation_std=1.0, activation_sample_spread=0.8)
+        training.run(2, activation_std={"encoder": 0.01, "decoder": 1.0}, activation_sample_spread=0.5)
+        assert training.codes() == []
+        training.run(1, activation_std={"encoder": 0.01, "decoder": 1.0}, activation_sample_spread=0.5)
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("encoder",), 3)
+
+    def test_the_same_output_with_a_deviation_within(self) -> None:
+        training = stack(CollapsedRepresentation(), "encoder:Linear", "decoder:Linear")
+        training.run(1, activation_std=1.0, activation_sample_spread=0.8)
+        training.run(4, activation_std=1.0, activation_sample_spread={"encoder": 1e-5, "decoder": 0.8})
+        assert training.findings()[0].layers == ("encoder",)
+
+    def test_a_layer_that_never_told_samples_apart_is_not_judged(self) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear")
+        assert training.run(9, activation_std=1.0, activation_sample_spread=1e-9).codes() == []
+
+
+class TestAttentionCollapse:
+    def test_one_block(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
+        fine = {"attention_logit_max": 5.0, "attention_entropy": 0.7}
+        training.run(2, **fine)
+        training.run(3, attention_logit_max={"0": 5.0, "1": 90.0}, attention_entropy=0.5)
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT004", ("1",), 2)
+        assert not training.run(1, **fine).findings()[0].ongoing
+
+    def test_entropy_alone(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
+        training.run(3, attention_logit_max=30.0, attention_entropy={"0": 0.001, "1": 0.5})
+        assert training.findings()[0].layers == ("0",)
+
+    def test_all_blocks_are_no_block(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
+        assert training.findings()[0].layers == ()
+
+
+class TestRouterCollapse:
+    def test_everything_to_one(self) -> None:
+        training = stack(RouterCollapse(), "router:Linear", "expert:Linear")
+        training.run(2, router_load_max={"router": 0.6}, router_outputs={"router": 4.0})
+        training.run(3, router_load_max={"router": 1.0}, router_outputs={"router": 4.0})
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT005", ("router",), 2)
+        training.run(1, router_load_max={"router": 0.4}, router_outputs={"router": 4.0})
+        assert not training.findings()[0].ongoing
+
+    def test_imbalance_is_not_collapse(self) -> None:
+        training = stack(RouterCollapse(), "router:Linear")
+        assert training.run(9, router_load_max=0.9, router_outputs=8.0).codes() == []

@@ -1,0 +1,155 @@
+"""MOD001, MOD002, DAT001 and DAT003 on frames made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.detect.stacks import stack
+
+from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
+from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
+from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
+from undertow.detect.rules.wrong_mode import WrongMode
+
+NET = ("conv:Conv2d", "norm:BatchNorm2d", "relu:ReLU", "drop:Dropout", "head:Linear")
+PARTS = ("conv", "norm", "relu", "drop", "head")
+
+
+def modes(**asleep: float) -> dict[str, float]:
+    return {part: asleep.get(part, 1.0) for part in PARTS}
+
+
+class TestWrongMode:
+    def test_a_normalisation_that_passes_its_input_on(self) -> None:
+        training = stack(WrongMode(), *NET)
+        training.run(2, activation_training=modes(norm=0.0), activation_std={"conv": 3.0, "norm": 3.0})
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.detected_step) == ("MOD001", ("norm",), 1)
+
+    def test_frozen_averages_that_were_learnt_are_a_choice(self) -> None:
+        training = stack(WrongMode(), *NET)
+        training.run(9, activation_training=modes(norm=0.0), activation_std={"conv": 3.0, "norm": 1.0})
+        assert training.codes() == []
+
+    def test_a_model_that_was_never_switched_back(self) -> None:
+        training = stack(WrongMode(), *NET).run(5, activation_training=1.0, activation_std={"conv": 3.0, "norm": 1.0})
+        training.run(2, activation_training=0.0, activation_std={"conv": 3.0, "norm": 1.0}, dropout_rate={"drop": 0.3})
+        (finding,) = training.findings()
+        assert (finding.layers, finding.first_step) == (("norm", "drop"), 5)
+        training.run(1, activation_training=1.0, activation_std=1.0)
+        assert not training.findings()[0].ongoing
+
+    def test_normalisations_alone_frozen_half_way_are_a_choice(self) -> None:
+        training = stack(WrongMode(), *NET).run(5, activation_training=1.0, activation_std={"conv": 3.0, "norm": 1.0})
+        training.run(9, activation_training=modes(norm=0.0), activation_std={"conv": 3.0, "norm": 1.0})
+        assert training.codes() == []
+
+    def test_a_frozen_model_may_be_in_any_mode(self) -> None:
+        training = stack(WrongMode(), *NET, frozen=("conv", "norm", "head"))
+        training.run(9, activation_training=0.0, activation_std=1.0, dropout_rate={"drop": 0.3})
+        assert training.codes() == []
+
+    def test_a_dropout_that_does_nothing(self) -> None:
+        training = stack(WrongMode(), "0:Linear", "1:Dropout", "2:Linear")
+        training.run(3, activation_training=0.0, activation_std=1.0, dropout_rate={"1": 0.3})
+        assert training.findings()[0].layers == ("1",)
+
+    def test_a_rate_of_zero_is_off_anyway(self) -> None:
+        training = stack(WrongMode(), "0:Linear", "1:Dropout", "2:Linear")
+        assert training.run(3, activation_training=0.0, activation_std=1.0, dropout_rate={"1": 0.0}).codes() == []
+
+
+class TestUnfitNormalisation:
+    def test_statistics_of_two_values(self) -> None:
+        training = stack(UnfitNormalisation(), *NET)
+        training.run(2, activation_training=1.0, norm_values={"norm": 2.0})
+        training.run(1, activation_training=1.0, norm_values={"norm": 64.0})
+        assert training.codes() == []
+        training.run(3, activation_training=1.0, norm_values={"norm": 2.0})
+        assert training.findings()[0].layers == ("norm",)
+
+    @pytest.mark.parametrize(
+        ("setting", "healthy", "bad"),
+        [
+            ("norm_eps", 1e-3, 1.0),
+            ("norm_eps", 1e-12, 0.0),
+            ("norm_momentum", 0.01, 0.0),
+            ("norm_momentum", 0.3, 0.99),
+            ("dropout_rate", 0.8, 0.97),
+        ],
+    )
+    def test_settings_out_of_range(self, setting: str, healthy: float, bad: float) -> None:
+        module = "drop" if setting == "dropout_rate" else "norm"
+        fine: dict[str, Any] = {"activation_training": 1.0, setting: {module: healthy}}
+        training = stack(UnfitNormalisation(), *NET).run(3, **fine)
+        assert training.codes() == []
+        training.run(1, **{**fine, setting: {module: bad}})
+        assert training.findings()[0].layers == (module,)
+        assert not training.run(1, **fine).findings()[0].ongoing
+
+    def test_settings_of_a_module_in_evaluation_mode_do_nothing(self) -> None:
+        training = stack(UnfitNormalisation(), *NET)
+        assert training.run(3, activation_training=modes(drop=0.0), dropout_rate={"drop": 0.97}).codes() == []
+
+
+def inputs(mean: float, deviation: float, largest: float) -> dict[str, float]:
+    return {"input_mean": mean, "input_std": deviation, "input_max_abs": largest}
+
+
+class TestBadlyScaledInputs:
+    @pytest.mark.parametrize(
+        "values", [(1000.0, 1500.0, 5000.0), (130.0, 0.4, 131.0), (8.0, 0.1, 8.4), (0.0, 1e-4, 1e-3)]
+    )
+    def test_not_scaled(self, values: tuple[float, float, float]) -> None:
+        training = stack(BadlyScaledInputs(), "0:Linear", "1:ReLU", "2:Linear").run(2, scalars=inputs(*values))
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.detected_step) == ("DAT001", ("0",), 1)
+        assert not training.run(1, scalars=inputs(0.0, 1.0, 3.0)).findings()[0].ongoing
+
+    @pytest.mark.parametrize(
+        "values",
+        [(0.0, 1.0, 5.0), (0.3, 0.4, 1.0), (5e-4, 0.02, 1.0), (-6.0, 4.0, 16.0), (0.0, 0.02, 0.3), (2.0, 0.0, 2.0)],
+    )
+    def test_scaled(self, values: tuple[float, float, float]) -> None:
+        training = stack(BadlyScaledInputs(), "0:Linear", "1:ReLU", "2:Linear").run(5, scalars=inputs(*values))
+        assert training.codes() == []
+
+    def test_one_bad_batch_is_another_fault(self) -> None:
+        training = stack(BadlyScaledInputs(), "0:Linear", "2:Linear").run(2, scalars=inputs(0.0, 1.0, 3.0))
+        training.run(1, scalars=inputs(0.0, 1e4, 3e4)).run(3, scalars=inputs(0.0, 1.0, 3.0))
+        assert training.codes() == []
+
+    @pytest.mark.parametrize("parts", [("0:BatchNorm1d", "1:Linear"), ("0:Conv2d", "1:BatchNorm2d", "2:Linear")])
+    def test_a_normalisation_takes_any_scale(self, parts: tuple[str, ...]) -> None:
+        assert stack(BadlyScaledInputs(), *parts).run(5, scalars=inputs(100.0, 80.0, 255.0)).codes() == []
+
+
+TARGETS = {"target_mean": 5e4, "target_std": 3e4, "prediction_mean": 0.1, "prediction_std": 0.3}
+
+
+class TestBadlyScaledTargets:
+    def test_out_of_reach(self) -> None:
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        training.run(60, scalars={"loss": 3e9, **TARGETS})
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.detected_step) == ("DAT003", (), 40)
+
+    def test_torn_apart(self) -> None:
+        training = stack(BadlyScaledTargets(), "0:Linear").run(2, scalars={"loss": 3e9, **TARGETS})
+        training.run(1, scalars={"loss": float("nan"), **TARGETS})
+        assert training.findings()[0].detected_step == 2
+
+    def test_large_targets_that_are_learnt_are_healthy(self) -> None:
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        for step in range(80):
+            training.run(1, scalars={"loss": 3e9 * 0.97**step, **TARGETS})
+        assert training.codes() == []
+
+    def test_usual_targets_are_not_judged(self) -> None:
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        training.run(
+            60,
+            scalars={"loss": 1.0, "target_mean": 0.0, "target_std": 3.0, "prediction_mean": 0.0, "prediction_std": 0.3},
+        )
+        assert training.codes() == []

@@ -1,0 +1,228 @@
+"""WGT001 to WGT006 on frames made by hand."""
+
+from __future__ import annotations
+
+from tests.detect.stacks import stack
+
+from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
+from undertow.detect.rules.growing_weights import GrowingWeights
+from undertow.detect.rules.shrinking_weights import ShrinkingWeights
+from undertow.detect.rules.symmetric_weights import SymmetricWeights
+from undertow.detect.rules.weight_drift import WeightDrift
+from undertow.detect.rules.weight_outliers import WeightOutliers
+from undertow.schema.severity import Severity
+
+LINEARS = ("0:Linear", "1:Tanh", "2:Linear", "3:Tanh", "4:Linear", "5:Tanh", "6:Linear")
+USUAL = 8**0.5  # the norm of an 8 × 8 matrix of scale 1
+
+
+def scaled(**scales: float) -> dict[str, float]:
+    """The frame of a first step: norms of weights with these scales, before an update that changed nothing."""
+    return {f"{path[1:]}.weight": USUAL * scale for path, scale in scales.items()}
+
+
+class TestBadlyScaledStart:
+    def start(
+        self, rule_parts: tuple[str, ...], weights: dict[str, float], signals: dict[str, float], **scalars: float
+    ):
+        return stack(BadlyScaledStart(), *rule_parts).run(
+            1, scalars=scalars, weight_norm=weights, update_norm=0.0, update_ratio=0.0, activation_std=signals,
+            activation_sample_spread=1.0,
+        )  # fmt: skip
+
+    def test_usual_weights_are_healthy(self) -> None:
+        training = self.start(
+            LINEARS, scaled(_0=0.58, _2=0.58, _4=0.58, _6=0.58), {"0": 0.5, "2": 0.2, "4": 0.1, "6": 0.05}
+        )
+        assert training.codes() == []
+
+    def test_all_too_small(self) -> None:
+        weights = scaled(_0=0.08, _2=0.08, _4=0.08, _6=0.08)
+        training = self.start(LINEARS, weights, {"0": 0.08, "2": 6e-3, "4": 5e-4, "6": 4e-5})
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.detected_step) == ("WGT003", (), 0)
+        assert "too small" in finding.summary
+
+    def test_small_weights_behind_normalisations_are_healthy(self) -> None:
+        weights = scaled(_0=0.08, _2=0.08, _4=0.08, _6=0.08)
+        training = self.start(LINEARS, weights, {"0": 0.08, "2": 0.08, "4": 0.08, "6": 0.08})
+        assert training.codes() == []
+
+    def test_all_too_large(self) -> None:
+        weights = scaled(_0=8, _2=8, _4=8, _6=8)
+        training = self.start(LINEARS, weights, {"0": 8.0, "2": 50.0, "4": 300.0, "6": 2000.0})
+        assert "too large" in training.findings()[0].summary
+
+    def test_all_too_large_between_normalisations_shows_in_what_comes_out(self) -> None:
+        weights, signals = scaled(_0=6, _2=6, _4=6, _6=6), {"0": 6.0, "2": 6.0, "4": 6.0, "6": 6.0}
+        unsure = self.start(LINEARS, weights, signals, output_max_probability=0.3, output_accuracy=0.1)
+        assert unsure.codes() == []
+        sure = self.start(LINEARS, weights, signals, output_max_probability=0.99, output_accuracy=0.1)
+        assert sure.codes() == ["WGT003"]
+
+    def test_a_trained_model_may_be_sure(self) -> None:
+        weights, signals = scaled(_0=6, _2=6, _4=6, _6=6), {"0": 6.0, "2": 6.0, "4": 6.0, "6": 6.0}
+        assert self.start(LINEARS, weights, signals, output_max_probability=0.99, output_accuracy=0.97).codes() == []
+
+    def test_one_layer_too_large(self) -> None:
+        weights = scaled(_0=0.6, _2=0.6, _4=200, _6=0.6)
+        training = self.start(LINEARS, weights, {"0": 0.5, "2": 0.3, "4": 60.0, "6": 30.0})
+        assert training.findings()[0].layers == ("4",)
+
+    def test_one_layer_too_small(self) -> None:
+        weights = scaled(_0=0.6, _2=0.6, _4=1e-4, _6=0.6)
+        training = self.start(LINEARS, weights, {"0": 0.5, "2": 0.3, "4": 3e-5, "6": 2e-5})
+        assert training.findings()[0].layers == ("4",)
+
+    def test_a_small_layer_beside_a_residual_path_is_healthy(self) -> None:
+        weights = scaled(_0=0.6, _2=0.6, _4=1e-4, _6=0.6)
+        assert self.start(LINEARS, weights, {"0": 0.5, "2": 0.3, "4": 3e-5, "6": 0.3}).codes() == []
+
+    def test_a_small_or_zero_last_layer_is_healthy(self) -> None:
+        signals = {"0": 0.5, "2": 0.3, "4": 0.2, "6": 1e-4}
+        assert self.start(LINEARS, scaled(_0=0.6, _2=0.6, _4=0.6, _6=1e-3), signals).codes() == []
+        assert self.start(LINEARS, scaled(_0=0.6, _2=0.6, _4=0.6, _6=0), signals).codes() == []
+
+    def test_a_large_layer_in_front_of_a_normalisation_is_healthy(self) -> None:
+        parts = ("0:Linear", "2:Linear", "4:Linear", "5:BatchNorm1d", "6:Linear")
+        weights = scaled(_0=0.6, _2=0.6, _4=200, _6=0.6)
+        assert self.start(parts, weights, {"0": 0.5, "2": 0.3, "4": 60.0, "6": 0.5}).codes() == []
+
+    def test_weights_are_judged_before_their_first_update(self) -> None:
+        """A learning rate that throws small weights far in the first step is another fault."""
+        training = stack(BadlyScaledStart(), *LINEARS)
+        training.run(1, weight_norm=50 * USUAL, update_norm=50 * USUAL, update_ratio=50.0 / 0.6, activation_std=0.5)
+        assert training.codes() == []
+
+    def test_a_recurrence_that_multiplies(self) -> None:
+        training = stack(BadlyScaledStart(), "0:RNN", "1:Linear")
+        training.run(
+            1, weight_norm={"0.weight_hh_l0": 2.3 * USUAL}, update_norm=0.0, update_ratio=0.0, activation_std=1.0
+        )
+        assert training.findings()[0].layers == ("0.weight_hh_l0",)
+
+
+class TestSymmetricWeights:
+    def test_equal_rows_that_have_moved(self) -> None:
+        training = stack(SymmetricWeights(), "0:Linear", "1:ReLU", "2:Linear")
+        training.run(2, weight_row_spread={"0.weight": 1e-8, "2.weight": 0.3}, weight_drift=0.05)
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("WGT002", ("0.weight",), 0)
+        training.run(1, weight_row_spread=0.3, weight_drift=0.05)
+        assert not training.findings()[0].ongoing
+
+    def test_rows_that_had_no_chance_to_part(self) -> None:
+        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
+        assert training.run(9, weight_row_spread=1e-8, weight_drift=1e-6).codes() == []
+
+    def test_zero_without_a_gradient(self) -> None:
+        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
+        training.run(6, weight_norm={"0.weight": 0.0}, gradient_zero_fraction={"0.weight": 1.0}, weight_drift=0.0)
+        assert training.findings()[0].layers == ("0.weight",)
+
+    def test_zero_on_purpose_has_a_gradient(self) -> None:
+        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
+        training.run(9, weight_norm={"0.weight": 0.0}, gradient_zero_fraction=0.0, weight_drift=0.0)
+        assert training.codes() == []
+
+    def test_adapters_on_a_frozen_model_are_left_to_their_gradient(self) -> None:
+        training = stack(SymmetricWeights(), "base:Linear", "adapter:Linear", frozen=("base",))
+        training.run(9, weight_norm={"adapter.weight": 0.0}, gradient_zero_fraction=1.0, weight_drift=0.0)
+        assert training.codes() == []
+
+
+class TestShrinkingWeights:
+    def decay(self, share: float, turn: float, steps: int, only: str = ""):
+        """Each step takes `share` of the weights away and moves them by `turn` of their length sideways."""
+        training = stack(ShrinkingWeights(), "0:Linear", "1:Linear", "2:Linear")
+        norm = 1.0
+        for _ in range(steps):
+            after, length = norm * (1 - share), norm * (share**2 + turn**2) ** 0.5
+            norms = {f"{only}.weight": after} if only else after
+            lengths = {f"{only}.weight": length} if only else length
+            ratios = {f"{only}.weight": length / norm} if only else length / norm
+            training.run(1, weight_norm=norms, update_norm=lengths, update_ratio=ratios)
+            norm = after
+        return training
+
+    def test_decay_that_outweighs_the_gradient(self) -> None:
+        (finding,) = self.decay(share=0.05, turn=0.01, steps=5).findings()
+        assert (finding.code, finding.layers, finding.detected_step) == ("WGT005", (), 3)
+
+    def test_usual_decay_and_usual_learning(self) -> None:
+        assert self.decay(share=1e-4, turn=0.01, steps=50).codes() == []
+        assert self.decay(share=0.004, turn=0.02, steps=50).codes() == []
+
+    def test_one_matrix_must_have_lost_two_thirds(self) -> None:
+        assert self.decay(share=0.05, turn=0.01, steps=12, only="1").codes() == []
+        (finding,) = self.decay(share=0.05, turn=0.01, steps=30, only="1").findings()
+        assert finding.layers == ("1.weight",)
+
+    def test_ends(self) -> None:
+        training = self.decay(share=0.05, turn=0.01, steps=6)
+        assert not training.run(1).findings()[0].ongoing
+
+
+class TestGrowingWeights:
+    def grow(self, factor: float, steps: int, loss: float = 2.0):
+        training = stack(GrowingWeights(), "0:Linear", "1:Linear", "2:Linear")
+        norm = USUAL
+        for step in range(steps):
+            norm *= factor
+            training.run(
+                1, scalars={"loss": loss if step > 4 else 2.0}, weight_norm={"1.weight": norm}, update_norm=0.0
+            )
+        return training
+
+    def test_without_bound(self) -> None:
+        (finding,) = self.grow(1.1, 60).findings()
+        assert (finding.code, finding.layers, finding.severity) == ("WGT001", ("1.weight",), Severity.MODERATE)
+
+    def test_a_model_that_learns_is_only_told(self) -> None:
+        assert self.grow(1.1, 60, loss=0.5).alarms() == []
+
+    def test_threefold_is_healthy(self) -> None:
+        assert self.grow(1.02, 55).codes() == []
+
+
+class TestWeightOutliers:
+    def test_one_enormous_weight(self) -> None:
+        training = stack(WeightOutliers(), "0:Linear", "1:Linear").run(3, weight_max_abs=0.3, weight_abs_p95=0.125)
+        training.run(2, weight_max_abs={"1.weight": 1e4, "1.bias": 1e4}, weight_abs_p95=0.125)
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("WGT004", ("1.weight",), 3)
+        assert not training.run(1, weight_max_abs=0.3, weight_abs_p95=0.125).findings()[0].ongoing
+
+    def test_pruned_matrices_are_not_judged(self) -> None:
+        training = stack(WeightOutliers(), "0:Linear").run(5, weight_max_abs=0.3, weight_abs_p95=0.0)
+        assert training.codes() == []
+
+
+class TestWeightDrift:
+    TRAINED = {"loss_kind": 1.0, "loss_classes": 10.0, "output_accuracy": 0.95}  # noqa: RUF012
+
+    def test_fine_tuning_that_forgets(self) -> None:
+        training = stack(WeightDrift(), "0:Linear", "1:Linear").run(
+            1, scalars={**self.TRAINED, "loss": 0.2}, weight_drift=0.1
+        )
+        training.run(15, scalars={"loss": 2.2}, weight_drift=0.8)
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers) == ("WGT006", ())
+
+    def test_far_from_a_random_start_is_healthy(self) -> None:
+        training = stack(WeightDrift(), "0:Linear", "1:Linear")
+        training.run(
+            1, scalars={"loss_kind": 1.0, "loss_classes": 10.0, "output_accuracy": 0.1, "loss": 2.3}, weight_drift=0.1
+        )
+        assert training.run(30, scalars={"loss": 4.0}, weight_drift=3.0).codes() == []
+
+    def test_a_copy_in_place_of_a_tied_weight(self) -> None:
+        training = stack(WeightDrift(), "table:Embedding", "0:Linear", "head:Linear")
+        norms = {"table.weight": 1.5, "0.weight": 2.0, "head.weight": 1.5}
+        training.run(2, weight_norm=norms, update_norm=0.0, weight_drift=0.01)
+        assert training.findings()[0].layers == ("head.weight", "table.weight")
+
+    def test_two_random_tables_differ(self) -> None:
+        training = stack(WeightDrift(), "table:Embedding", "head:Linear")
+        training.run(2, weight_norm={"table.weight": 1.5, "head.weight": 1.501}, update_norm=0.0, weight_drift=0.01)
+        assert training.codes() == []
