@@ -34,6 +34,15 @@ EXPLODING_UPDATE = 0.5  # of the weight, in one step
 EXPLODING_GROWTH = 1_000.0
 EXPLODING_PATIENCE = 3
 
+# GRD006: norm of all gradients over the largest before. Healthy: below 4, on purpose-changed data; 1.7 without.
+GRADIENT_SPIKE_WINDOW = 32  # measured steps
+GRADIENT_SPIKE_LEAST = 16
+GRADIENT_SPIKE_TIMES = 10.0
+GRADIENT_SPIKE_SEVERE = 100.0
+GRADIENT_SPIKE_DEVIATIONS = 8.0  # norms have heavy tails: 2.5, as for a normal distribution, alarms every hundred steps
+GRADIENT_SPIKE_LEAST_SPREAD = 0.05  # decades; norms that hardly vary make any change look large
+GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
+
 # GRD010: share of the gradient that clipping leaves. Recurrent and reinforcement training clip to a tenth every day.
 CLIPPED_TO = 0.02
 CLIPPED_FRAMES = 8

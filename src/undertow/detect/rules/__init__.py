@@ -14,11 +14,13 @@ from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
+from undertow.detect.rules.gradient_spike import GradientSpike
 from undertow.detect.rules.growing_weights import GrowingWeights
 from undertow.detect.rules.large_update import LargeUpdate
 from undertow.detect.rules.loss_spike import LossSpike
 from undertow.detect.rules.never_updated import NeverUpdated
 from undertow.detect.rules.no_gradient import NoGradient
+from undertow.detect.rules.nonfinite_activation import NonfiniteActivation
 from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
 from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
 from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
@@ -44,12 +46,14 @@ from undertow.detect.rules.zero_gradient import ZeroGradient
 
 RULES: tuple[type[Rule], ...] = (
     NonfiniteLoss,
+    NonfiniteActivation,
     NonfiniteGradient,
     NonfiniteWeight,
     NoGradient,
     ZeroGradient,
     VanishingGradient,
     ExplodingGradient,
+    GradientSpike,
     OverClipping,
     UnclearedGradient,
     NeverUpdated,
