@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment, Partials
+from undertow.probe.signals.modules import norm_values, raw_data, sample_spread
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
 MAX_CALLS = 20_000  # of one module in one step
@@ -47,6 +48,9 @@ class ModuleReading:
     active_units: list[NDArray[np.uint8]] = field(default_factory=list[NDArray[np.uint8]])
     saturated: list[Any] = field(default_factory=list[Any])  # share of each call
     output_gradients: list[Any] = field(default_factory=list[Any])
+    training: bool | None = None  # at the backward pass it took part in
+    spreads: list[float] = field(default_factory=list[float])  # share of variance between samples, of each call
+    norm_values: int | None = None
 
     def has_nonfinite_output(self) -> bool:
         on_host = (partials for partials in self.outputs if isinstance(partials, Partials))
@@ -68,6 +72,7 @@ class ForwardTap:
         self.seconds = 0.0  # spent in hooks since the last `take`
         self.readings: dict[int, ModuleReading] = {}
         self.roots_called: list[nn.Module] = []
+        self.data: Any = None  # Partials of what enters the first module with parameters
         self.error: Exception | None = None
 
     @property
@@ -98,6 +103,7 @@ class ForwardTap:
     def take(self) -> dict[int, ModuleReading]:
         readings, self.readings = self.readings, {}
         self.roots_called = []
+        self.data = None
         self.seconds = 0.0
         return readings
 
@@ -126,18 +132,19 @@ class ForwardTap:
             return
         began = time.perf_counter()
         try:
-            self._read(module, output)
+            self._read(module, inputs, output)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
             self.error = error
         self.seconds += time.perf_counter() - began
 
-    def _read(self, module: nn.Module, output: Any) -> None:
+    def _read(self, module: nn.Module, inputs: Any, output: Any) -> None:
         reading = self.readings.get(id(module))
         if reading is None:
             if len(self.readings) >= MAX_CALLS:
                 return
             reading = self.readings[id(module)] = ModuleReading(module)
         reading.calls += 1
+        self._look_at_input(reading, inputs)
         tensor = _first_tensor(output)
         if tensor is None or reading.calls > MAX_CALLS:
             return
@@ -149,6 +156,7 @@ class ForwardTap:
             reading.outputs.append(source.outputs[-1])
             if source.active_units:
                 reading.active_units.append(source.active_units[-1])
+            reading.spreads = source.spreads
             reading.output_gradients = source.output_gradients
             return
         kernel: Kernel = self._kernel_for(tensor.device.type)
@@ -159,6 +167,9 @@ class ForwardTap:
             units = _units(module, values, kernel, partials)
             if units is not None:
                 reading.active_units.append(units)
+        spread = sample_spread(values)
+        if spread is not None:
+            reading.spreads.append(spread)
         bounds = _BOUNDED.get(type(module))
         if bounds is not None:
             low, high = bounds
@@ -166,6 +177,13 @@ class ForwardTap:
         self._measured[id(tensor)] = (weakref.ref(tensor), reading)
         if tensor.requires_grad:
             self._listen(tensor, reading, kernel)
+
+    def _look_at_input(self, reading: ModuleReading, inputs: Any) -> None:
+        count = norm_values(reading.module, inputs)
+        if count is not None:
+            reading.norm_values = min(count, reading.norm_values or count)
+        if self.data is None and (data := raw_data(reading.module, inputs)) is not None:
+            self.data = measure(self._kernel_for(data.device.type), _leading(data))
 
     def _listen(self, tensor: torch.Tensor, reading: ModuleReading, kernel: Kernel) -> None:
         sink = reading.output_gradients

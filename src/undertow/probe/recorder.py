@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ class Recorder:
         self._weights_before: list[Reading] = []
         self._before_is_previous = False
         self._weight_marks: Marks | None = None
+        self._modes_changed = False
         self._pending: RawFrame | None = None  # a step taken inside the backward pass, sent when that returns
         self._now = StepReadings()
 
@@ -218,6 +220,9 @@ class Recorder:
 
     def _look_at_signals(self, roots: tuple[Any, ...]) -> None:
         """What the loss and the graph of the model show beside gradients; see `probe.signals`."""
+        if self._forward.readings:
+            self._signals.note_modes(self._forward.readings.values())
+        self._modes_changed |= self._signals.modes_changed()
         if self._hooked_saved_tensors:  # unpacking those could run the user's code again
             return
         planned = self._plan.gradient or self._plan.activation
@@ -420,6 +425,7 @@ class Recorder:
                 if self._plan.activation:
                     frame.modules = self._module_readings()
                     frame.output_gradient_factor = inverse(self._now.scale)
+                    self._signals.note_data(self._forward.data)
                 self._spent["activation"] = self._forward.seconds
                 self._forward.take()
             frame.signals = self._signals.take()
@@ -444,6 +450,9 @@ class Recorder:
         if (done < 5 or self.subjects.due(done)) and self.subjects.unplaced():
             self._want_walk = True
         self._next_plan = self.governor.plan(done + 1)
+        if self._modes_changed and self.governor.activations is not False:
+            self._next_plan = replace(self._next_plan, activation=True)
+            self._modes_changed = False
         if self._next_plan.activation and not self._no_activations:
             self._forward.start()
         elif self._forward.running:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from undertow.probe.signals.loss import read_loss
+from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.readings import SignalReadings
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
@@ -32,8 +34,17 @@ class Allowance:
         return self._owed == 0.0
 
 
+class ModuleRun(Protocol):
+    """A module that ran in this step, as the forward tap describes it."""
+
+    module: nn.Module
+    position: int | None
+    training: bool | None
+
+
 class SignalCollector:
     def __init__(self) -> None:
+        self._modes = ModeWatch()
         self._now = SignalReadings()
         self._steps = 0
         self.allowance = Allowance()
@@ -48,6 +59,20 @@ class SignalCollector:
         root = next((one for one in roots if _is_plain(one)), None)
         if root is not None:
             self._now.loss = read_loss(root, _address(scaler))
+
+    def note_modes(self, modules: Iterable[ModuleRun]) -> None:
+        """The mode of each module that took part, as the backward pass begins: validation may have come before."""
+        for one in modules:
+            if one.position is not None:
+                one.training = one.module.training and one.training is not False
+        self._modes.know(one.module for one in modules)
+
+    def modes_changed(self) -> bool:
+        """True when normalisations or dropouts are in a mode not seen before: time to look at the modules."""
+        return self._modes.is_new()
+
+    def note_data(self, partials: Any) -> None:
+        self._now.data = partials
 
     def take(self) -> SignalReadings:
         """The signals of the step that ends."""

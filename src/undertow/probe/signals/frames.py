@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from undertow.probe.readings import RawFrame
+import numpy as np
+
+from undertow.measure.statistics import statistics
+from undertow.probe.forward import ModuleReading
+from undertow.probe.readings import RawFrame, host
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss_numbers import loss_numbers
-from undertow.schema.frames import Frame
+from undertow.probe.signals.modules import constants
+from undertow.schema.frames import Block, Frame
+from undertow.schema.quantities import ACTIVATION, STATISTIC_NAMES
+
+_LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
 
 
 class SignalAssembler:
@@ -14,10 +22,36 @@ class SignalAssembler:
 
     def complete(self, raw: RawFrame, frame: Frame) -> None:
         """Fill what the frame lacks; its scalars and blocks are still ours alone."""
-        signals = raw.signals
-        if signals is None:
-            return
-        scalars = frame.scalars
+        scalars, blocks = frame.scalars, frame.blocks
         assert isinstance(scalars, dict)
-        if signals.loss is not None:
-            scalars.update(loss_numbers(signals.loss, self._labels))
+        assert isinstance(blocks, dict)
+        signals = raw.signals
+        if signals is not None:
+            if signals.loss is not None:
+                scalars.update(loss_numbers(signals.loss, self._labels))
+            if signals.data is not None:
+                values = statistics(host(signals.data))[:, 0]
+                for name in ("mean", "std", "max_abs"):
+                    scalars[f"input_{name}"] = float(values[STATISTIC_NAMES.index(name)])
+        if raw.modules and "activation" in blocks:
+            _fill_modules(raw.modules, blocks["activation"])
+
+
+def _fill_modules(readings: dict[int, ModuleReading], block: Block) -> None:
+    row_of = {layer: row for row, layer in enumerate(block.layer_ids.tolist())}
+    for layer, reading in readings.items():
+        row = row_of.get(layer)
+        if row is not None:
+            for name, value in _of_module(reading).items():
+                block.values[_LINE[name], row] = np.float32(value)
+
+
+def _of_module(reading: ModuleReading) -> dict[str, float]:
+    found = constants(reading.module)
+    if reading.training is not None:
+        found["activation_training"] = float(reading.training)
+    if reading.spreads:
+        found["activation_sample_spread"] = float(np.mean(reading.spreads))
+    if reading.norm_values is not None:
+        found["norm_values"] = float(reading.norm_values)
+    return found

@@ -1,0 +1,89 @@
+"""What a module is set to, and whether its output still depends on the sample."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
+
+_SPREAD_SAMPLES = 64
+_SPREAD_ELEMENTS = 1 << 16
+_MOST_WATCHED = 64
+
+
+def constants(module: nn.Module) -> dict[str, float]:
+    """Settings of a normalisation or dropout, by quantity."""
+    found: dict[str, float] = {}
+    if "norm" in type(module).__name__.lower():
+        eps = getattr(module, "eps", getattr(module, "variance_epsilon", None))
+        if isinstance(eps, (int, float)):
+            found["norm_eps"] = float(eps)
+    if isinstance(module, _BatchNorm) and isinstance(module.momentum, (int, float)):
+        found["norm_momentum"] = float(module.momentum)
+    if isinstance(module, _DropoutNd):
+        found["dropout_rate"] = float(module.p)
+    return found
+
+
+def norm_values(module: nn.Module, inputs: Any) -> int | None:
+    """Of how many values a batch normalisation takes each mean; None when it takes none."""
+    if not isinstance(module, _BatchNorm) or not (module.training or module.running_mean is None):
+        return None
+    given = inputs[0] if isinstance(inputs, tuple) and inputs else None
+    if not isinstance(given, torch.Tensor) or given.dim() < 2:
+        return None
+    return given.numel() // max(1, given.shape[1])
+
+
+def raw_data(module: nn.Module, inputs: Any) -> torch.Tensor | None:
+    """The data this module takes in, when it has parameters of its own and nothing before it had any."""
+    given = inputs[0] if isinstance(inputs, tuple) and inputs else None
+    if type(given) is not torch.Tensor or not given.is_floating_point() or given.requires_grad or not given.numel():
+        return None
+    return given if any(one is not None for one in module._parameters.values()) else None
+
+
+def sample_spread(values: torch.Tensor) -> float | None:
+    """The share of the variance that lies between samples (the first dimension), from the leading ones."""
+    if values.dim() < 2 or values.shape[0] < 2 or values.device.type != "cpu":
+        return None
+    some = values[:_SPREAD_SAMPLES].flatten(1)
+    if some.numel() > _SPREAD_ELEMENTS:
+        some = some[:, :: -(-some.numel() // _SPREAD_ELEMENTS)]
+    array = some.double().numpy()
+    with np.errstate(all="ignore"):
+        total = float(array.var())
+        return float(array.var(axis=0).mean()) / total if total > 0 else None
+
+
+class ModeWatch:
+    """Notices that normalisations or dropouts have gone into a mode not seen before, without any hook."""
+
+    def __init__(self) -> None:
+        self._modules: list[weakref.ref[nn.Module]] = []
+        self._known: set[int] = set()
+        self._seen: set[bytes] = set()
+
+    def know(self, modules: Iterable[nn.Module]) -> None:
+        for module in modules:
+            if len(self._modules) >= _MOST_WATCHED:
+                return
+            if isinstance(module, (_BatchNorm, _DropoutNd)) and id(module) not in self._known:
+                self._known.add(id(module))
+                self._modules.append(weakref.ref(module))
+                self._seen = set()
+
+    def is_new(self) -> bool:
+        """True when the modes at this backward pass differ from all earlier ones."""
+        modes = bytes(bool(module.training) for ref in self._modules if (module := ref()) is not None)
+        if modes in self._seen:
+            return False
+        first = not self._seen
+        self._seen.add(modes)
+        return not first
