@@ -32,7 +32,8 @@ class NonfiniteActivation:
     When it is wrong
     ----------------
     Masks hold minus infinity by design: where the loss and all gradients of the same step are finite, this is only
-    noted. A step that a loss scaler skipped did no harm and is only noted, too. Once a weight is non-finite (NUM003), nothing new is said. The counts are exact.
+    noted. A step that a loss scaler skipped did no harm and is only noted, too. Once a weight is non-finite (NUM003),
+    nothing new is said. The counts are exact.
 
     References
     ----------
