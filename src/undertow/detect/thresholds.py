@@ -194,6 +194,14 @@ WAVE_SHARE = 0.2  # gap between them, as a part of what was learnt
 WAVE_LONGEST = 100  # steps, when only one swing is known
 WAVE_FORGOTTEN = 4  # periods without a swing
 
+# OPT005. Time to judge: random tokens and long plateaus at the start are healthy for a while.
+NOT_LEARNING_STEPS = 60
+NOT_LEARNING_REMAINING = 0.98  # of the first losses
+NOT_LEARNING_BEST = 0.93
+NOT_LEARNING_NOISE = 0.02  # deviation of a loss over its size: more, and a change of 2 % is not seen
+NOT_LEARNING_DRIFT = 0.33  # way of the median matrix over its size; parity of four bits begins to be learnt at 0.3
+NOT_LEARNING_ANYWAY = 400  # steps
+
 # OPT006.
 OVERFIT_BY = 1.1
 OVERFIT_VALUES = 3
@@ -214,6 +222,53 @@ TINY_UPDATE_FRAMES = 10
 SMALL_UPDATE = 2e-4  # half of healthy matrices move thirty times as fast
 SMALL_UPDATE_STEPS = 100
 FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and of the latest nine
+
+# OPT008. Settings of optimizers.
+REBUILT_FRAMES = 3
+EPS_RATIO = 0.3  # median √v over eps; 1e2 to 1e7 in healthy trainings until they have learnt all
+EPS_REMAINING = 0.7
+EPS_UPDATE = 1e-3  # update over weight
+EPS_FRAMES = 3
+DECAY_ABSURD = 0.02  # of every weight at each step; published recipes: 1e-6 to 1e-3
+DECAY_LARGE = 3e-3
+DECAY_KEPT = 0.85  # of the largest norm
+DECAY_REMAINING = 0.7
+MOMENTUM = 0.995
+MOMENTUM_STEPS = 40
+MOMENTUM_REMAINING = 0.05
+LAG = 5.0  # √mean(g²/v̂), median over matrices; about 1 in healthy trainings
+LAG_LASTS = 10  # steps; spikes come one to eight steps after it
+LAG_RISE = 1.5
+
+# DAT002. What a batch is like: a factor beyond the widest spread of the batches before it.
+BATCH_KNOWN = 5  # batches to compare with
+BATCH_FACTOR = 5.0
+BATCH_ENTROPY = 0.3
+BATCH_OVER = 20  # steps
+
+# DAT004. At the loss of a guess, with healthy updates and gradients that do not agree.
+CHANCE_FROM, CHANCE_TO = 0.96, 1.1  # of the loss of a guess
+CHANCE_REMAINING = 0.97
+CHANCE_STEPS = 40
+CHANCE_COSINE = 0.2  # of successive gradients; 0.5 early in healthy classification, 0.1 for random tokens
+CHANCE_DRIFT = 0.3  # healthy classifiers have learnt by a third of this
+HEALTHY_UPDATE = (3e-4, 0.1)
+
+# DAT005.
+SORTED_SHARE = 0.5  # well mixed batches: 0.75 and more of what they can hold
+SORTED_FRAMES = 4
+SORTED_MEMORY = 50
+SORTED_ROWS = 8
+SORTED_LEAST = 0.6  # nats: nearly two classes in equal parts
+
+# DAT006.
+UNUSED_HINT = 0.1
+UNUSED_ALARM = 0.02
+UNUSED_STEPS = 30  # without a new row…
+UNUSED_GROWS = 1.02  # …by which the share in use grows
+UNUSED_LABELS = 20  # labels to each class
+UNUSED_LABELS_LEAST = 500
+SINGLE_CLASS = 1e-3  # nats
 
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes

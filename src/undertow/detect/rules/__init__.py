@@ -5,12 +5,14 @@ from __future__ import annotations
 from undertow.detect.rule import Rule
 from undertow.detect.rules.added_losses import AddedLosses
 from undertow.detect.rules.attention_collapse import AttentionCollapse
+from undertow.detect.rules.bad_batch import BadBatch
 from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.broadcast_loss import BroadcastLoss
 from undertow.detect.rules.collapsed_representation import CollapsedRepresentation
 from undertow.detect.rules.dead_units import DeadUnits
+from undertow.detect.rules.defeating_setting import DefeatingSetting
 from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
@@ -24,6 +26,7 @@ from undertow.detect.rules.nonfinite_activation import NonfiniteActivation
 from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
 from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
 from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
+from undertow.detect.rules.not_learning import NotLearning
 from undertow.detect.rules.oscillating_loss import OscillatingLoss
 from undertow.detect.rules.over_clipping import OverClipping
 from undertow.detect.rules.overfitting import Overfitting
@@ -35,7 +38,10 @@ from undertow.detect.rules.small_update import SmallUpdate
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
 from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
+from undertow.detect.rules.unmixed_batches import UnmixedBatches
+from undertow.detect.rules.unrelated_targets import UnrelatedTargets
 from undertow.detect.rules.unsuitable_rate import UnsuitableRate
+from undertow.detect.rules.unused_rows import UnusedRows
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.weight_drift import WeightDrift
 from undertow.detect.rules.weight_outliers import WeightOutliers
@@ -75,6 +81,12 @@ RULES: tuple[type[Rule], ...] = (
     OscillatingLoss,
     Plateau,
     Overfitting,
+    NotLearning,
+    DefeatingSetting,
+    BadBatch,
+    UnrelatedTargets,
+    UnmixedBatches,
+    UnusedRows,
     WrongMode,
     UnfitNormalisation,
     BadlyScaledInputs,

@@ -1,0 +1,104 @@
+"""DAT002."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from typing import ClassVar
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+SIZES = ("input_std", "input_max_abs", "target_std")  # of the data of one batch; all positive
+
+
+class BadBatch:
+    """One batch, or a few, is not like the others, and the loss leaps with it.
+
+    What it sees
+    ------------
+    A loss more than eight robust deviations above the latest ones and at least e times as large, together with what
+    the batch itself was: inputs or targets ten times as large or as small as in all batches before, or labels that
+    are suddenly all alike.
+
+    Why it is bad
+    -------------
+    A single step on a broken batch can undo hundreds of good ones: gradients are as large as the batch is wrong.
+
+    When it is wrong
+    ----------------
+    Without a measurement of the very batch the rule is silent and OPT003 tells of the spike alone. Harder data change
+    the loss and not the size of the inputs by a factor of ten. Other data for good (a new phase) look like a bad batch
+    at first. No false alarm in the zoo.
+
+    References
+    ----------
+    Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section 5.1.
+    """
+
+    code: ClassVar[str] = "DAT002"
+
+    def __init__(self) -> None:
+        self._condition = Condition("batch")
+        self._usual: dict[str, deque[float]] = {name: deque(maxlen=32) for name in SIZES}
+        self._entropies: deque[float] = deque(maxlen=32)
+        self._odd_step = -1
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        scalars = view.frame.scalars
+        loss = view.loss
+        proof = self._proof(scalars) if "input_std" in scalars or "label_entropy" in scalars else None
+        if proof is None or loss is None:
+            if self._condition.is_open and view.step - self._odd_step > thresholds.BATCH_OVER:
+                return self._condition.end()
+            return self._condition.stay()
+        self._odd_step = view.step
+        leaps = loss.jump > thresholds.SPIKE_DEVIATIONS and not loss.ratio < thresholds.SPIKE_RATIO
+        if not leaps and not self._condition.is_open:
+            return ()
+        return self._condition.hold(None, lambda: self._verdict(view.step, loss, proof))
+
+    def _proof(self, scalars: Mapping[str, float]) -> Evidence | None:
+        """What is odd about this batch, if anything; batches that are not odd are what later ones are compared with."""
+        found: Evidence | None = None
+        for name, usual in self._usual.items():
+            value = scalars.get(name, math.nan)
+            if not 0 < value < math.inf:
+                continue
+            if len(usual) >= thresholds.BATCH_KNOWN:
+                middle = median(usual)
+                factor = max(value / middle, middle / value)
+                spread = max(max(usual) / middle, middle / min(usual))
+                if factor > thresholds.BATCH_FACTOR * spread:
+                    found = Evidence(name, None, value, middle, "of this batch, and of the batches before it")
+                    continue
+            usual.append(value)
+        entropy = scalars.get("label_entropy", math.nan)
+        if entropy >= 0:
+            usual = self._entropies
+            if len(usual) >= thresholds.BATCH_KNOWN and entropy < thresholds.BATCH_ENTROPY * min(usual):
+                return found or Evidence(
+                    "label_entropy", None, entropy, median(usual), "labels of this batch are all alike"
+                )
+            usual.append(entropy)
+        return found
+
+    def _verdict(self, step: int, loss: Loss, proof: Evidence) -> Verdict:
+        leap = Evidence(
+            "loss", None, loss.value, loss.best, f"loss of the batch at step {step}, and at its best before"
+        )
+        summary = (
+            f"The batch at step {step} is not like the others ({proof.quantity.replace('_', ' ')} {proof.value:.3g} "
+            f"instead of {proof.expected:.3g}), and the loss leapt to {loss.value:.3g}."
+        )
+        return Verdict("batch", True, Severity.SEVERE, (), step, 0.9, summary, (proof, leap))

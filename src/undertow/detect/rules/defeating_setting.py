@@ -1,0 +1,242 @@
+"""OPT008."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.matrices import Matrices, Values, matrices_of
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class DefeatingSetting:
+    """A setting of the optimizer, or the way it is used, works against it.
+
+    What it sees
+    ------------
+    The optimizer's own state beside its settings, for the weight matrices: another optimizer object at every step, or
+    a step counter that stands still; Adam's eps far above the root of its second moment while little is learnt; a
+    weight decay that takes several per cent of every weight at each step, with the weights seen to shrink; a momentum
+    of 0.995 or more while the loss does not fall; and gradients many times as large as Adam's second moment allows
+    for, right before the loss leaps.
+
+    Why it is bad
+    -------------
+    A rebuilt Adam has no memory and moves every weight by the full rate, whichever way. With a large eps Adam is plain
+    SGD with a tiny rate. A large weight decay pulls all weights to zero whatever the data say. A large momentum keeps
+    going for hundreds of steps after the gradient has turned.
+
+    When it is wrong
+    ----------------
+    Rebuilding the optimizer between phases is fine: only every step counts. Plain SGD has no memory to lose. A model
+    that has learnt its data has gradients below any eps: the rule asks that much of the loss is still there. Weight
+    decay is judged by the weights that shrink, not by its number alone. No false alarm in the zoo.
+
+    References
+    ----------
+    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017 (arXiv 1711.05101).
+    Wortsman et al., "Stable and low-precision training for large-scale vision-language models", 2023
+    (arXiv 2304.13013).
+    """
+
+    code: ClassVar[str] = "OPT008"
+
+    def __init__(self) -> None:
+        self._rebuilt, self._eps = Condition("rebuilt"), Condition("eps")
+        self._decay, self._momentum, self._lag = Condition("decay"), Condition("momentum"), Condition("lag")
+        self._rebuilt_for = self._eps_for = self._still_for = 0
+        self._rebuilt_since = self._eps_since = self._lag_step = 0
+        self._counter = self._counter_step = -1.0
+        self._largest_norm: Values = np.empty(0)
+        self._lag_value = math.nan
+
+    def grow(self, count: int) -> None:
+        self._largest_norm = np.empty(0)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.ids("optimizer") is None or view.skipped:
+            return self._follow_lag(view)
+        matrices = matrices_of(view.layout)
+        if not len(matrices):
+            return ()
+        return (
+            *self._observe_rebuilt(view, matrices),
+            *self._observe_eps(view, matrices),
+            *self._observe_decay(view, matrices),
+            *self._observe_momentum(view, matrices),
+            *self._observe_lag(view, matrices),
+        )
+
+    # -- memory that is lost ------------------------------------------------------------------------------
+
+    def _observe_rebuilt(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+        flags = matrices.values(view, "optimizer_rebuilt")
+        counters, momenta = (matrices.values(view, f"optimizer_{name}") for name in ("step_count", "momentum"))
+        has_memory = bool((counters >= 0).any()) or bool((momenta > 0).any())
+        known = flags[~np.isnan(flags)]
+        again = len(known) > 0 and float(known.mean()) > 0.5
+        counter = float(np.nanmax(counters)) if (counters >= 0).any() else -1.0
+        stands = 0 <= counter <= self._counter and view.step > self._counter_step
+        if counter >= 0:
+            self._counter, self._counter_step = counter, view.step
+        if not (again or stands) or not has_memory:
+            self._rebuilt_for = 0
+            return self._rebuilt.end()
+        if self._rebuilt_for == 0:
+            self._rebuilt_since = view.step
+        self._rebuilt_for += 1
+        if self._rebuilt_for < thresholds.REBUILT_FRAMES:
+            return ()
+        return self._rebuilt.hold(again, lambda: self._verdict_rebuilt(again, counter))
+
+    def _verdict_rebuilt(self, again: bool, counter: float) -> Verdict:
+        evidence: list[Evidence] = []
+        if again:
+            how = f"another optimizer object at each of the last {self._rebuilt_for} measured steps"
+            evidence.append(Evidence("optimizer_rebuilt", None, 1.0, 0.0, how))
+        if counter >= 0:
+            evidence.append(Evidence("optimizer_step_count", None, counter, None, "its own counter does not advance"))
+        summary = "The optimizer is built anew at every step: its momentum and its second moment are lost each time."
+        if not again:
+            summary = "The optimizer's state is set back at every step: its counter does not advance."
+        return Verdict("rebuilt", True, Severity.SEVERE, (), self._rebuilt_since, 0.97, summary, tuple(evidence))
+
+    # -- eps ----------------------------------------------------------------------------------------------
+
+    def _observe_eps(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+        ratios = matrices.values(view, "optimizer_eps_ratio")
+        ratios = ratios[ratios > 0]  # zero: a layer that gets no gradient
+        if not len(ratios):
+            return self._eps.stay()
+        loss = view.loss
+        ratio = float(np.median(ratios))
+        # A loss that has fallen a lot makes gradients small by success.
+        unlearnt = loss is not None and not loss.remaining < thresholds.EPS_REMAINING
+        updates = matrices.update_ratios(view)
+        updates = updates[np.isfinite(updates)]
+        slow = not len(updates) or float(np.median(updates)) < thresholds.EPS_UPDATE
+        if ratio > thresholds.EPS_RATIO or not unlearnt or not slow:
+            self._eps_for = 0
+            return self._eps.end()
+        if self._eps_for == 0:
+            self._eps_since = view.step
+        self._eps_for += 1
+        if self._eps_for < thresholds.EPS_FRAMES:
+            return ()
+        return self._eps.hold(None, lambda: self._verdict_eps(ratio, updates))
+
+    def _verdict_eps(self, ratio: float, updates: Values) -> Verdict:
+        evidence = [Evidence("optimizer_eps_ratio", None, ratio, 1e3, "root of the second moment over eps, median")]
+        if len(updates):
+            how = "median over the weight matrices"
+            evidence.append(Evidence("update_ratio", None, float(np.median(updates)), 1e-3, how))
+        summary = (
+            f"Adam's eps is {1 / ratio:,.0f} times as large as its typical gradient: it divides by eps instead of "
+            "adapting, and hardly moves."
+        )
+        return Verdict("eps", True, Severity.SEVERE, (), self._eps_since, 0.93, summary, tuple(evidence))
+
+    # -- weight decay -------------------------------------------------------------------------------------
+
+    def _observe_decay(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+        decay = matrices.values(view, "optimizer_weight_decay") * matrices.values(view, "optimizer_rate")
+        norms = matrices.values(view, "weight_norm")
+        if len(self._largest_norm) != len(norms):
+            self._largest_norm = np.full(len(norms), np.nan)
+        self._largest_norm = np.fmax(self._largest_norm, norms)
+        known = decay[np.isfinite(decay)]
+        if not len(known):
+            return self._decay.stay()
+        share = float(np.median(known))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            kept = norms / self._largest_norm
+        kept = kept[np.isfinite(kept)]
+        loss = view.loss
+        unlearnt = loss is not None and not loss.remaining < thresholds.DECAY_REMAINING
+        too_much = share > thresholds.DECAY_ABSURD or (share > thresholds.DECAY_LARGE and unlearnt)
+        if not too_much or not len(kept) or float(np.median(kept)) > thresholds.DECAY_KEPT:
+            return self._decay.stay() if too_much else self._decay.end()
+        rest = float(np.median(kept))
+        return self._decay.hold(None, lambda: self._verdict_decay(view, matrices, share, rest))
+
+    def _verdict_decay(self, view: View, matrices: Matrices, share: float, rest: float) -> Verdict:
+        decay = float(np.nanmedian(matrices.values(view, "optimizer_weight_decay")))
+        evidence = (
+            Evidence(
+                "optimizer_weight_decay", None, decay, 0.01, f"times the learning rate: {share:.1%} of every step"
+            ),
+            Evidence("weight_norm", None, rest, 1.0, "what is left of the weight matrices' largest norms, median"),
+        )
+        summary = (
+            f"A weight decay of {decay:g} takes {share:.1%} of every weight at each step: the weights shrink to "
+            f"{rest:.0%} of what they were, whatever the gradient says."
+        )
+        return Verdict("decay", True, Severity.SEVERE, (), 0, 0.95, summary, evidence)
+
+    # -- momentum -----------------------------------------------------------------------------------------
+
+    def _observe_momentum(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+        momenta = matrices.values(view, "optimizer_momentum")
+        largest = float(np.nanmax(momenta)) if not np.isnan(momenta).all() else 0.0
+        if largest < thresholds.MOMENTUM:
+            return self._momentum.end()
+        loss = view.loss
+        if loss is None or loss.seen < thresholds.MOMENTUM_STEPS or loss.actors > 1:
+            return self._momentum.stay()
+        stuck = not loss.falling and not loss.remaining < thresholds.MOMENTUM_REMAINING
+        if not stuck:
+            return self._momentum.stay()
+        return self._momentum.hold(None, lambda: self._verdict_momentum(loss, largest))
+
+    def _verdict_momentum(self, loss: Loss, momentum: float) -> Verdict:
+        evidence = (
+            Evidence("optimizer_momentum", None, momentum, 0.9, f"it remembers {1 / (1 - momentum):,.0f} steps"),
+            Evidence("loss", None, loss.level, loss.best, "level now, and at its best"),
+        )
+        summary = (
+            f"A momentum of {momentum:g} carries every gradient along for {1 / (1 - momentum):,.0f} steps, and the "
+            "loss does not fall."
+        )
+        return Verdict("momentum", True, Severity.MODERATE, (), loss.best_step, 0.8, summary, evidence)
+
+    # -- a second moment that lags ------------------------------------------------------------------------
+
+    def _observe_lag(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+        sizes = matrices.values(view, "optimizer_gradient_rms")
+        sizes = sizes[np.isfinite(sizes)]
+        if len(sizes) and float(np.median(sizes)) > thresholds.LAG and view.loss is not None:
+            if view.step - self._lag_step > thresholds.LAG_LASTS:
+                self._lag_value = view.loss.value  # of weights that the large updates have not yet changed
+            self._lag_step = view.step
+        return self._follow_lag(view)
+
+    def _follow_lag(self, view: View) -> tuple[Verdict, ...]:
+        loss = view.loss
+        if loss is None or math.isnan(self._lag_value) or not loss.positive:
+            return self._lag.stay()
+        if view.step - self._lag_step > thresholds.LAG_LASTS:
+            self._lag_value = math.nan
+            return self._lag.end()
+        if loss.value < thresholds.LAG_RISE * self._lag_value or loss.jump < thresholds.SPIKE_DEVIATIONS:
+            return self._lag.stay()
+        return self._lag.hold(None, lambda: self._verdict_lag(loss))
+
+    def _verdict_lag(self, loss: Loss) -> Verdict:
+        evidence = (
+            Evidence("optimizer_gradient_rms", None, thresholds.LAG, 1.0, f"exceeded at step {self._lag_step}"),
+            Evidence("loss", None, loss.value, self._lag_value, "after the large updates, and before them"),
+        )
+        summary = (
+            "Adam's second moment lags behind the gradients: its updates are several times too large, and the loss "
+            f"leapt to {loss.value:.3g}. A smaller beta2 follows faster."
+        )
+        return Verdict("lag", True, Severity.MODERATE, (), self._lag_step, 0.7, summary, evidence)

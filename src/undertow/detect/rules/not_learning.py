@@ -1,0 +1,92 @@
+"""OPT005."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.matrices import matrices_of
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class NotLearning:
+    """The loss is where it started, after enough steps to know.
+
+    What it sees
+    ------------
+    A median loss that was never far below the first losses, is within two per cent of them and has no trend, although
+    half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps. Tasks with many classes get more
+    time: half a step per class. The noise must be small enough to see a change of two per cent.
+
+    Why it is bad
+    -------------
+    The model is no better than one that ignores its input. This rule does not know why: it is the last resort, for
+    faults that no other rule names.
+
+    When it is wrong
+    ----------------
+    Some tasks (parity, long copying) stand still for a long while before they are learnt. Losses below zero and
+    optimizers in turn say nothing about learning and are left out, and so is a warm-up. No false alarm in the zoo.
+
+    References
+    ----------
+    Karpathy, "A Recipe for Training Neural Networks", 2019.
+    Schoop et al., "UMLAUT: Debugging Deep Learning Programs using Program Structure and Model Behavior", 2021.
+    """
+
+    code: ClassVar[str] = "OPT005"
+
+    def __init__(self) -> None:
+        self._condition = Condition("flat")
+        self._drift = math.nan
+        self._classes = math.nan
+        self._warm = 0  # steps at no less than half of the largest rate
+        self._peak = 0.0
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        rate = view.frame.scalars.get("lr", 0.0)
+        if rate > 1.5 * self._peak:  # a warm-up, or the start
+            self._peak, self._warm = rate, 0
+        self._warm += 1
+        classes = view.frame.scalars.get("loss_classes")
+        if classes is not None and classes == classes:
+            self._classes = classes
+        if view.row("weight_drift") is not None:
+            drifts = matrices_of(view.layout).values(view, "weight_drift")
+            drifts = drifts[np.isfinite(drifts)]
+            self._drift = float(np.median(drifts)) if len(drifts) else self._drift
+        loss = view.loss
+        if loss is None or not loss.positive or loss.actors > 1:
+            return self._condition.stay()
+        patience = max(thresholds.NOT_LEARNING_STEPS, 0.5 * (self._classes if self._classes == self._classes else 0))
+        if self._warm < patience or loss.seen < patience:
+            return ()
+        never = loss.best > thresholds.NOT_LEARNING_BEST * loss.start  # what was learnt and lost is OPT001
+        flat = never and loss.remaining > thresholds.NOT_LEARNING_REMAINING and not loss.falling
+        seen = loss.noise < thresholds.NOT_LEARNING_NOISE * loss.start
+        if not flat or not seen:
+            return self._condition.end()
+        moved = self._drift > thresholds.NOT_LEARNING_DRIFT
+        if not moved and self._warm < thresholds.NOT_LEARNING_ANYWAY * patience / thresholds.NOT_LEARNING_STEPS:
+            return self._condition.stay()
+        return self._condition.hold(None, lambda: self._verdict(loss))
+
+    def _verdict(self, loss: Loss) -> Verdict:
+        how = f"median of the latest losses, and of the first, {loss.seen} steps apart"
+        evidence = [Evidence("loss", None, loss.level, loss.start, how)]
+        if self._drift == self._drift:
+            how = "median distance of the weight matrices from where they were first seen"
+            evidence.append(Evidence("weight_drift", None, self._drift, None, how))
+        summary = f"The model does not learn: after {loss.seen} steps the loss is {loss.level:.3g}, as at the start."
+        return Verdict("flat", True, Severity.MODERATE, (), 0, 0.6, summary, tuple(evidence))

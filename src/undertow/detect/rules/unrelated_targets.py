@@ -1,0 +1,112 @@
+"""DAT004."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.guess import loss_of_a_guess
+from undertow.detect.loss_trend import Loss
+from undertow.detect.matrices import matrices_of
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class UnrelatedTargets:
+    """The model trains as it should, and there is nothing to learn: targets do not seem to follow from inputs.
+
+    What it sees
+    ------------
+    A cross-entropy that stays at the logarithm of the number of classes, although the weights move at a healthy pace
+    and have gone a third of their size; and gradients of successive batches that do not agree with each other, as if
+    every batch taught something else.
+
+    Why it is bad
+    -------------
+    Labels that were shuffled apart from their inputs, or read from the wrong column, can only be learnt by heart.
+
+    When it is wrong
+    ----------------
+    It cannot tell wrong labels from a task that is very hard to begin with (parity, a task that needs a longer
+    context): confidence is low. Tasks with many classes get half a step per class. Half of the labels wrong is not
+    seen: the other half is learnt. No false alarm in the zoo.
+
+    References
+    ----------
+    Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
+    Ben Braiek and Khomh, "Testing Feedforward Neural Networks Training Programs", 2022 (arXiv 2204.00694).
+    """
+
+    code: ClassVar[str] = "DAT004"
+
+    def __init__(self) -> None:
+        self._condition = Condition("chance")
+        self._guess = self._classes = self._drift = math.nan
+        self._cosines: deque[float] = deque(maxlen=32)
+        self._updates: deque[float] = deque(maxlen=32)
+        self._accuracies: deque[float] = deque(maxlen=32)
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        loss = view.loss
+        if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._guess)):
+            return self._condition.stay()
+        if math.isnan(self._guess):
+            classes = view.scalar("loss_classes")
+            if classes > 1:
+                self._guess, self._classes = loss_of_a_guess(view), classes
+        if loss.seen > 10 and loss.level < thresholds.CHANCE_FROM * self._guess:
+            return self._condition.end()  # it has learnt something: the usual case, and cheap
+        self._take(view)
+        patience = max(thresholds.CHANCE_STEPS, 0.5 * self._classes)
+        if loss.seen < patience or len(self._cosines) < 8 or math.isnan(self._guess):
+            return self._condition.stay()
+        at_chance = loss.level < thresholds.CHANCE_TO * self._guess
+        still = loss.gain < thresholds.FLAT_DEVIATIONS or loss.remaining > thresholds.CHANCE_REMAINING
+        low, high = thresholds.HEALTHY_UPDATE
+        healthy = len(self._updates) > 0 and low < float(np.median(list(self._updates))) < high
+        disagree = float(np.median(list(self._cosines))) < thresholds.CHANCE_COSINE
+        if not (at_chance and still and healthy and disagree and self._drift > thresholds.CHANCE_DRIFT):
+            return self._condition.stay()
+        return self._condition.hold(None, lambda: self._verdict(loss))
+
+    def _take(self, view: View) -> None:
+        matrices = matrices_of(view.layout)
+        for name, kept in (("gradient_cosine", self._cosines), ("update_ratio", self._updates)):
+            if view.row(name) is not None:
+                values = matrices.values(view, name)
+                values = values[np.isfinite(values)]
+                if len(values):
+                    kept.append(float(np.median(values)))
+        if view.row("weight_drift") is not None:
+            drifts = matrices.values(view, "weight_drift")
+            drifts = drifts[np.isfinite(drifts)]
+            self._drift = float(np.median(drifts)) if len(drifts) else self._drift
+        accuracy = view.scalar("output_accuracy")
+        if not math.isnan(accuracy):
+            self._accuracies.append(accuracy)
+
+    def _verdict(self, loss: Loss) -> Verdict:
+        cosine = float(np.median(list(self._cosines)))
+        evidence = [
+            Evidence("loss", None, loss.level, self._guess, f"loss, and that of a guess among {self._classes:.0f}"),
+            Evidence("gradient_cosine", None, cosine, None, "gradients of successive batches hardly agree"),
+            Evidence("weight_drift", None, self._drift, None, "median way of the weight matrices: they did move"),
+        ]
+        if self._accuracies:
+            accuracy = float(np.mean(list(self._accuracies)))
+            evidence.append(Evidence("output_accuracy", None, accuracy, 1 / self._classes, "and that of a guess"))
+        summary = (
+            f"After {loss.seen} steps of healthy updates the loss is still that of a guess among "
+            f"{self._classes:.0f} classes: the targets do not seem to follow from the inputs."
+        )
+        return Verdict("chance", True, Severity.MODERATE, (), 0, 0.5, summary, tuple(evidence))

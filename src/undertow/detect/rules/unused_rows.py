@@ -1,0 +1,119 @@
+"""DAT006."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class UnusedRows:
+    """Most rows of an embedding table, or most classes, are never used.
+
+    What it sees
+    ------------
+    The share of an embedding's rows that never had a gradient, once it has stopped falling for half of the run; and
+    the number of classes that the labels amount to, against the number of outputs, once there were twenty labels to
+    each output. One in ten used is a hint; one in fifty, or one single class, is an alarm.
+
+    Why it is bad
+    -------------
+    A table much larger than the data wastes memory and often means that the wrong vocabulary, column or label mapping
+    is in use.
+
+    When it is wrong
+    ----------------
+    A large vocabulary is met little by little: while new rows still come into use, nothing is said. A fine-tuning on a
+    narrow text uses a small part of a large vocabulary for good reason; that is a hint at most. No false alarm in the
+    zoo.
+
+    References
+    ----------
+    PyTorch documentation, `torch.nn.Embedding`.
+    """
+
+    code: ClassVar[str] = "DAT006"
+
+    def __init__(self) -> None:
+        self._rows, self._classes = Condition("rows"), Condition("classes")
+        self._labels = 0.0  # seen so far, at measured steps
+        self._used: dict[int, tuple[float, int]] = {}  # layer: share used, and since which step it has not grown
+        self._steps = 0
+        self._first_step: int | None = None
+
+    def grow(self, count: int) -> None:
+        """Layers keep their ids."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if self._first_step is None:
+            self._first_step = view.step
+        return (*self._observe_rows(view), *self._observe_classes(view))
+
+    def _observe_rows(self, view: View) -> tuple[Verdict, ...]:
+        unused, ids = view.row("weight_rows_unused"), view.ids("weight")
+        if unused is None or ids is None:
+            return self._rows.stay()
+        known = np.flatnonzero(~np.isnan(unused))
+        if not len(known):
+            return self._rows.stay()
+        first = self._first_step or 0
+        members: list[int] = []
+        for place in known:
+            layer, used = int(ids[place]), 1.0 - float(unused[place])
+            before, since = self._used.get(layer, (0.0, view.step))
+            if used > thresholds.UNUSED_GROWS * before:
+                since = view.step
+                self._used[layer] = (used, since)
+            settled = view.step - since >= max(thresholds.UNUSED_STEPS, 0.5 * (view.step - first))
+            if settled and 0 < used < thresholds.UNUSED_HINT:
+                members.append(layer)
+        if not members:
+            return self._rows.end()
+        return self._rows.hold(tuple(members), lambda: self._verdict_rows(view, members))
+
+    def _verdict_rows(self, view: View, members: list[int]) -> Verdict:
+        layout = view.layout
+        least = min(self._used[layer][0] for layer in members)
+        severity = Severity.MODERATE if least < thresholds.UNUSED_ALARM else Severity.MILD
+        evidence = tuple(
+            Evidence(
+                "weight_rows_unused", layout.path(layer), 1 - self._used[layer][0], 0.0, "and no more come into use"
+            )
+            for layer in members[:3]
+        )
+        summary = f"Only {least:.1%} of the rows of {name_layers(layout, members)} are ever used."
+        return Verdict("rows", True, severity, tuple(members), self._first_step or 0, 0.7, summary, evidence)
+
+    def _observe_classes(self, view: View) -> tuple[Verdict, ...]:
+        scalars = view.frame.scalars
+        pooled, classes = scalars.get("label_entropy_pooled"), scalars.get("loss_classes")
+        if pooled is None or classes is None or not pooled >= 0 or not classes >= 2:
+            return self._classes.stay()
+        rows = scalars.get("loss_rows", math.nan)
+        self._labels += rows if rows == rows else 0.0
+        if self._labels < thresholds.UNUSED_LABELS * classes or self._labels < thresholds.UNUSED_LABELS_LEAST:
+            return ()
+        used = math.exp(pooled)
+        single = pooled < thresholds.SINGLE_CLASS
+        if not single and used > thresholds.UNUSED_HINT * classes:
+            return self._classes.end()
+        alarm = single or used < thresholds.UNUSED_ALARM * classes
+        return self._classes.hold(alarm, lambda: self._verdict_classes(used, classes, alarm))
+
+    def _verdict_classes(self, used: float, classes: float, alarm: bool) -> Verdict:
+        how = f"of {classes:.0f}, as far as the entropy of {self._labels:,.0f} labels tells"
+        evidence = Evidence(
+            "label_entropy_pooled", None, math.log(used), math.log(classes), f"{used:.3g} classes in use {how}"
+        )
+        summary = f"The labels amount to {used:.3g} of {classes:.0f} classes: most outputs are never asked for."
+        severity = Severity.MODERATE if alarm else Severity.MILD
+        return Verdict("classes", True, severity, (), self._first_step or 0, 0.75, summary, (evidence,))
