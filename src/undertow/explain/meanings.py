@@ -20,6 +20,7 @@ MEANINGS: dict[str, str] = {
     "UPD001": "The weights change so much in one step that they forget what the steps before had learnt",
     "UPD002": "The weights hardly move, so nothing is learnt in the time of this run",
     "UPD003": "The layer keeps its initial values while the rest learns around it, so the loss still looks fine",
+    "UPD004": "These layers stay as they were when the training began",
     "ACT001": "Units that are off pass no gradient on: they and what lies before them cannot learn",
     "ACT002": "Saturated units pass hardly any gradient on, so what lies before them learns slowly or not at all",
     "ACT003": "The model gives nearly the same output whatever it is shown",

@@ -8,7 +8,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "revive-the-units",
         "Give the units a way back: a leaky activation, and biases that start at zero.",
-        "activation = torch.nn.LeakyReLU(0.01)  # not torch.nn.ReLU()\ntorch.nn.init.zeros_($layer.bias)",
+        "activation = torch.nn.LeakyReLU(0.01)  # not torch.nn.ReLU()\n"
+        "layer = $layer\n"
+        "torch.nn.init.zeros_(layer.bias)",
         "A leaky activation changes the function a little; pretrained weights expect the one they had.",
         when_not="The units died of a learning rate or of inputs that are too large: those come first.",
     ),
@@ -52,7 +54,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "reinitialise-the-attention",
         "Give the query and key projections of this block their usual scale again.",
-        "for parameter in $layer.parameters():\n"
+        "layer = $layer\n"
+        "for parameter in layer.parameters():\n"
         "    if parameter.dim() == 2:\n"
         "        torch.nn.init.xavier_uniform_(parameter)",
         "What the block has learnt is lost.",

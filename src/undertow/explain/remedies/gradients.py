@@ -16,14 +16,15 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "freeze-openly",
         "If these layers are meant to stay as they are, say so.",
-        "for parameter in $layer.parameters():\n    parameter.requires_grad_(False)",
+        "layer = $layer\nlayer.requires_grad_(False)",
         "They will not learn; that is the point.",
         when_not="They are meant to learn.",
     ),
     Remedy(
         "drop-unused-parameters",
         "Leave modules that never run out of the optimizer, or call them in forward().",
-        "unused = set($layer.parameters())\n"
+        "layer = $layer\n"
+        "unused = set(layer.parameters())\n"
         "used = [p for p in model.parameters() if p not in unused]\n"
         "optimizer = $optimizer(used)",
         "None, if they are really unused.",
@@ -76,7 +77,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "tame-the-recurrence",
         "Start the recurrent weights orthogonal, so that repeated multiplication neither grows nor shrinks.",
-        "for name, parameter in $layer.named_parameters():\n"
+        "layer = $layer\n"
+        "for name, parameter in layer.named_parameters():\n"
         '    if "weight_hh" in name:\n'
         "        torch.nn.init.orthogonal_(parameter)",
         "None at the start; long sequences may still need a GRU or LSTM.",

@@ -29,7 +29,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "less-dropout",
         "Lower the dropout rate to 0.5 at most; 0.1 is usual.",
-        "$layer.p = 0.1",
+        "layer = $layer\nlayer.p = 0.1",
         "More overfitting, if it was there to prevent it.",
         when_not="It drops whole inputs on purpose, as masked modelling does.",
     ),

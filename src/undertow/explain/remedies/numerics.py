@@ -68,7 +68,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "keep-values-in-range",
         "Compute this part in float32 or bfloat16: float16 ends at 65,504.",
-        'with torch.autocast("cuda", enabled=False):\n    out = $layer(x.float())',
+        'layer = $layer\nwith torch.autocast("cuda", enabled=False):\n    out = layer(x.float())',
         "A little slower there.",
         when_not="Values overflow float32, too: then the training diverged.",
     ),

@@ -75,7 +75,7 @@ class Program:
         first = finding.layers[0] if finding is not None and finding.layers else ""
         layer = None if self.layers is None else self.layers.get(first)
         if not first or layer is None:
-            return "layer", "layer.weight"
+            return 'model.get_submodule("layer")', 'model.get_parameter("layer.weight")'
         owner = first if layer.is_module else layer.group
         module = f'model.get_submodule("{owner}")' if owner else "model"
         return module, f"{module}.weight" if layer.is_module else f'model.get_parameter("{first}")'

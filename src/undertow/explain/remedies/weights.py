@@ -25,7 +25,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "initialise-at-random",
         "Initialise the weights at random: equal units stay equal for ever.",
-        "torch.nn.init.kaiming_uniform_($layer.weight, a=5**0.5)\ntorch.nn.init.zeros_($layer.bias)",
+        "layer = $layer\ntorch.nn.init.kaiming_uniform_(layer.weight, a=5**0.5)\ntorch.nn.init.zeros_(layer.bias)",
         "None.",
         when_not="It is the last layer of a residual branch that starts at zero on purpose.",
     ),
@@ -43,7 +43,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "look-at-the-outliers",
         "See which rows hold the outliers; a few input features or tokens usually make them.",
-        "weight = $tensor.detach()\nprint(weight.abs().amax(dim=1).topk(5))",
+        "weight = $tensor\nprint(weight.detach().abs().amax(dim=1).topk(5))",
         "None; it only looks.",
         when_not="The weights are not going to be quantised and the training goes well.",
     ),

@@ -1,0 +1,179 @@
+"""Remedies: for every code, in the user's own words, and never against the disease."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from undertow.explain.remedies import BY_CODE, REMEDIES, Program, with_remedies
+from undertow.explain.remedies.catalogue import TEMPLATES
+from undertow.schema.codes import CODES
+from undertow.schema.findings import Evidence, Finding
+from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema.severity import Severity
+
+LAYERS = LayerTable.of(
+    [
+        Layer("blocks.3.fc.weight", kind=LayerKind.WEIGHT, group="blocks.3.fc"),
+        Layer("blocks.3.fc", kind=LayerKind.MODULE, group="blocks.3.fc"),
+        Layer("scale", kind=LayerKind.PARAMETER, group=""),
+    ]
+)
+
+
+def found(code: str, *evidence: Evidence, **more: Any) -> Finding:
+    facts: dict[str, Any] = {
+        "severity": Severity.SEVERE, "layers": (), "first_step": 0, "detected_step": 5, "last_step": 9, "ongoing": True,
+        "confidence": 0.9, "summary": "", "evidence": evidence, **more,
+    }  # fmt: skip
+    return Finding(code, CODES[code], **facts)
+
+
+def measured(quantity: str, value: float, expected: float | None = None, how: str = "") -> Evidence:
+    return Evidence(quantity, None, value, expected, how)
+
+
+def ids(finding: Finding) -> list[str]:
+    return [remedy.id for remedy in with_remedies(finding).remedies]
+
+
+TOO_LOW = measured("update_ratio", 1e-7, 1e-3)
+TOO_HIGH = measured("update_ratio", 0.7, 1e-2)
+
+# Every code in the shapes that its rule gives it.
+SHAPES: list[Finding] = [
+    *(found(code) for code in BY_CODE),
+    *(found(code, layers=("blocks.3.fc.weight",)) for code in BY_CODE),
+    found("OPT007", TOO_LOW), found("OPT007", TOO_HIGH), found("OPT007", TOO_LOW, summary="The schedule ends."),
+    found("OPT007", measured("lr", 1.0, 0.01), first_step=100), found("OPT007", measured("lr", 1e-9, 0.1)),
+    found("OPT008", measured("optimizer_rebuilt", 1.0)), found("OPT008", measured("optimizer_eps_ratio", 1e-3)),
+    found("OPT008", measured("optimizer_weight_decay", 50.0)), found("OPT008", measured("optimizer_momentum", 0.999)),
+    found("LSS001", measured("loss_input_is_logit", 1.0)), found("MOD002", measured("norm_values", 1.0)),
+    found("MOD002", measured("dropout_rate", 0.97)), found("MOD002", measured("norm_eps", 10.0)),
+    found("NUM005", measured("x", 1.0, how="would overflow float16")), found("NUM001", measured("step_skipped", 9.0)),
+    found("UPD003", measured("update_norm", 0.0)), found("UPD001", measured("backward_count", 16.0)),
+    found("GRD002", layers=("rnn.weight_hh_l0",)),
+]  # fmt: skip
+
+# What a remedy does to the steps that the optimizer takes.
+SMALLER = {
+    "lower-the-learning-rate", "clip-gradients", "guard-against-spikes", "lower-the-rate-on-a-plateau",
+    "stay-close-to-the-start", "skip-bad-steps",
+}  # fmt: skip
+LARGER = {"raise-the-learning-rate", "raise-the-group-rate", "raise-the-clip-threshold", "small-eps"}
+CLIPPING = {"clip-gradients", "guard-against-spikes", "skip-bad-steps"}
+MORE_DECAY = {"decay-the-weights"}
+LOSES_THE_START = {"reinitialise-the-layer", "initialise-for-the-activation", "initialise-at-random"}
+
+# A disease, and what would make it worse.
+CONTRADICTIONS: list[tuple[str, set[str]]] = [
+    ("GRD001", SMALLER | CLIPPING),  # vanishing: there is nothing to clip
+    ("GRD002", LARGER),
+    ("GRD003", SMALLER | LARGER),  # wiring: no rate reaches what has no gradient
+    ("GRD004", SMALLER | LARGER),
+    ("GRD005", LARGER),
+    ("GRD006", LARGER),
+    ("GRD007", SMALLER | LARGER),
+    ("GRD010", SMALLER | CLIPPING),
+    ("UPD001", LARGER),
+    ("UPD002", SMALLER | CLIPPING),
+    ("UPD003", SMALLER),
+    ("UPD004", SMALLER | LARGER | LOSES_THE_START),
+    ("ACT001", LARGER),
+    ("ACT002", LARGER),
+    ("ACT004", LARGER),
+    ("WGT001", LARGER),
+    ("WGT005", MORE_DECAY | SMALLER),
+    ("WGT006", LARGER | LOSES_THE_START),
+    ("OPT001", LARGER),
+    ("OPT003", LARGER),
+    ("OPT004", LARGER),
+    ("OPT005", SMALLER | LARGER),  # the cause is not known: look, do not turn knobs
+    ("DAT001", LARGER | CLIPPING),
+    ("DAT004", SMALLER | LARGER),
+    ("LSS001", SMALLER | LARGER),
+    ("LSS003", SMALLER | LARGER),
+    ("MOD001", SMALLER | LARGER),
+    ("NUM001", LARGER),
+    ("NUM002", LARGER),
+    ("NUM003", LARGER),
+]
+
+
+@pytest.mark.parametrize(("code", "forbidden"), CONTRADICTIONS)
+def test_no_advice_against_the_disease(code: str, forbidden: set[str]) -> None:
+    assert forbidden <= set(REMEDIES)
+    shapes = [finding for finding in SHAPES if finding.code == code]
+    assert shapes
+    for finding in shapes:
+        assert not set(ids(finding)) & forbidden
+
+
+@pytest.mark.parametrize("finding", SHAPES, ids=lambda finding: finding.code)
+def test_rates_go_the_right_way_and_nothing_is_said_twice(finding: Finding) -> None:
+    chosen = ids(finding)
+    assert len(set(chosen)) == len(chosen)
+    assert set(chosen) <= set(BY_CODE[finding.code]), "its page must list it"
+    assert chosen
+    assert not ({"lower-the-learning-rate", "raise-the-learning-rate"} <= set(chosen))
+
+
+def test_the_direction_is_taken_from_the_evidence() -> None:
+    assert ids(found("OPT007", TOO_LOW)) == ["raise-the-learning-rate"]
+    assert ids(found("OPT007", TOO_HIGH))[0] == "lower-the-learning-rate"
+    assert ids(found("OPT007", measured("lr", 1e-9, 0.1), summary="The schedule ends."))[0] == (
+        "step-the-schedule-per-epoch"
+    )
+    assert ids(found("OPT007", measured("lr", 1.0, 0.01), first_step=100))[0] == "remove-the-jump"
+    assert ids(found("OPT008", measured("optimizer_eps_ratio", 1e-3))) == ["small-eps"]
+    assert ids(found("WGT003")) != ids(found("WGT003", layers=("a",)))
+
+
+def program(kind: str = "SGD", layers: LayerTable = LAYERS, **group: Any) -> Program:
+    return Program.of([{"type": kind, "groups": [group]}], layers)
+
+
+@pytest.mark.parametrize("remedy", TEMPLATES.values(), ids=lambda remedy: remedy.id)
+def test_code_for_this_optimizer_and_this_layer_is_python(remedy: Any) -> None:
+    programs = [
+        Program(), Program.of([], LAYERS), program(lr=0.1, momentum=0.9, weight_decay=0),
+        program("AdamW", lr=3e-4, betas=[0.9, 0.95], eps=1e-8, weight_decay=50.0),
+        program("Lion", lr="tensor"), program("Sharp<Optimizer>", lr=0.0),
+        Program.of([{"type": "Adam", "groups": [{"lr": 0.1}, {"lr": 0.2}]}], LAYERS), Program.of([{}], LAYERS),
+    ]  # fmt: skip
+    for one in programs:
+        for finding in (None, found("GRD004"), *(found("GRD004", layers=(path,)) for path in (*LAYERS, "gone"))):
+            filled = one.fill(remedy, finding)
+            ast.parse(filled.how)
+            assert "$" not in filled.how
+            assert (filled.id, filled.what, filled.risk) == (remedy.id, remedy.what, remedy.risk)
+
+
+def test_the_code_names_what_the_user_has() -> None:
+    def how(name: str, one: Program, **more: Any) -> str:
+        return one.fill(TEMPLATES[name], found("GRD004", **more)).how
+
+    sgd = program(lr=3.0, momentum=0.9, weight_decay=0, nesterov=False)
+    assert how("lower-the-learning-rate", sgd) == (
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)"
+    )
+    heavy = program(lr=3.0, momentum=0.9, weight_decay=1e-4, nesterov=True)
+    assert how("lower-the-learning-rate", heavy) == (
+        "optimizer = torch.optim.SGD(\n"
+        "    model.parameters(), lr=0.3, momentum=0.9, weight_decay=0.0001, nesterov=True\n)  # lr was 3"
+    )
+    adam = program("AdamW", lr=1e-3, betas=[0.9, 0.999], eps=1.0, weight_decay=0.01)
+    assert how("small-eps", adam) == "optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)  # eps was 1"
+    assert how("raise-the-learning-rate", Program.of([{}, {}], LAYERS)).startswith("for group in")
+    assert how("reinitialise-the-layer", sgd, layers=("blocks.3.fc.weight",)) == (
+        'model.get_submodule("blocks.3.fc").reset_parameters()'
+    )
+    assert how("freeze-openly", sgd, layers=("scale",)).startswith("layer = model\n")
+    assert "accumulate = 16" in how("average-the-micro-batches", sgd, evidence=(measured("backward_count", 16.0),))
+
+
+def test_every_remedy_says_when_not_or_only_looks() -> None:
+    silent = [remedy.id for remedy in REMEDIES.values() if not remedy.when_not]
+    assert all("only looks" in REMEDIES[name].risk for name in silent), silent
