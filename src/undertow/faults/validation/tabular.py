@@ -21,7 +21,9 @@ class Row(TypedDict):
 class Houses(Dataset[Row]):
     """Price depends on the district (40), the street (300), the area, the age and the owner's income."""
 
-    def __init__(self, seed: int, count: int = 1024, raw: bool = False, currency: float = 1.0, bug: bool = False) -> None:
+    def __init__(
+        self, seed: int, count: int = 1024, raw: bool = False, currency: float = 1.0, bug: bool = False
+    ) -> None:
         effects = torch.Generator().manual_seed(2024)
         district, street = torch.randn(40, generator=effects), 0.5 * torch.randn(300, generator=effects)
         generator = torch.Generator().manual_seed(seed)
@@ -62,25 +64,28 @@ class TabularNet(nn.Module):
         return price if self.keep_last_dimension else price.squeeze(1)
 
 
+def initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.constant_(module.weight, 0.05)
+
+
 @program(steps=160, bites="error")
 def house_prices(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Regression on a table with a one-cycle schedule; the error is relative to the spread of the prices."""
     torch.manual_seed(seed)
     currency = 2e5 if fault == "prices_in_cents" else 1.0
-    houses = Houses(
-        seed, raw=fault == "income_not_scaled", currency=currency, bug=fault == "every_category_is_zero"
-    )
+    houses = Houses(seed, raw=fault == "income_not_scaled", currency=currency, bug=fault == "every_category_is_zero")
     loader = DataLoader(houses, batch_size=64, shuffle=True, num_workers=0)
     net = TabularNet(keep_last_dimension=fault == "prices_broadcast")
+    if fault == "weights_all_the_same":
+        net.apply(initialise)
     rate = 0.05
     optimizer = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9)
     scheduler = OneCycleLR(optimizer, max_lr=rate, total_steps=steps + 1)
-    mse = nn.MSELoss()
     done = 0
     while done < steps:
         for batch in loader:
-            prediction = net(batch)
-            loss = mse(prediction, batch["price"])
+            loss = ((net(batch) - batch["price"]) ** 2).mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), 5.0)
@@ -120,4 +125,11 @@ house_prices.mistake(
     summary="A wrong integer division maps every category to 0: one row of each table is ever used.",
     change="leave the division out",
     layers=("embeddings",),
+)
+house_prices.mistake(
+    "weights_all_the_same",
+    "WGT002",
+    summary="An initialisation function gives every weight the value 0.05: all units of a layer are one unit.",
+    change="the default initialisation",
+    layers=("numeric", "body", "out"),
 )
