@@ -14,8 +14,6 @@ from undertow.probe.dense import Mask, Row, Values, dense
 from undertow.probe.memory import SketchMemory
 from undertow.probe.readings import RawFrame
 
-_NOTHING = np.zeros(0)
-
 
 class Directions:
     """Remembers the last sketches of every slot of one layout."""
@@ -80,7 +78,7 @@ class Directions:
     ) -> None:
         remembered[0], remembered[1] = self._gradient.squares, self._change.squares
         new: Mask | None = None
-        change = _NOTHING
+        change = np.empty(int(self._layout.offsets[-1]))  # left alone without weights, but of a length that fits
         if weight is not None:
             change = np.empty_like(weight.sketches)
             self._know_before(raw)
