@@ -23,8 +23,9 @@ class NotLearning:
     What it sees
     ------------
     A median loss that was never far below the first losses, is within two per cent of them and has no trend, although
-    half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps. Tasks with many classes get more
-    time: half a step per class. The noise must be small enough to see a change of two per cent.
+    half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps.
+    Tasks with many classes get more time: half a step per class. The noise must be small enough to see a change of two
+    per cent.
 
     Why it is bad
     -------------
