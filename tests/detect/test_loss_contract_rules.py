@@ -1,0 +1,123 @@
+"""LSS001 to LSS004 on frames made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tests.detect.building import Training
+
+from undertow.detect.engine import Engine
+from undertow.detect.rule import Rule
+from undertow.detect.rules.added_losses import AddedLosses
+from undertow.detect.rules.broadcast_loss import BroadcastLoss
+from undertow.detect.rules.wrong_loss_input import WrongLossInput
+from undertow.detect.rules.wrong_sign import WrongSign
+from undertow.schema.quantities import LossKind
+from undertow.schema.severity import Severity
+
+CROSS_ENTROPY = {"loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 64.0, "loss_factor": 1.0}
+
+
+def training(rule: Rule) -> Training:
+    made = Training("first", "second", "head")
+    made.engine = Engine([rule])
+    made.engine.set_layers(made.layers, made.graph)
+    return made
+
+
+class TestWrongLossInput:
+    def test_probabilities_are_found_at_the_second_measured_step(self) -> None:
+        run = training(WrongLossInput()).run(1, scalars={**CROSS_ENTROPY, "loss_input_is_probability": 1.0})
+        assert run.codes() == []
+        run.run(3)  # not measured
+        run.run(1, scalars={**CROSS_ENTROPY, "loss_input_is_probability": 1.0})
+        (finding,) = run.findings()
+        assert (finding.code, finding.first_step, finding.detected_step) == ("LSS001", 0, 4)
+        assert finding.severity is Severity.SEVERE
+        assert finding.layers == ("head",)
+
+    def test_logits_where_log_probabilities_belong(self) -> None:
+        scalars = {"loss_kind": LossKind.NEGATIVE_LOG_LIKELIHOOD, "loss_input_is_logit": 1.0}
+        (finding,) = training(WrongLossInput()).run(2, scalars=scalars).findings()
+        assert finding.evidence[0].quantity == "loss_input_is_logit"
+        assert "log-probabilities" in finding.summary
+
+    def test_it_ends_when_the_input_is_right_again(self) -> None:
+        run = training(WrongLossInput()).run(3, scalars={**CROSS_ENTROPY, "loss_input_is_probability": 1.0})
+        run.run(2, scalars={**CROSS_ENTROPY, "loss_input_is_probability": 0.0})
+        assert [entry[0] for entry in run.log] == ["opened", "closed"]
+
+    @pytest.mark.parametrize("value", [0.0, math.nan])
+    def test_right_or_unknown_input_is_silent(self, value: float) -> None:
+        scalars = {**CROSS_ENTROPY, "loss_input_is_probability": value, "loss_input_is_logit": value}
+        assert training(WrongLossInput()).run(20, scalars=scalars).codes() == []
+
+
+class TestBroadcastLoss:
+    def test_it_opens_and_ends(self) -> None:
+        run = training(BroadcastLoss()).run(2, scalars={"loss_broadcast": 1.0, "loss_rows": 64.0})
+        assert run.alarms() == ["LSS002"]
+        run.run(1, scalars={"loss_broadcast": 0.0})
+        assert not run.findings()[0].ongoing
+
+    def test_one_odd_batch_is_not_enough(self) -> None:
+        run = training(BroadcastLoss())
+        for _ in range(5):
+            run.run(1, scalars={"loss_broadcast": 1.0}).run(1, scalars={"loss_broadcast": 0.0})
+        assert run.codes() == []
+
+
+class TestWrongSign:
+    def test_a_negative_factor_of_an_error(self) -> None:
+        run = training(WrongSign()).run(2, scalars={**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -2.3})
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.detected_step) == ("LSS003", Severity.SEVERE, 1)
+
+    def test_rewards_may_be_negative(self) -> None:
+        run = training(WrongSign()).run(20, scalars={"loss_kind": LossKind.UNKNOWN, "loss_factor": -1.0, "loss": -2.3})
+        assert run.codes() == []
+
+    def test_a_small_negative_term_in_a_positive_loss_is_a_regulariser(self) -> None:
+        run = training(WrongSign()).run(20, scalars={**CROSS_ENTROPY, "loss_factor": -0.01, "loss": 2.3})
+        assert run.codes() == []
+
+    def test_adversaries_in_turn_are_silent(self) -> None:
+        run = training(WrongSign())
+        for _ in range(20):
+            run.run(1, scalars={**CROSS_ENTROPY, "loss": 0.7, "lr_0": 0.1})
+            run.run(1, scalars={**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -0.7, "lr_1": 0.1})
+        assert run.codes() == []
+
+
+class TestAddedLosses:
+    def scalars(self, factor: float = 1.0, loss: float = 16 * math.log(10), passes: float = 16) -> dict[str, float]:
+        return {**CROSS_ENTROPY, "loss_factor": factor, "loss": loss, "backward_count": passes}
+
+    def test_large_updates_make_it_an_alarm(self) -> None:
+        run = training(AddedLosses()).run(5, scalars=self.scalars(), update_ratio=0.5, update_norm=5.0)
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.detected_step) == ("LSS004", Severity.SEVERE, 2)
+        assert "16 micro-batches" in finding.summary
+
+    def test_without_harm_it_is_a_hint(self) -> None:
+        run = training(AddedLosses())
+        for step in range(30):
+            run.run(1, scalars=self.scalars(loss=16 * math.log(10) * 0.97**step))
+        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
+
+    def test_divided_losses_are_silent(self) -> None:
+        run = training(AddedLosses()).run(30, scalars=self.scalars(1 / 16, math.log(10)), update_ratio=0.5)
+        assert run.codes() == []
+
+    def test_closures_of_one_batch_are_not_micro_batches(self) -> None:
+        run = training(AddedLosses()).run(30, scalars=self.scalars(loss=math.log(10), passes=20), update_ratio=0.5)
+        assert run.codes() == []
+
+    def test_summed_reduction_is_silent(self) -> None:
+        run = training(AddedLosses()).run(30, scalars=self.scalars(loss=64 * 16 * math.log(10)), update_ratio=0.5)
+        assert run.codes() == []
+
+    def test_one_pass_to_a_step_is_silent(self) -> None:
+        run = training(AddedLosses()).run(30, scalars=self.scalars(loss=math.log(10), passes=1), update_ratio=0.5)
+        assert run.codes() == []
