@@ -1,0 +1,149 @@
+"""GRD001 and GRD002: gradients that vanish or explode over depth or time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from undertow.faults.data import glyphs, share_correct
+from undertow.faults.fault import Fault
+from undertow.faults.models import perceptron
+from undertow.faults.training import sick
+
+
+@sick(
+    "GRD001", "WGT003", steps=150, layers=tuple(str(number) for number in range(18)), architecture="deep perceptron",
+    catalogue=(1,), ladder=(7, 9, 14), change="ReLU with He initialisation, or batch norm",
+)  # fmt: skip
+def deep_sigmoid(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """Nine sigmoid layers: each passes back a fraction of the gradient, and the first gets next to nothing."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    widths = [64, *[48] * int(fault.strength), 10]
+    model = perceptron(*widths, activation=nn.Sigmoid if fault else nn.ReLU)
+    if not fault:
+        for layer in model:
+            if isinstance(layer, nn.Linear):
+                nn.init.kaiming_normal_(layer.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        batch = torch.randint(len(pictures), (64,))
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+class PlainBlock(nn.Module):
+    def __init__(self, width: int, skip: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width) if skip else nn.Identity()
+        self.fc = nn.Linear(width, width)
+        self.skip = skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch = torch.tanh(self.fc(self.norm(x)))
+        return x + branch if self.skip else branch
+
+
+@sick(
+    "GRD001", "WGT003", steps=120, architecture="deep perceptron", catalogue=(11,), ladder=(12, 16, 32),
+    change="return x + branch, with a LayerNorm before it",
+)  # fmt: skip
+def residual_forgotten(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """Sixteen blocks without the skip connection they were designed with."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    blocks = [PlainBlock(32, skip=not fault) for _ in range(int(fault.strength))]
+    model = nn.Sequential(nn.Linear(64, 32), *blocks, nn.Linear(32, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        batch = torch.randint(len(pictures), (64,))
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+class Reader(nn.Module):
+    """Reads a sequence of numbers and says something about it at the end."""
+
+    def __init__(self, width: int, nonlinearity: str, outputs: int) -> None:
+        super().__init__()
+        self.rnn = nn.RNN(1, width, nonlinearity=nonlinearity, batch_first=True)
+        self.head = nn.Linear(width, outputs)
+
+    def forward(self, sequence: Tensor) -> Tensor:
+        return self.head(self.rnn(sequence.unsqueeze(-1))[0][:, -1])
+
+
+@sick(
+    "GRD002", "WGT003", "NUM001", "NUM002", steps=120, layers=("rnn",), bites="error", architecture="recurrent",
+    catalogue=(8,), ladder=(2, 4, 10), change="nn.init.orthogonal_(rnn.weight_hh_l0), and clip",
+)  # fmt: skip
+def recurrence_explodes(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A ReLU network over 32 steps of time whose recurrent weight is four times too large."""
+    torch.manual_seed(seed)
+    sequences = torch.rand(512, 32)
+    targets = sequences.mean(1, keepdim=True) * 4 - 2
+    model = Reader(32, "relu", 1)
+    nn.init.orthogonal_(model.rnn.weight_hh_l0)
+    if fault:
+        with torch.no_grad():
+            model.rnn.weight_hh_l0 *= fault.strength
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        batch = torch.randint(len(sequences), (32,))
+        loss = functional.mse_loss(model(sequences[batch]), targets[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        error = functional.mse_loss(model(sequences), targets) / targets.var()
+    return {"loss": loss.item(), "error": error.nan_to_num(1e3).clamp_max(1e3).item()}
+
+
+class FirstToken(nn.Module):
+    """Recalls the first of thirty tokens at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 16)
+        self.rnn = nn.RNN(16, 48, batch_first=True)
+        self.head = nn.Linear(48, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.rnn(self.embedding(tokens))[0][:, -1])
+
+
+@sick(
+    "GRD001", "WGT003", steps=200, layers=("rnn",), architecture="recurrent", catalogue=(9,), ladder=(0.6, 0.3, 0.1),
+    change="an orthogonal recurrent weight, or a GRU",
+)  # fmt: skip
+def recurrence_forgets(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """The first of many tokens must be recalled at the end; a small recurrent weight forgets it on the way."""
+    torch.manual_seed(seed)
+    tokens = torch.randint(4, 10, (1024, 30))
+    answers = torch.randint(4, (1024,))
+    tokens[:, 0] = answers
+    model = FirstToken()
+    nn.init.orthogonal_(model.rnn.weight_hh_l0)
+    if fault:
+        with torch.no_grad():
+            model.rnn.weight_hh_l0 *= fault.strength
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    loss = torch.tensor(0.0)
+    for _ in range(steps):
+        batch = torch.randint(len(tokens), (32,))
+        loss = functional.cross_entropy(model(tokens[batch]), answers[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, tokens, answers)}
