@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from undertow.measure.partials import Partials
 from undertow.probe.catalogue import Layout
 from undertow.probe.forward import ModuleReading
-from undertow.probe.signals.readings import SignalReadings
+from undertow.probe.signals.readings import HeldReading, SignalReadings
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
@@ -77,6 +77,7 @@ class RawFrame:
     output_gradient_factor: Number = 1.0
     joined: bool = False
     signals: SignalReadings | None = None
+    held: list[HeldReading] = field(default_factory=list[HeldReading])
 
     @property
     def nbytes(self) -> int:
@@ -100,6 +101,7 @@ class RawFrame:
         self.gradients += other.gradients
         self.weights_before += other.weights_before
         self.weights += other.weights
+        self.held += other.held
 
 
 @dataclass(slots=True)

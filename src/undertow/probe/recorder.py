@@ -331,6 +331,7 @@ class Recorder:
         slots = self.subjects.slots_of(optimizer, self._post_layers)
         if not len(slots):
             self._now = StepReadings()  # another model's step: the backward pass before it was not ours
+            self._signals.forget()
             self._fresh = False
             return
         frame = self._frame(optimizer, slots, skipped=number_now(getattr(optimizer, "found_inf", None), 0.0))
@@ -338,7 +339,21 @@ class Recorder:
         if self._plan.weight:
             with self._timed("weight"):
                 self._read_weights_after(frame)
+        with self._timed("signal"):
+            self._look_at_step(optimizer, slots, frame)
         self._finish(frame)
+
+    def _look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
+        held = self._signals.look_at_step(
+            optimizer,
+            slots,
+            self.subjects.weights,
+            self.subjects.catalogue.owners,
+            whole=self._plan.weight,
+            governed=self.governor.every is None,
+        )
+        if held is not None:
+            frame.held.append(held)
 
     def _read_weights_after(self, frame: RawFrame) -> None:
         look_at_frozen = self._weight_frames % _FROZEN_WEIGHTS_EVERY == 0

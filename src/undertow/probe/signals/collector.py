@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.optim.optimizer import Optimizer
 
+from undertow.probe.autograd_graph import Owners
 from undertow.probe.signals.loss import read_loss
 from undertow.probe.signals.modules import ModeWatch
-from undertow.probe.signals.readings import SignalReadings
+from undertow.probe.signals.optimizer_state import Holders, read_optimizer
+from undertow.probe.signals.readings import HeldReading, SignalReadings
+from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_spread
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
 _SHARE = 0.15  # of the budget
+_ALWAYS_STATE = 4  # looks at what an optimizer keeps
+
+Slots = NDArray[np.int64]
+_NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 class Allowance:
@@ -45,8 +55,12 @@ class ModuleRun(Protocol):
 class SignalCollector:
     def __init__(self) -> None:
         self._modes = ModeWatch()
+        self._holders = Holders()
+        self._rows = RowBook()
+        self._embeddings: tuple[Slots, Slots] = (_NO_SLOTS, _NO_SLOTS)  # those among an optimizer's slots
         self._now = SignalReadings()
         self._steps = 0
+        self._looks = 0
         self.allowance = Allowance()
 
     def wants_loss(self, planned: bool, governed: bool) -> bool:
@@ -74,11 +88,55 @@ class SignalCollector:
     def note_data(self, partials: Any) -> None:
         self._now.data = partials
 
+    def look_at_step(
+        self,
+        optimizer: Optimizer,
+        slots: Slots,
+        tensors_of: Callable[[Slots], list[torch.Tensor]],
+        owners: Owners,
+        whole: bool,
+        governed: bool,
+    ) -> HeldReading | None:
+        """After an optimizer has stepped these parameters; `whole` when their weights are measured, too."""
+        rebuilt = self._holders.is_rebuilt(optimizer, slots)
+        if slots is not self._embeddings[0]:
+            self._embeddings = (slots, _embeddings(slots, tensors_of(slots), owners))
+        embeddings = self._embeddings[1]
+        for tensor in tensors_of(embeddings) if len(embeddings) else ():
+            if len(tensor) <= MOST_ROWS and memory_of(optimizer, tensor) is None:
+                self._rows.note_gradient(tensor)
+        if not whole or not (self._looks < _ALWAYS_STATE or not governed or self.allowance.is_paid):
+            return None
+        self._looks += 1
+        tensors = tensors_of(slots)
+        spread, unused = np.full((2, len(slots)), np.nan, np.float32)
+        for place, tensor in enumerate(tensors):
+            spread[place] = _or_nan(row_spread(tensor))
+        for place in np.flatnonzero(np.isin(slots, embeddings)).tolist():
+            self._rows.note_state(optimizer, tensors[place])
+            unused[place] = _or_nan(self._rows.unused(tensors[place]))
+        return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt), spread, unused)
+
+    def forget(self) -> None:
+        """What has been seen since the last step was not of a watched model."""
+        self._now = SignalReadings()
+
     def take(self) -> SignalReadings:
         """The signals of the step that ends."""
         self._steps += 1
         now, self._now = self._now, SignalReadings()
         return now
+
+
+def _embeddings(slots: Slots, tensors: Sequence[torch.Tensor], owners: Owners) -> Slots:
+    is_embedding = [
+        tensor.dim() == 2 and any(owner.is_embedding for owner in owners.get(id(tensor), ())) for tensor in tensors
+    ]
+    return slots[is_embedding]
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value
 
 
 def _is_plain(root: Any) -> bool:

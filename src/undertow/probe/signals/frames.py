@@ -11,7 +11,7 @@ from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss_numbers import loss_numbers
 from undertow.probe.signals.modules import constants
 from undertow.schema.frames import Block, Frame
-from undertow.schema.quantities import ACTIVATION, STATISTIC_NAMES
+from undertow.schema.quantities import ACTIVATION, OPTIMIZER, STATISTIC_NAMES, WEIGHT
 
 _LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
 
@@ -33,8 +33,27 @@ class SignalAssembler:
                 values = statistics(host(signals.data))[:, 0]
                 for name in ("mean", "std", "max_abs"):
                     scalars[f"input_{name}"] = float(values[STATISTIC_NAMES.index(name)])
+        if raw.held:
+            blocks["optimizer"] = _optimizer_block(raw)
+            if "weight" in blocks:
+                _fill_rows(raw, blocks["weight"])
         if raw.modules and "activation" in blocks:
             _fill_modules(raw.modules, blocks["activation"])
+
+
+def _optimizer_block(raw: RawFrame) -> Block:
+    layout = raw.layout
+    values = np.full((len(OPTIMIZER.quantities), len(layout.parameter_ids)), np.nan, np.float32)
+    for held in raw.held:
+        values[:, layout.row_of_slot[held.slots]] = held.state
+    return Block(OPTIMIZER.name, layout.parameter_ids, values)
+
+
+def _fill_rows(raw: RawFrame, block: Block) -> None:
+    for held in raw.held:
+        rows = raw.layout.row_of_slot[held.slots]
+        block.values[WEIGHT.names.index("weight_row_spread"), rows] = held.row_spread
+        block.values[WEIGHT.names.index("weight_rows_unused"), rows] = held.rows_unused
 
 
 def _fill_modules(readings: dict[int, ModuleReading], block: Block) -> None:

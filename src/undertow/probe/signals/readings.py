@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from undertow.probe.signals.loss import LossReading
 
 
@@ -16,3 +19,13 @@ class SignalReadings:
     @property
     def nbytes(self) -> int:
         return self.loss.nbytes if self.loss is not None else 0
+
+
+@dataclass(slots=True)
+class HeldReading:
+    """What is known of the parameters one optimizer has just stepped, beside their statistics."""
+
+    slots: NDArray[np.int64]
+    state: NDArray[np.float32]  # quantities of the stream `optimizer` × slots
+    row_spread: NDArray[np.float32]
+    rows_unused: NDArray[np.float32]

@@ -1,0 +1,122 @@
+"""What an optimizer is set to and what it keeps, per parameter, right after it has stepped.
+
+State is read from evenly spaced elements of each tensor, and on the CPU only: elsewhere it would have to wait.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.optim.optimizer import Optimizer
+
+from undertow.schema.quantities import OPTIMIZER
+
+_ELEMENTS = 4096  # looked at per tensor
+_MOST_TO_COPY = 1 << 20  # elements of a tensor that lies in memory in another order than it is counted
+
+LINE = {name: line for line, name in enumerate(OPTIMIZER.names)}
+
+Floats = NDArray[np.float64]
+
+
+def read_optimizer(optimizer: Optimizer, tensors: Sequence[torch.Tensor], rebuilt: bool) -> NDArray[np.float32]:
+    """(quantities of the stream × tensors); NaN where there is nothing to read."""
+    values = np.full((len(LINE), len(tensors)), np.nan, np.float32)
+    place = {id(tensor): column for column, tensor in enumerate(tensors)}
+    with torch.no_grad(), np.errstate(all="ignore"):
+        for group in optimizer.param_groups:
+            settings = _settings(group) | {"optimizer_rebuilt": float(rebuilt)}
+            for tensor in group["params"]:
+                column = place.get(id(tensor))
+                if column is not None:
+                    found = settings | _kept(optimizer, group, tensor)
+                    for name, value in found.items():
+                        values[LINE[name], column] = value
+    return values
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, float]:
+    betas = group.get("betas")
+    momentum = betas[0] if isinstance(betas, (tuple, list)) and betas else group.get("momentum")
+    found = {
+        "optimizer_rate": _number(group.get("lr")),
+        "optimizer_weight_decay": _number(group.get("weight_decay")),
+        "optimizer_momentum": _number(momentum),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, torch.Tensor):
+        return float(value.item()) if value.device.type == "cpu" and value.numel() == 1 else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _kept(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) -> dict[str, float]:
+    state: Mapping[str, Any] = optimizer.state.get(tensor, {})
+    found: dict[str, float] = {}
+    count = _number(state.get("step"))
+    if count is not None:
+        found["optimizer_step_count"] = count
+    scaled = getattr(optimizer, "grad_scale", None) is not None
+    gradient = _some(None if scaled else tensor.grad)
+    spread = _second_moment(state, group, count)
+    if spread is not None:
+        spread = np.maximum(spread, 0.0)
+        alive, eps = spread > 0, _number(group.get("eps"))
+        if eps and alive.any():
+            found["optimizer_eps_ratio"] = float(np.median(np.sqrt(spread[alive])) / eps)
+        if gradient is not None and len(gradient) == len(spread) and alive.any():
+            found["optimizer_gradient_rms"] = float(np.sqrt(np.mean(np.square(gradient[alive]) / spread[alive])))
+    momentum = _some(state.get("momentum_buffer", state.get("exp_avg")))
+    if momentum is not None and gradient is not None and len(gradient) == len(momentum):
+        lengths = float(np.linalg.norm(momentum) * np.linalg.norm(gradient))
+        if 0 < lengths < math.inf:
+            sign = -1.0 if group.get("maximize") else 1.0
+            found["optimizer_momentum_cosine"] = sign * float(momentum @ gradient) / lengths
+    return found
+
+
+def _second_moment(state: Mapping[str, Any], group: Mapping[str, Any], count: float | None) -> Floats | None:
+    """What the optimizer divides by, squared and corrected for its start at zero."""
+    adam = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
+    if adam is None:
+        return _some(state.get("square_avg", state.get("sum")))
+    moment, betas = _some(adam), group.get("betas")
+    if moment is None or count is None or not isinstance(betas, (tuple, list)) or len(betas) < 2:
+        return None
+    second = _number(betas[1])
+    correction = 1.0 - second**count if second is not None and count > 0 else 0.0
+    return moment / correction if correction > 0 else None
+
+
+def _some(tensor: Any) -> Floats | None:
+    """Evenly spaced elements, in the order in which they are counted."""
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return None
+    if not tensor.numel() or (not tensor.is_contiguous() and tensor.numel() > _MOST_TO_COPY):
+        return None
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // _ELEMENTS)].double().numpy()
+
+
+class Holders:
+    """Which optimizer object stepped a set of parameters last: a new one has forgotten what the old one kept."""
+
+    def __init__(self) -> None:
+        self._last: dict[bytes, weakref.ref[Optimizer]] = {}
+
+    def is_rebuilt(self, optimizer: Optimizer, slots: NDArray[np.int64]) -> bool:
+        """True when these parameters were stepped before, by another object. To be asked once in every step."""
+        key = slots.tobytes()
+        before = self._last.get(key)
+        if before is not None and before() is optimizer:
+            return False
+        self._last[key] = weakref.ref(optimizer)
+        return before is not None

@@ -1,0 +1,82 @@
+"""Rows of weights: do they differ from each other, and which rows of an embedding are ever used?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.optim.optimizer import Optimizer
+
+_ROWS = 64
+_ELEMENTS = 1 << 16
+_COLUMNS = 4  # of an embedding's rows, enough to see whether a row is zero
+MOST_ROWS = 1 << 14  # of an embedding that is looked at in every step
+
+
+def row_spread(weight: torch.Tensor) -> float | None:
+    """Norm of the rows minus their mean row, over the norm of the rows; from at most 64 evenly spaced rows."""
+    if weight.dim() < 2 or weight.shape[0] < 2 or weight.device.type != "cpu" or weight.layout is not torch.strided:
+        return None
+    rows = weight.detach()[:: -(-weight.shape[0] // _ROWS)].flatten(1)
+    if rows.numel() > _ELEMENTS:
+        rows = rows[:, :: -(-rows.numel() // _ELEMENTS)]
+    values = rows.double().numpy()
+    difference = values - values[0]  # equal rows then give exactly 0
+    length = float(np.linalg.norm(values))
+    if not 0 < length < np.inf:
+        return None
+    return float(np.linalg.norm(difference - difference.mean(axis=0))) / length
+
+
+class RowBook:
+    """Which rows of each embedding have had a gradient so far."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[int, int], NDArray[np.bool_]] = {}
+
+    def _rows(self, weight: torch.Tensor) -> NDArray[np.bool_]:
+        return self._used.setdefault((id(weight), len(weight)), np.zeros(len(weight), np.bool_))
+
+    def note_gradient(self, weight: torch.Tensor) -> None:
+        gradient = weight.grad
+        if gradient is None or gradient.device.type != "cpu":
+            return
+        if gradient.is_sparse:
+            self._rows(weight)[gradient._indices()[0].numpy()] = True
+        else:
+            self._rows(weight)[_touched(gradient)] = True
+
+    def note_state(self, optimizer: Optimizer, weight: torch.Tensor) -> None:
+        """What the optimizer keeps remembers every step, so that it need not be asked in each."""
+        kept = memory_of(optimizer, weight)
+        if kept is not None:
+            self._rows(weight)[_touched(kept)] = True
+
+    def unused(self, weight: torch.Tensor) -> float | None:
+        used = self._used.get((id(weight), len(weight)))
+        return None if used is None else 1.0 - float(used.mean())
+
+
+def memory_of(optimizer: Optimizer, weight: torch.Tensor) -> torch.Tensor | None:
+    """State that is zero in just the rows that never had a gradient; weight decay inside the gradient spoils it."""
+    group = next((one for one in optimizer.param_groups if any(p is weight for p in one["params"])), None)
+    state: Mapping[str, Any] = optimizer.state.get(weight, {})
+    if group is None:
+        return None
+    decoupled = "AdamW" in type(optimizer).__name__ or group.get("decoupled_weight_decay")
+    if group.get("weight_decay") and not decoupled:
+        return None
+    for name in ("exp_avg_sq", "square_avg", "sum", "momentum_buffer"):
+        kept = state.get(name)
+        if isinstance(kept, torch.Tensor) and kept.shape == weight.shape and kept.device.type == "cpu":
+            return kept
+    return None
+
+
+def _touched(values: torch.Tensor) -> NDArray[np.bool_]:
+    columns = values.detach().flatten(1)
+    some = columns[:, :: max(1, columns.shape[1] // _COLUMNS)][:, :_COLUMNS]
+    return (some != 0).any(dim=1).numpy()
