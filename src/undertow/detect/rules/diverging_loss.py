@@ -70,7 +70,7 @@ class DivergingLoss:
             self._records.append(loss.step)
             del self._records[: -thresholds.DIVERGED_RECORDS]
         # The highest of the first losses is itself a record where a run explodes at once.
-        base = min(self._highest_early, 3 * loss.first)
+        base = min(self._highest_early, 2 * loss.first)
         if loss.level < thresholds.DIVERGED_TO * base:
             return self._growing.end()
         if self._growing.is_open:

@@ -49,7 +49,7 @@ class NotLearning:
         self._condition = Condition("flat")
         self._drift = math.nan
         self._classes = math.nan
-        self._warm = 0  # steps at no less than half of the largest rate
+        self._warm = 0  # steps since the rate last rose
         self._peak = 0.0
 
     def grow(self, count: int) -> None:
@@ -57,7 +57,7 @@ class NotLearning:
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         rate = view.frame.scalars.get("lr", 0.0)
-        if rate > 1.5 * self._peak:  # a warm-up, or the start
+        if rate > 1.1 * self._peak:  # a warm-up, or the start
             self._peak, self._warm = rate, 0
         self._warm += 1
         classes = view.frame.scalars.get("loss_classes")

@@ -1,0 +1,341 @@
+"""OPT001 to OPT008 on frames made by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+from tests.detect.building import Training
+
+from undertow.detect.engine import Engine
+from undertow.detect.rule import Rule
+from undertow.detect.rules.defeating_setting import DefeatingSetting
+from undertow.detect.rules.diverging_loss import DivergingLoss
+from undertow.detect.rules.loss_spike import LossSpike
+from undertow.detect.rules.not_learning import NotLearning
+from undertow.detect.rules.oscillating_loss import OscillatingLoss
+from undertow.detect.rules.overfitting import Overfitting
+from undertow.detect.rules.plateau import Plateau
+from undertow.detect.rules.unsuitable_rate import UnsuitableRate
+from undertow.schema.severity import Severity
+
+
+def training(rule: Rule) -> Training:
+    made = Training("first", "second", "head")
+    made.engine = Engine([rule])
+    made.engine.set_layers(made.layers, made.graph)
+    return made
+
+
+def follow(run: Training, losses: Iterable[float], rates: Iterable[float] | None = None, **changes: Any) -> Training:
+    steady = rates or iter(lambda: 0.1, None)
+    for loss, rate in zip(losses, steady):
+        run.run(1, scalars={"loss": float(loss), "lr": rate}, **changes)
+    return run
+
+
+def noisy(levels: Iterable[float], share: float = 0.03, seed: int = 0) -> Iterator[float]:
+    generator = default_rng(seed)
+    return (float(level * math.exp(share * generator.standard_normal())) for level in levels)
+
+
+def falling(steps: int, to: float = 0.1) -> Iterator[float]:
+    return noisy(np.geomspace(2.3, 2.3 * to, steps))
+
+
+class TestDivergingLoss:
+    def test_records_again_and_again(self) -> None:
+        run = follow(training(DivergingLoss()), noisy(np.geomspace(2.3, 230, 30)))
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.ongoing) == ("OPT001", Severity.SEVERE, True)
+        assert finding.detected_step <= 15
+
+    def test_all_that_was_learnt_is_lost(self) -> None:
+        run = follow(follow(training(DivergingLoss()), falling(60)), noisy([2.3] * 40))
+        assert run.alarms() == ["OPT001"]
+        assert "is lost" in run.findings()[0].summary
+
+    def test_one_jump_to_a_harder_task_is_silent(self) -> None:
+        run = follow(training(DivergingLoss()), falling(100, to=0.01))
+        follow(run, noisy(np.geomspace(2.5, 0.5, 100)))
+        assert run.codes() == []
+
+    def test_several_tasks_in_random_order_are_silent(self) -> None:
+        sizes = default_rng(1).choice([0.02, 0.5, 2.3], 300)
+        assert follow(training(DivergingLoss()), noisy([0.02] * 4 + list(sizes))).codes() == []
+
+    @pytest.mark.parametrize("factor", [1e-5, 1.0, 1e5])
+    def test_the_unit_of_the_loss_does_not_matter(self, factor: float) -> None:
+        losses = [factor * loss for loss in noisy(np.geomspace(2.3, 230, 30))]
+        assert [f.detected_step for f in follow(training(DivergingLoss()), losses).findings()] == [
+            f.detected_step for f in follow(training(DivergingLoss()), noisy(np.geomspace(2.3, 230, 30))).findings()
+        ]
+
+
+class TestLossSpike:
+    def test_a_spike_is_a_hint_and_an_alarm_once_it_is_over(self) -> None:
+        run = follow(training(LossSpike()), falling(60))
+        follow(run, [20.0])
+        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
+        follow(run, noisy([0.23] * 4))
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.first_step) == ("OPT003", Severity.MODERATE, 60)
+
+    def test_a_jump_that_stays_never_is_an_alarm(self) -> None:
+        run = follow(follow(training(LossSpike()), falling(60)), noisy(np.geomspace(5, 1, 60)))
+        assert run.alarms() == []
+
+    def test_a_term_every_tenth_step_is_silent(self) -> None:
+        losses = [loss + (5.0 if step % 10 == 9 else 0.0) for step, loss in enumerate(falling(200))]
+        assert follow(training(LossSpike()), losses).codes() == []
+
+    def test_a_restart_of_the_rate_explains_it(self) -> None:
+        run = follow(training(LossSpike()), falling(60), [0.001] * 60)
+        follow(run, [20.0, *noisy([0.23] * 20)], [0.1] * 21)
+        assert run.codes() == []
+
+    def test_batches_of_one_are_silent(self) -> None:
+        losses = np.exp(default_rng(0).normal(-3, 2, 500))
+        assert follow(training(LossSpike()), losses).codes() == []
+
+
+class TestOscillatingLoss:
+    def test_waves_under_a_constant_rate(self) -> None:
+        waves = [1.0 + 0.8 * math.cos(step / 8) for step in range(250)]
+        run = follow(follow(training(OscillatingLoss()), falling(30, to=0.5)), noisy(waves))
+        assert run.alarms() == ["OPT004"]
+
+    def test_waves_of_a_cyclic_rate_are_silent(self) -> None:
+        waves = [1.0 + 0.8 * math.cos(step / 8) for step in range(250)]
+        rates = [0.1 * (1.2 + math.cos(step / 8)) for step in range(250)]
+        run = follow(follow(training(OscillatingLoss()), falling(30, to=0.5)), noisy(waves), rates)
+        assert run.codes() == []
+
+    def test_noise_and_several_tasks_are_silent(self) -> None:
+        sizes = default_rng(2).choice([0.1, 0.5, 2.3], 400)
+        assert follow(training(OscillatingLoss()), noisy(sizes)).codes() == []
+        assert follow(training(OscillatingLoss()), noisy([1.0] * 400, share=0.5)).codes() == []
+
+    def test_waves_that_die_out_are_silent(self) -> None:
+        waves = [0.3 + 2.0 * math.exp(-step / 25) * (1 + 0.9 * math.cos(step / 8)) for step in range(300)]
+        assert follow(training(OscillatingLoss()), noisy(waves, share=0.01)).alarms() == []
+
+
+class TestPlateau:
+    def test_a_hint_where_gradients_agree(self) -> None:
+        losses = [*falling(40, to=0.7), *noisy([1.6] * 300)]
+        run = follow(training(Plateau()), losses, gradient_cosine=0.8)
+        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
+
+    def test_a_noise_floor_is_silent(self) -> None:
+        losses = [*falling(40, to=0.7), *noisy([1.6] * 300)]
+        assert follow(training(Plateau()), losses, gradient_cosine=0.02).codes() == []
+
+
+class TestNotLearning:
+    def test_weights_that_moved_for_nothing(self) -> None:
+        run = follow(training(NotLearning()), noisy([2.3] * 100, share=0.01), weight_drift=0.5)
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity) == ("OPT005", Severity.MODERATE)
+        assert finding.confidence < 0.7
+
+    def test_weights_that_hardly_moved_get_more_time(self) -> None:
+        run = follow(training(NotLearning()), noisy([2.3] * 300, share=0.01), weight_drift=0.1)
+        assert run.codes() == []
+        follow(run, noisy([2.3] * 150, share=0.01), weight_drift=0.1)
+        assert run.codes() == ["OPT005"]
+
+    def test_many_classes_get_more_time(self) -> None:
+        run = training(NotLearning())
+        for loss in noisy([7.6] * 500, share=0.005):
+            run.run(1, scalars={"loss": loss, "loss_classes": 2000.0}, weight_drift=0.5)
+        assert run.codes() == []
+
+    def test_slow_learning_noisy_losses_and_rewards_are_silent(self) -> None:
+        assert follow(training(NotLearning()), falling(500, to=0.8), weight_drift=0.5).codes() == []
+        assert follow(training(NotLearning()), noisy([2.3] * 500, share=0.2), weight_drift=0.5).codes() == []
+        rewards = default_rng(0).normal(0, 0.1, 500)
+        assert follow(training(NotLearning()), rewards, weight_drift=0.5).codes() == []
+
+    def test_a_warm_up_does_not_count(self) -> None:
+        rates = [0.1 * min(1.0, (step + 1) / 200) for step in range(220)]
+        assert follow(training(NotLearning()), noisy([2.3] * 220, 0.01), rates, weight_drift=0.5).codes() == []
+
+
+class TestOverfitting:
+    def run(self, validation: Iterable[float], training_loss: Iterable[float]) -> Training:
+        run = training(Overfitting())
+        for held_out, loss in zip(validation, training_loss):
+            for _ in range(9):
+                run.run(1, scalars={"loss": loss})
+            run.run(1, scalars={"loss": loss, "val_loss": held_out})
+        return run
+
+    def test_validation_rises_while_training_falls(self) -> None:
+        run = self.run([2.0, 1.5, 1.2, 1.1, 1.3, 1.4, 1.5, 1.7], np.linspace(2, 0.1, 8))
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.first_step) == ("OPT006", Severity.MODERATE, 39)
+
+    def test_both_rising_is_no_overfitting(self) -> None:
+        assert self.run([2.0, 1.5, 1.2, 1.1, 1.3, 1.4, 1.5, 1.7], np.linspace(1, 2, 8)).codes() == []
+
+    def test_a_single_bad_value_is_silent(self) -> None:
+        assert self.run([2.0, 1.5, 1.2, 1.1, 1.9, 1.0, 0.9, 0.9], np.linspace(2, 0.1, 8)).codes() == []
+
+    def test_without_validation_it_says_nothing(self) -> None:
+        assert follow(training(Overfitting()), falling(200)).codes() == []
+
+
+class TestUnsuitableRate:
+    def test_a_schedule_for_epochs_stepped_per_batch(self) -> None:
+        rates = [0.05 * 0.1 ** (step // 3) for step in range(40)]
+        run = follow(training(UnsuitableRate()), noisy([2.3] * 40, 0.01), rates)
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity) == ("OPT007", Severity.SEVERE)
+        assert finding.detected_step <= 12
+        assert "schedule" in finding.summary
+
+    @pytest.mark.parametrize("steps", [20, 100, 400])
+    def test_the_end_of_a_cosine_is_silent(self, steps: int) -> None:
+        rates = [0.05 * (1 + math.cos(math.pi * step / steps)) for step in range(steps)]
+        assert follow(training(UnsuitableRate()), noisy([2.3] * steps, 0.01), rates).codes() == []
+
+    def test_a_learnt_model_may_rest(self) -> None:
+        rates = [0.05 * 0.1 ** (step // 20) for step in range(200)]
+        assert follow(training(UnsuitableRate()), falling(200, to=0.01), rates).codes() == []
+
+    def test_a_leap_that_the_loss_follows(self) -> None:
+        run = follow(training(UnsuitableRate()), falling(60), [0.05] * 60)
+        follow(run, [0.2, 9.0, 50.0], [5.0] * 3)
+        (finding,) = run.findings()
+        assert (finding.first_step, finding.detected_step) == (60, 61)
+
+    def test_a_leap_that_does_no_harm_and_restarts_are_silent(self) -> None:
+        run = follow(training(UnsuitableRate()), falling(60), [0.05] * 60)
+        assert follow(run, noisy(np.geomspace(0.23, 0.1, 60)), [5.0] * 60).codes() == []
+        rates = [0.1 * (1 + math.cos(math.pi * (step % 40) / 40)) for step in range(200)]
+        assert follow(training(UnsuitableRate()), noisy(np.geomspace(2.3, 0.1, 200), 0.3), rates).codes() == []
+
+    def test_rates_of_optimizers_in_turn_are_not_one_rate(self) -> None:
+        run = training(UnsuitableRate())
+        for loss in falling(100):
+            run.run(1, scalars={"loss": loss, "lr": 1e-3, "lr_0": 1e-3})
+            run.run(1, scalars={"loss": 9 - loss, "lr": 0.05, "lr_1": 0.05})
+        assert run.codes() == []
+
+    def test_huge_updates_and_a_loss_above_the_untrained_one(self) -> None:
+        run = follow(training(UnsuitableRate()), [2.3, 5.0, 9.0], update_ratio=0.9, update_norm=9.0)
+        (finding,) = run.findings()
+        assert (finding.severity, finding.first_step, finding.detected_step) == (Severity.SEVERE, 0, 2)
+        assert "too high" in finding.summary
+
+    def test_huge_updates_while_the_loss_falls_are_silent(self) -> None:
+        assert follow(training(UnsuitableRate()), falling(50), update_ratio=0.9, update_norm=9.0).codes() == []
+
+    def test_a_loss_that_leaps_before_any_large_update_is_not_the_rates_fault(self) -> None:
+        run = follow(training(UnsuitableRate()), falling(60))
+        follow(run, [5000.0, 9000.0, 800.0, 2.3, 2.3], update_ratio=0.9, update_norm=9.0)
+        assert run.codes() == []
+
+    def test_an_implausible_first_loss_is_left_to_other_rules(self) -> None:
+        scalars = {"loss_kind": 1.0, "loss_classes": 10.0}
+        run = training(UnsuitableRate())
+        for loss in (1e5, 4e5, 9e5, 1e6):
+            run.run(1, scalars={"loss": loss, **scalars}, update_ratio=0.9, update_norm=9.0)
+        assert run.codes() == []
+
+    def test_tiny_updates_and_a_loss_that_stands_still(self) -> None:
+        run = follow(training(UnsuitableRate()), noisy([2.3] * 12, 0.01), update_ratio=1e-6, update_norm=1e-6)
+        (finding,) = run.findings()
+        assert "too low" in finding.summary
+        assert finding.evidence[0].quantity == "update_ratio"
+
+    def test_a_warm_up_and_a_learning_model_are_not_too_slow(self) -> None:
+        tiny = {"update_ratio": 1e-6, "update_norm": 1e-6}
+        rates = [1e-5 * (step + 1) for step in range(30)]
+        assert follow(training(UnsuitableRate()), noisy([2.3] * 30, 0.01), rates, **tiny).codes() == []
+        assert follow(training(UnsuitableRate()), falling(100), **tiny).codes() == []
+
+
+class TestDefeatingSetting:
+    STREAMS = ("gradient", "weight", "update", "activation", "optimizer")
+    ADAM: ClassVar[dict[str, float]] = {
+        "optimizer_rate": 1e-3, "optimizer_weight_decay": 0.01, "optimizer_momentum": 0.9, "optimizer_rebuilt": 0.0,
+        "optimizer_eps_ratio": 1e5, "optimizer_gradient_rms": 1.0,
+    }  # fmt: skip
+
+    def run(self, losses: Iterable[float], **changes: Any) -> Training:
+        run = training(DefeatingSetting())
+        for loss in losses:
+            settings = {**self.ADAM, "optimizer_step_count": float(run.step + 1), **changes}
+            settings = {name: value(run.step) if callable(value) else value for name, value in settings.items()}
+            run.run(1, scalars={"loss": loss}, streams=self.STREAMS, **settings)
+        return run
+
+    def test_usual_settings_are_silent(self) -> None:
+        assert self.run(falling(100)).codes() == []
+
+    def test_an_optimizer_for_every_step(self) -> None:
+        run = self.run(falling(10), optimizer_rebuilt=1.0, optimizer_step_count=1.0)
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.detected_step) == ("OPT008", Severity.SEVERE, 2)
+        assert finding.evidence[0].quantity == "optimizer_rebuilt"
+
+    def test_a_new_optimizer_now_and_then_is_silent(self) -> None:
+        run = self.run(
+            falling(100),
+            optimizer_rebuilt=lambda step: float(step % 20 == 0),
+            optimizer_step_count=lambda step: float(step % 20 + 1),
+        )
+        assert run.codes() == []
+
+    def test_plain_sgd_has_no_memory_to_lose(self) -> None:
+        run = self.run(falling(50), optimizer_rebuilt=1.0, optimizer_step_count=math.nan, optimizer_momentum=0.0)
+        assert run.codes() == []
+
+    def test_eps_above_every_gradient(self) -> None:
+        run = self.run(noisy([2.3] * 10, 0.01), optimizer_eps_ratio=0.01, update_ratio=1e-5, update_norm=1e-5)
+        assert run.alarms() == ["OPT008"]
+        assert run.findings()[0].evidence[0].quantity == "optimizer_eps_ratio"
+
+    def test_gradients_below_eps_by_success_are_silent(self) -> None:
+        def ratio(step: int) -> float:
+            return 10.0 if step < 60 else 0.01
+
+        run = self.run(falling(100, to=1e-4), optimizer_eps_ratio=ratio, update_ratio=1e-5, update_norm=1e-5)
+        assert run.codes() == []
+
+    def test_weight_decay_that_eats_the_weights(self) -> None:
+        run = self.run(
+            noisy([2.3] * 10, 0.01), optimizer_weight_decay=50.0, optimizer_rate=3e-3,
+            weight_norm=lambda step: 0.85**step,
+        )  # fmt: skip
+        (finding,) = run.findings()
+        assert finding.detected_step <= 3
+        assert finding.evidence[0].quantity == "optimizer_weight_decay"
+
+    def test_weight_decay_that_the_weights_bear_is_silent(self) -> None:
+        assert self.run(falling(100), optimizer_weight_decay=0.1, optimizer_rate=1e-2).codes() == []
+        run = self.run(falling(100), optimizer_weight_decay=1.0, optimizer_rate=3e-3, weight_norm=lambda s: 0.997**s)
+        assert run.codes() == []
+
+    def test_momentum_that_never_forgets(self) -> None:
+        losses = [*falling(40, to=0.3), *noisy([0.8] * 60, 0.2)]
+        run = self.run(losses, optimizer_momentum=0.999)
+        assert run.alarms() == ["OPT008"]
+        assert self.run(losses, optimizer_momentum=0.9).codes() == []
+        assert self.run(falling(200), optimizer_momentum=0.999).codes() == []
+
+    def test_a_second_moment_that_lags(self) -> None:
+        losses = [*noisy([0.3] * 60), 0.3, 0.9, 20.0, 30.0]
+        run = self.run(losses, optimizer_gradient_rms=lambda step: 20.0 if step >= 60 else 1.0)
+        assert run.alarms() == ["OPT008"]
+
+    def test_harder_data_that_are_learnt_are_silent(self) -> None:
+        losses = [*noisy([0.3] * 60), 9.0, 8.0, 7.0, 5.0, 4.0, 3.0]
+        run = self.run(losses, optimizer_gradient_rms=lambda step: 20.0 if step >= 60 else 1.0)
+        assert run.codes() == []
