@@ -78,7 +78,7 @@ class TestSaturated:
     def test_names_hidden_functions_and_what_feeds_them(self) -> None:
         training = stack(Saturated(), "0:Linear", "1:Tanh", "2:Linear", "3:Tanh", "4:Linear")
         training.run(2, activation_saturated_fraction=0.1)
-        training.run(2, activation_saturated_fraction={"1": 0.9, "3": 0.2})
+        training.run(1, activation_saturated_fraction={"1": 0.9, "3": 0.2})
         assert training.codes() == []
         training.run(1, activation_saturated_fraction={"1": 0.9, "3": 0.2})
         (finding,) = training.findings()
@@ -95,7 +95,7 @@ class TestCollapsedRepresentation:
     def test_told_samples_apart_and_does_not_any_more(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "decoder:Linear")
         training.run(3, activation_std=1.0, activation_sample_spread=0.8)
-        training.run(2, activation_std={"encoder": 0.01, "decoder": 1.0}, activation_sample_spread=0.5)
+        training.run(1, activation_std={"encoder": 0.01, "decoder": 1.0}, activation_sample_spread=0.5)
         assert training.codes() == []
         training.run(1, activation_std={"encoder": 0.01, "decoder": 1.0}, activation_sample_spread=0.5)
         (finding,) = training.findings()

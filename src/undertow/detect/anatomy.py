@@ -35,6 +35,8 @@ class Anatomy:
             layer.id
             for layer in sorted(executed, key=lambda layer: (layer.order or 0, -layer.path.count("."), layer.id))
         ]
+        self._owns: NDArray[np.bool_] = np.zeros(layout.count, bool)
+        self._owns[[layer.id for layer in workers if layer.path in owners]] = True
         self._place = {layer_id: place for place, layer_id in enumerate(self.sequence)}
         self.is_worker: NDArray[np.bool_] = np.zeros(layout.count, bool)
         self.is_worker[[layer.id for layer in workers]] = True
@@ -65,6 +67,13 @@ class Anatomy:
         """The nearest worker at or before this one that owns a matrix: whose sums this one passes on."""
         for place in range(self._place.get(module, NONE), -1, -1):
             if self.matrix[self.sequence[place]] != NONE:
+                return self.sequence[place]
+        return NONE
+
+    def source(self, module: int) -> int:
+        """The nearest worker before this one that owns parameters, a normalisation included: what sets its scale."""
+        for place in range(self._place.get(module, 0) - 1, -1, -1):
+            if self._owns[self.sequence[place]]:
                 return self.sequence[place]
         return NONE
 

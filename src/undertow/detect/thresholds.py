@@ -15,6 +15,22 @@ from __future__ import annotations
 PROGRESS_DEVIATIONS = 4.0  # of a single loss: a median of nine batches hardly strays by two
 PROGRESS_REMAINING = 0.9  # of the starting loss: learning the mean of the labels alone gains a few per cent
 
+# NUM005: half precision. Healthy ReLU networks have up to 40 % zeros in the middle of their matrices.
+UNDERFLOW_ZEROS = 0.5
+UNDERFLOW_LARGEST = 2.0**-11  # of the elements left; fp16 ends at 2**-24
+UNDERFLOW_KEPT = 0.5  # of a gradient's norm, at the step
+UNDERFLOW_KEPT_WHOLE = 0.9
+UNDERFLOW_ZEROS_INSIDE = 0.9
+UNDERFLOW_DEAD = 0.3  # of the units of any module: more would explain the zeros
+UNDERFLOW_ALIVE = 0.1  # of the outputs of every module
+UNDERFLOW_FRAMES = 5
+UNDERFLOW_FRAMES_INSIDE = 10
+HALF_LIMIT = 65504.0
+NEAR_HALF_LIMIT = 32768.0
+NOT_HALF = 1e9  # larger values are on their way out of any range
+SKIPS_IN_A_ROW = 20  # a scaler that starts at 2**16 needs at most 16 to come down to 1
+SKIPS_AT_SMALL_SCALE = 5
+
 # GRD001, GRD002: sizes of gradients along depth. Healthy trainings: within 1.3 decades from end to end.
 GRADIENT_DEPTH_LEAST_MATRICES = 4  # fewer make no line
 GRADIENT_DEPTH_DECADES = 3.0
@@ -33,6 +49,17 @@ EXPLODING_AT_START = 1_000.0
 EXPLODING_UPDATE = 0.5  # of the weight, in one step
 EXPLODING_GROWTH = 1_000.0
 EXPLODING_PATIENCE = 3
+
+# GRD005: cosine of successive gradients in the middle of all matrices. A tenth of healthy runs are below 0.17.
+OSCILLATION_COSINE = -0.3
+OSCILLATION_WINDOW = 10  # pairs of neighbouring steps
+OSCILLATION_PAIRS = 8
+
+# GRD008: noise over signal of the averaged gradient. Healthy accumulation of tiny batches: 2.6.
+NOISE_OVER_SIGNAL = 8.0
+NOISE_LEAST_BATCHES = 4
+NOISE_FRAMES = 16
+NOISE_STEPS = 40
 
 # GRD006: norm of all gradients over the largest before. Healthy: below 4, on purpose-changed data; 1.7 without.
 GRADIENT_SPIKE_WINDOW = 32  # measured steps
@@ -81,20 +108,20 @@ SILENT_FRAMES = 2  # measured steps at which every output was exactly zero: no h
 
 # ACT002. Healthy tanh layers with the usual gain have 0–15 % of their outputs beyond ±0.99.
 SATURATED_SHARE = 0.5
-SATURATED_FRAMES = 3
+SATURATED_FRAMES = 2
 
 # ACT003. What differs between samples, against the same layer at the start; healthy layers stay within a factor of 10.
 COLLAPSED_TO = 0.03
-COLLAPSED_FRAMES = 3
+COLLAPSED_FRAMES = 2
 
 # ACT004. Softmax has a natural scale: at a logit of 60 every other weight is below 1e-26.
 ATTENTION_LOGIT = 60.0
 ATTENTION_ENTROPY = 0.02  # of the largest possible, mean over heads and rows
-ATTENTION_FRAMES = 3
+ATTENTION_FRAMES = 2
 
 # ACT005. Balanced routers send 1/n of the rows to each of n; early imbalance of two thirds is common.
 ROUTER_LOAD = 0.95
-ROUTER_FRAMES = 3
+ROUTER_FRAMES = 2
 
 # WGT001. Over 200 steps healthy weights grow to at most three times their start.
 GROWN_BY = 10.0
@@ -138,7 +165,7 @@ WRONG_MODE_FRAMES = 2
 
 # MOD002. Settings of published models: eps 1e-12 to 1e-3, momentum 0.003 to 0.3, dropout up to 0.8.
 FEWEST_NORM_VALUES = 2
-FEW_NORM_FRAMES = 3
+FEW_NORM_FRAMES = 2
 LARGE_EPS = 0.05
 LARGE_NORM_MOMENTUM = 0.9
 LARGE_DROPOUT = 0.9

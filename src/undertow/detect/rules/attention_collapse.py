@@ -23,7 +23,7 @@ class AttentionCollapse:
     ------------
     The largest absolute attention logit of each block and the entropy of its attention weights, in the steps in
     which activations are sampled. A block is reported when its logits are beyond 60, or its mean entropy is below
-    2 % of the largest possible, at three sampled steps in a row.
+    2 % of the largest possible, at two sampled steps in a row.
 
     Why it is bad
     -------------

@@ -25,7 +25,7 @@ class CollapsedRepresentation:
     ------------
     How much the output of each layer with a weight matrix differs between samples, in the steps in which activations
     are sampled: the deviation of the outputs times the root of the share of their variance that lies between
-    samples. A layer is reported when that has fallen to 3 % of its start, at three sampled steps in a row.
+    samples. A layer is reported when that has fallen to 3 % of its start, at two sampled steps in a row.
 
     Why it is bad
     -------------

@@ -105,20 +105,20 @@ class DeadUnits:
         anatomy = anatomy_of(layout)
         chosen = [
             i for i in anatomy.sequence
-            if _can_die(layout.layers[i].module_type) and anatomy.feeder(i) != NONE
+            if _can_die(layout.layers[i].module_type) and anatomy.source(i) != NONE
         ]  # fmt: skip
         self._candidates = np.array(chosen, np.int32)
         self._hidden = np.array([anatomy.is_hidden(i) for i in chosen], bool)
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
         layout, anatomy = view.layout, anatomy_of(view.layout)
-        first, feeder = members[0], anatomy.feeder(members[0])
+        first, source = members[0], anatomy.source(members[0])
         whole = bool(self._share[first] == 1)
-        layers = (feeder, first) if anatomy.is_hidden(first) else (first, feeder)
+        layers = (source, first) if anatomy.is_hidden(first) else (first, source)
         since = self._silent if whole and self._silent.length[first] else self._dead
         many = f", and of {count_of(len(members) - 1, 'layer')} behind it" if len(members) > 1 else ""
         share = "Every unit" if whole else f"{self._share[first]:.0%} of the units"
-        summary = f"{share} of {layout.path(first)}, behind {layout.path(feeder)}{many}: never active."
+        summary = f"{share} of {layout.path(first)}, behind {layout.path(source)}{many}: never active."
         if not anatomy.is_hidden(first):
             summary += " It cuts off the model's own output."
         how = "share of units that were silent in all recent samples"

@@ -22,7 +22,7 @@ class RouterCollapse:
     What it sees
     ------------
     The share of rows for which the busiest output of a gate is the largest, in the steps in which activations are
-    sampled: 95 % and more at three sampled steps in a row.
+    sampled: 95 % and more at two sampled steps in a row.
 
     Why it is bad
     -------------

@@ -24,7 +24,7 @@ class Saturated:
     What it sees
     ------------
     The share of outputs of hidden Tanh, Sigmoid and similar modules beyond 0.99 (0.01 and 0.99 for a sigmoid), in
-    the steps in which activations are sampled. A layer is reported when it is more than half at three sampled
+    the steps in which activations are sampled. A layer is reported when it is more than half at two sampled
     steps in a row. Named are the layers whose sums are too large and the functions behind them, in execution order.
 
     Why it is bad
@@ -85,7 +85,7 @@ class Saturated:
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
         layout, anatomy = view.layout, anatomy_of(view.layout)
-        layers = [layer for i in members for layer in (anatomy.feeder(i), i) if layer != NONE]
+        layers = [layer for i in members for layer in (anatomy.source(i), i) if layer != NONE]
         how = f"share of outputs at the flat ends at step {view.step}"
         evidence = [
             Evidence("activation_saturated_fraction", layout.path(i), float(self._share[i]), None, how)

@@ -22,7 +22,7 @@ class UnfitNormalisation:
     What it sees
     ------------
     The settings of normalisations and dropouts as they run in training mode, and of how many values each mean and
-    variance of a batch normalisation is made. Reported are: at most two values (a batch of one or two) at three
+    variance of a batch normalisation is made. Reported are: at most two values (a batch of one or two) at two
     sampled steps in a row; an eps of zero or so large that it outweighs the variance; a momentum of zero, or of 0.9
     and more (PyTorch's momentum is the weight of the *new* value: 0.9 of other frameworks is 0.1 here); and, since
     it is a setting out of range of the same kind, a dropout that erases 90 % and more.
