@@ -125,12 +125,12 @@ def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetectio
     if plateau.is_plateau:
         return LearningPhase.PLATEAU
     fall = measure_fall(loss, window)
-    if not fall.significant:
-        return LearningPhase.INITIAL_LEARNING
     trend = trend_test(loss[-window:, None])
     if int(trend.direction[0]) < 0:
         recent = -float(trend.slope[0]) * window
         return LearningPhase.RAPID_LEARNING if recent >= RAPID_SHARE * fall.amount else LearningPhase.REFINEMENT
+    if not fall.significant:
+        return LearningPhase.INITIAL_LEARNING
     return LearningPhase.CONVERGENCE
 
 
@@ -167,7 +167,7 @@ def _velocity(loss: Floats | None, window: int) -> float | str:
     if len(recent) < 3 or not np.isfinite(recent).all():
         return "three finite loss values are needed"
     index = np.arange(len(recent)) - (len(recent) - 1) / 2
-    return -float(index @ recent / (index @ index))
+    return 0.0 - float(index @ recent / (index @ index))
 
 
 def _newest_median(table: Floats | None, window: int) -> float | None:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.analyze.direction import KINDS, recent_directions
+from undertow.analyze.layer_health import cancelled_layers
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
 from undertow.analyze.network import (
     NO_GRAPH,
@@ -41,11 +42,14 @@ def gradient_flow(
     region_topology: Topology | None = None,
     cosines: NDArray[np.floating] | None = None,
     sketches: dict[str, dict[int, Floats]] | None = None,
+    names_are_paths: bool = False,
 ) -> GradientFlowVisualization:
     """The flow visualization of the layers of `series`.
 
     `topology` joins the layers of `node_series` when that is given (modules, say), else those of `series`;
     `region_topology` joins the layers of `series` into regions.
+    With `names_are_paths`, a parameter whose gradient is rounding noise beside the others of its module (the bias of
+    attention's keys, say) is neither vanishing nor dead: nothing is wrong with it.
     `cosines` (steps × layers) and `sketches` (name → position of the sample → vector) give directions.
     """
     config = config or GradientVisualizationConfig()
@@ -57,14 +61,15 @@ def gradient_flow(
         region_topology = topology
     regions = config.show_problem_regions
     window = config.temporal_window
+    fine = cancelled_layers(series, numbers.median) if names_are_paths else None
     return GradientFlowVisualization(
         layer_flows=_layer_flows(series, numbers, flow if node_series is None else None, cosines, sketches),
         temporal_flows=_temporal_flows(series, window) if config.show_temporal_flows else [],
         flow_network=build_network(nodes, node_numbers, flow, config.flow_threshold),
         critical_paths=critical_paths(nodes, flow) if flow and config.show_critical_paths else [],
-        vanishing_regions=vanishing_regions(series, window, current_step, region_topology) if regions else [],
+        vanishing_regions=vanishing_regions(series, window, current_step, region_topology, fine) if regions else [],
         exploding_regions=exploding_regions(series, window, current_step, region_topology) if regions else [],
-        dead_zones=dead_zones(series, window, current_step) if regions else [],
+        dead_zones=dead_zones(series, window, current_step, fine) if regions else [],
         visualization_config=config,
         nonfinite_layers=_nonfinite_layers(series, region_topology),
         unavailable={} if topology else {"edges": NO_GRAPH, "critical_paths": NO_GRAPH},

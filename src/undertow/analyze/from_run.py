@@ -83,6 +83,7 @@ def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = No
         region_topology=_parameter_topology(run.graph, layers),
         cosines=cosines,
         sketches=_sketches(run, layers, series),
+        names_are_paths=True,
     )
 
 
@@ -137,7 +138,10 @@ def _gradient_norms(run: RunNumbers, layers: list[Layer]) -> LayerSeries:
     counts = [layer.parameter_count or None for layer in layers]
     if not layers:
         return LayerSeries.of([], run.steps, np.empty((len(run.steps), 0)))
-    return LayerSeries.of(names, run.steps, run.matrix("gradient_norm")[:, columns], _recorded(run)[:, columns], counts)
+    norms = run.matrix("gradient_norm")[:, columns]
+    if "gradient_nonfinite_count" in run.quantities:
+        norms = np.where(run.matrix("gradient_nonfinite_count")[:, columns] > 0, np.nan, norms)
+    return LayerSeries.of(names, run.steps, norms, _recorded(run)[:, columns], counts)
 
 
 def _sketches(run: RunNumbers, layers: list[Layer], series: LayerSeries) -> dict[str, dict[int, Floats]]:

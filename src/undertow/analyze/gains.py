@@ -31,18 +31,19 @@ class EdgeGains:
 def edge_gains(series: LayerSeries, topology: Topology, window: int) -> EdgeGains:
     edges = np.array(topology.edges, np.int64).reshape(-1, 2)
     gain, consistency, blocked = (np.full(len(edges), np.nan) for _ in range(3))
-    switches = np.zeros(len(edges), np.int64)
+    switches, shut_now = np.zeros(len(edges), np.int64), np.zeros(len(edges), bool)
     recent = np.flatnonzero(series.recorded.any(axis=1))[-window:]
     values = series.values[recent]
     width = max(1, MOST_WINDOWS // max(1, len(recent)))
     for start in range(0, len(edges), width):
         part = slice(start, start + width)
         producer, consumer = values[:, edges[part, 0]], values[:, edges[part, 1]]
-        gain[part], consistency[part], blocked[part], switches[part] = _measure(producer, consumer)
-    return EdgeGains(gain, consistency, blocked, _kinds(gain, blocked, switches))
+        measured = _measure(producer, consumer)
+        gain[part], consistency[part], blocked[part], switches[part], shut_now[part] = measured
+    return EdgeGains(gain, consistency, blocked, _kinds(gain, blocked, switches, shut_now))
 
 
-def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats, NDArray[np.int64]]:
+def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats, NDArray[np.int64], Flags]:
     usable = np.isfinite(producer) & np.isfinite(consumer) & (consumer > 0)
     count = usable.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -55,7 +56,9 @@ def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats
     change[~np.isfinite(change)] = np.nan
     both_shut = shut[1:] & shut[:-1]
     change[both_shut] = 0
-    return middle, 1 / (1 + _column_median(change)), share, _switches(shut, usable)
+    newest = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
+    shut_now = shut[newest, np.arange(shut.shape[1])] if len(shut) else np.zeros(shut.shape[1], bool)
+    return middle, 1 / (1 + _column_median(change)), share, _switches(shut, usable), shut_now
 
 
 def _column_median(values: Floats) -> Floats:
@@ -72,17 +75,20 @@ def _switches(shut: Flags, usable: Flags) -> NDArray[np.int64]:
     return ((shut[1:] != shut[:-1]) & usable[1:] & usable[:-1]).sum(axis=0)
 
 
-def _kinds(gain: Floats, blocked: Floats, switches: NDArray[np.int64]) -> list[EdgeType | None]:
-    """Blocked and intermittent from how often nothing passes; strong and weak from the gain and its quantiles."""
+def _kinds(gain: Floats, blocked: Floats, switches: NDArray[np.int64], shut_now: Flags) -> list[EdgeType | None]:
+    """Blocked and intermittent from how often nothing passes; strong and weak from the gain and its quantiles.
+
+    An edge that has opened is not blocked any more: a branch whose last scale starts at zero opens with the first step.
+    """
     passing = gain[np.isfinite(gain) & (blocked <= OPEN_SHARE)]
     quarter, middle = np.quantile(passing, (0.25, 0.5)) if len(passing) else (0.0, 0.0)
     kinds: list[EdgeType | None] = []
-    for value, share, turns in zip(gain, blocked, switches):
+    for value, share, turns, shut in zip(gain, blocked, switches, shut_now):
         if np.isnan(value):
             kinds.append(None)
         elif OPEN_SHARE < share < BLOCKED_SHARE and turns >= 2:
             kinds.append(EdgeType.INTERMITTENT)
-        elif share >= 0.5:
+        elif share >= 0.5 and shut:
             kinds.append(EdgeType.BLOCKED)
         elif value < WEAK_GAIN or (value < quarter and value < middle / 2):
             kinds.append(EdgeType.WEAK)

@@ -71,7 +71,7 @@ def assess_layers(
     count = len(series.names)
     found: list[dict[Risk, int]] = [{} for _ in range(count)]
     since_start, joined = [False] * count, [False] * count
-    cancelled = _cancelled(series, numbers.median)
+    cancelled = cancelled_layers(series, numbers.median)
     dead = dead_layers(series) & ~cancelled
     for risk, flags, decades, persistence in (
         (Risk.VANISHING, extremes.vanishing, extremes.decades_below, PERSISTENCE),
@@ -108,7 +108,7 @@ def _drop(risks: dict[Risk, int], *explained: Risk) -> None:
         risks.pop(risk, None)
 
 
-def _cancelled(series: LayerSeries, median: Floats) -> Flags:
+def cancelled_layers(series: LayerSeries, median: Floats) -> Flags:
     """Not zero, but rounding noise beside the other parameters of the same module.
 
     So it is with a bias in front of a normalisation, or of the keys of attention: nothing is wrong with them.

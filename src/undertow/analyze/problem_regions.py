@@ -14,7 +14,7 @@ from undertow.analyze.regions import (
     runs_of,
     vanishing_flags,
 )
-from undertow.analyze.series import LayerSeries
+from undertow.analyze.series import Flags, LayerSeries
 from undertow.analyze.topology import Topology
 from undertow.schema.seeds.flow import (
     ExplodingRegion,
@@ -35,9 +35,16 @@ def severity_level(decades: float) -> int:
 
 
 def vanishing_regions(
-    series: LayerSeries, window: int, current_step: int | None = None, topology: Topology | None = None
+    series: LayerSeries,
+    window: int,
+    current_step: int | None = None,
+    topology: Topology | None = None,
+    fine: Flags | None = None,
 ) -> list[VanishingRegion]:
+    """`fine` are layers that are known to be in order, small as they are."""
     flags, decades = vanishing_flags(series)
+    if fine is not None:
+        flags &= ~fine
     found = recent_regions(
         series, flags, decades, persistence=PERSISTENCE, window=window, current_step=current_step, topology=topology
     )
@@ -116,9 +123,13 @@ def _against_exploding(series: LayerSeries, region: Region) -> list[str]:
     return advice
 
 
-def dead_zones(series: LayerSeries, window: int, current_step: int | None = None) -> list[GradientDeadZone]:
-    """Layers whose norm is below 1e-8 in more than half of their samples."""
+def dead_zones(
+    series: LayerSeries, window: int, current_step: int | None = None, fine: Flags | None = None
+) -> list[GradientDeadZone]:
+    """Layers whose norm is below 1e-8 in more than half of their samples; `fine` as above."""
     flags = dead_flags(series)
+    if fine is not None:
+        flags &= ~fine
     runs = runs_of(flags, series)
     share = runs.total / np.maximum(1, series.counts)
     return [

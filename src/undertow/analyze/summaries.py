@@ -98,7 +98,7 @@ def summarise_weights(report: WeightReport) -> WeightsSummary:
         std=overall.std,
         minimum=overall.minimum,
         maximum=overall.maximum,
-        zero_fraction=overall.zero_fraction if overall.count else None,
+        zero_fraction=None if any("zero_count" in one.missing for one in report.tensors) else overall.zero_fraction,
         nonfinite_count=overall.nonfinite_count,
         issues=_issues(report.issues),
         drift=None if report.drift is None else _drift(report.drift),

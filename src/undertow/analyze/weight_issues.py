@@ -133,7 +133,7 @@ def _of_initialisation(tensors: Sequence[TensorWeights]) -> Iterator[WeightIssue
 
 def _of_drift(drift: Drift) -> Iterator[WeightIssue]:
     for one in drift.tensors:
-        if one.severity.is_alarm and one.relative is not None:
+        if one.severity is not Severity.INFO and one.relative is not None:
             cosine = "" if one.cosine is None else f", and points elsewhere (cosine {one.cosine:.2f})"
             summary = f"{one.path} moved {one.relative:.3g} times its earlier norm{cosine}"
             yield _issue("WGT006", one.severity, [one.path], summary, one.relative, 0.0)

@@ -32,6 +32,8 @@ ROWS = 64  # steps read at a time, the newest first
 MEASURED = "weight_nonfinite_count"  # a number whenever a weight was measured, whatever the weight is
 WANTED = ("norm", "mean", "std", "min", "max", "skewness", "kurtosis", "zero_fraction", "nonfinite_count", "drift",
           "cosine_to_start")  # fmt: skip
+_FIELDS = {"mean": "mean", "std": "std", "minimum": "min", "maximum": "max", "skewness": "skewness",
+           "kurtosis": "kurtosis", "norm": "norm", "zero_count": "zero_fraction"}  # fmt: skip
 NOT_RECORDED = "a run records no single elements: `undertow weights CHECKPOINT` looks at them"
 NOT_TWICE = "no weight was measured twice"
 FROM_SKETCHES = "a run compares sketches of weights, not their elements"
@@ -119,8 +121,18 @@ def _tensor(layer: Layer, recorded: dict[str, float]) -> TensorWeights:
         bytes=item * layer.parameter_count,
         moments=moments,
         initialisation=Initialisation(fan_in, scale, missing=missing),
-        missing=dict.fromkeys(("entropy_bits", "outliers", "units", "spectrum"), NOT_RECORDED),
+        missing=_missing(recorded),
     )
+
+
+def _missing(recorded: dict[str, float]) -> dict[str, str]:
+    """What no run has, and what this one has not."""
+    absent: dict[str, str] = dict.fromkeys(("entropy_bits", "outliers", "units", "spectrum"), NOT_RECORDED)
+    return absent | {
+        field: "it was not recorded in this run"
+        for field, name in _FIELDS.items()
+        if np.isnan(recorded.get(name, np.nan)) and not recorded.get("nonfinite_count", 0.0) > 0
+    }
 
 
 def _moments(count: int, recorded: dict[str, float]) -> Moments:

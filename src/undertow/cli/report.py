@@ -6,6 +6,8 @@ import click
 
 from undertow.cli.output import RUN_HELP, busy, run_argument, show
 
+SECTION_NAMES = ("flow", "dynamics", "weights")
+
 
 @click.command(
     help=f"The diagnosis of a run: what is wrong, where, why, and what to change.\n\n{RUN_HELP}",
@@ -15,9 +17,13 @@ from undertow.cli.output import RUN_HELP, busy, run_argument, show
 @click.option("--json", "as_json", is_flag=True, help="The whole diagnosis as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, for an issue or a pull request.")
 @click.option("--details", is_flag=True, help="All findings with their evidence and remedies.")
-def command(run: str, as_json: bool, as_markdown: bool, details: bool) -> None:
+@click.option("--sections", metavar="NAMES", default="", help="Also flow, dynamics, weights: some of them, by commas.")
+def command(run: str, as_json: bool, as_markdown: bool, details: bool, sections: str) -> None:
     if as_json and as_markdown:
         raise click.UsageError("--json and --markdown exclude each other: choose one.")
+    wanted = _section_names(sections)
+    if wanted and as_markdown:
+        raise click.UsageError("--sections goes with text and --json, not with --markdown.")
     from undertow.run import open_run
 
     with busy("reading the run"):
@@ -25,9 +31,11 @@ def command(run: str, as_json: bool, as_markdown: bool, details: bool) -> None:
         diagnosis = opened.diagnose()
         tensors = [layer.path for layer in opened.layers.parameters]
     if as_json:
-        from undertow.show.report.document import to_json
+        from undertow.show.report.sections import report_to_json
 
-        click.echo(to_json(diagnosis))
+        with busy("analysing the run"):
+            text = report_to_json(diagnosis, opened, details=wanted)
+        click.echo(text)
     elif as_markdown:
         from undertow.show.report.markdown import to_markdown
 
@@ -36,3 +44,17 @@ def command(run: str, as_json: bool, as_markdown: bool, details: bool) -> None:
         from undertow.show.report.text import report
 
         show(report(diagnosis, tensors=tensors, details=details))
+        if wanted:
+            from undertow.show.report.sections import sections_report
+
+            with busy("analysing the run"):
+                parts = sections_report(opened, wanted)
+            show(parts)
+
+
+def _section_names(given: str) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    unknown = [name for name in names if name not in SECTION_NAMES]
+    if unknown:
+        raise click.UsageError(f"--sections: there is no {unknown[0]!r}. There are: {', '.join(SECTION_NAMES)}.")
+    return names

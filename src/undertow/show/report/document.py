@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(diagnosis))
 
 
-def to_json(diagnosis: Diagnosis) -> str:
+def to_json(diagnosis: Diagnosis, sections: Mapping[str, Any] | None = None) -> str:
+    """`sections` are further objects by name, after those of the diagnosis."""
+    document = {**msgspec.to_builtins(diagnosis), **(sections or {})}
     # msgspec writes NaN and infinity as null: strict JSON has no word for them.
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import msgspec
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from undertow.analyze.document import dynamics_document, flow_document
 from undertow.analyze.summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.run import Run
-from undertow.schema.findings import StepRange
+from undertow.schema.findings import Diagnosis, StepRange
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, Named, WeightsSummary
+from undertow.show.report.document import to_json
 from undertow.show.report.wording import percent
 
 SECTIONS = ("flow", "dynamics", "weights")
 NEWEST = 512  # recorded steps that a summary looks at, so that it is quick however long the run is
 
 
-def section_documents(run: Run, details: Collection[str] = ()) -> tuple[dict[str, Any], list[str]]:
-    """The summary of each section by name; those in `details` over the whole run, with everything under `details`.
-
-    Then what could not be analysed, and why: a report must not fail for the sake of its annexes.
-    """
+def report_to_json(diagnosis: Diagnosis, run: Run, details: Collection[str] = ()) -> str:
+    """The diagnosis, then a summary of each section; those in `details` over the whole run, with all there is."""
     documents: dict[str, Any] = {}
-    reasons: list[str] = []
+    reasons = list(diagnosis.coverage.reasons)
     for name in SECTIONS:
         try:
             documents[name] = msgspec.to_builtins(_SUMMARIES[name](run, None if name in details else NEWEST))
             if name in details:
                 documents[name]["details"] = _DETAILS[name](run)
-        except Exception as problem:
+        except Exception as problem:  # a report must not fail for the sake of its annexes
             documents[name] = None
             reasons.append(f"{name} could not be analysed: {problem}")
-    return documents, reasons
+    return to_json(replace(diagnosis, coverage=replace(diagnosis.coverage, reasons=tuple(reasons))), documents)
 
 
-def section_texts(run: Run, names: Collection[str]) -> Iterator[RenderableType]:
+def sections_report(run: Run, names: Collection[str]) -> Group:
     """A short section for each name, over the whole run."""
+    parts: list[RenderableType] = []
     for name in SECTIONS:
         if name in names:
-            yield Text("")
-            yield Text(name.capitalize(), style="bold")
-            yield _TEXTS[name](run)
+            parts += [Text(""), Text(name.capitalize(), style="bold"), _TEXTS[name](run)]
+    return Group(*parts)
 
 
 def _steps(run: Run, last: int | None) -> StepRange:
