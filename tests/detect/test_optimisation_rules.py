@@ -339,3 +339,21 @@ class TestDefeatingSetting:
         losses = [*noisy([0.3] * 60), 9.0, 8.0, 7.0, 5.0, 4.0, 3.0]
         run = self.run(losses, optimizer_gradient_rms=lambda step: 20.0 if step >= 60 else 1.0)
         assert run.codes() == []
+
+
+class TestUnequalOptimizers:
+    def run(self, fast: float, first_loss: Iterable[float], second_loss: Iterable[float]) -> Training:
+        run = training(UnsuitableRate())
+        for one, other in zip(first_loss, second_loss):
+            run.run(1, scalars={"loss": one, "lr": fast, "lr_0": fast})
+            run.run(1, scalars={"loss": other, "lr": 1e-3, "lr_1": 1e-3})
+        return run
+
+    def test_a_discriminator_that_learns_fifty_times_as_fast_has_won(self) -> None:
+        run = self.run(0.05, noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60)))
+        assert run.alarms() == ["OPT007"]
+        assert "50 times" in run.findings()[0].summary
+
+    def test_equal_rates_and_a_balanced_game_are_silent(self) -> None:
+        assert self.run(1e-3, noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))).codes() == []
+        assert self.run(0.05, noisy([1.3] * 60), noisy([0.8] * 60)).codes() == []

@@ -70,6 +70,11 @@ GRADIENT_SPIKE_DEVIATIONS = 8.0  # norms have heavy tails: 2.5, as for a normal 
 GRADIENT_SPIKE_LEAST_SPREAD = 0.05  # decades; norms that hardly vary make any change look large
 GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
 
+# GRD009: gradient norm × weight norm of a head, beside the largest. Healthy heads differ by a factor of 100.
+DROWNED = 10_000.0
+DROWNED_FRAMES = 5
+CONFLICT_FRAMES = 20  # two gradients without relation oppose each other at 19 of 20 steps once in 50,000 times
+
 # GRD010: share of the gradient that clipping leaves. Recurrent and reinforcement training clip to a tenth every day.
 CLIPPED_TO = 0.02
 CLIPPED_FRAMES = 8
@@ -81,7 +86,8 @@ CLIPPED_MOMENTUM = 300.0  # update over (learning rate × gradient); momentum 0.
 LARGE_STEP = 0.05
 LARGE_STEP_BURST = 0.1
 LARGE_STEP_TRAVEL = 2.0  # lengths of the weight
-LARGE_STEP_SHOCK = 1.6  # times the loss before; twice within the memory
+LARGE_STEP_SHOCK = 1.6  # times the loss before; at the edge of stability it jumps to 1.5 times in health
+LARGE_STEP_SHOCKS = 3
 LARGE_STEP_SHOCK_DEVIATIONS = 8.0  # for losses that can be negative
 LARGE_STEP_MEMORY = 10  # steps
 GROUP_AHEAD = 30.0  # times the rate of the others; adapters are trained with 16 times on purpose
@@ -246,6 +252,9 @@ IMPLAUSIBLE_START = 3.0  # first loss over that of a guess: inputs or initial we
 LARGE_UPDATE_LASTS = 20  # steps for which a large update may explain a loss
 TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
 TINY_UPDATE_FRAMES = 10
+UNEQUAL_RATES = 10.0  # of two optimizers in turn; recipes for adversaries use up to 5
+WON_TO, LOST_TO = 0.3, 1.5  # losses over their starts
+WON_FOR = 15  # steps in a row
 SMALL_UPDATE = 2e-4  # half of healthy matrices move thirty times as fast
 SMALL_UPDATE_STEPS = 100
 FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and of the latest nine

@@ -25,11 +25,13 @@ class UnsuitableRate:
 
     What it sees
     ------------
-    Four things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
+    Five things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
     there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above
     what it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above
     that of the untrained model: the rate is too high, or a warm-up is missing. Updates of less than a
-    fifty-thousandth of the weights from the first step on while the loss stands still: it is too low.
+    fifty-thousandth of the weights from the first step on while the loss stands still: it is too low. And of two
+    optimizers in turn, that the one with a ten times higher rate has won: its loss is next to nothing, the other's has
+    grown.
 
     Why it is bad
     -------------
@@ -55,7 +57,9 @@ class UnsuitableRate:
     def __init__(self) -> None:
         self._rates: dict[int, RateHistory] = {}
         self._gone, self._leap = Condition("schedule"), Condition("leap")
-        self._high, self._low = Condition("high"), Condition("low")
+        self._high, self._low, self._unequal = Condition("high"), Condition("low"), Condition("unequal")
+        self._losses: dict[int, Loss] = {}  # the latest of each actor
+        self._won_for = 0
         self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
@@ -94,6 +98,9 @@ class UnsuitableRate:
             self._take_updates(view)
         if loss is None:
             return said
+        if loss.actors == 2:
+            self._losses[actor] = loss
+            return (*said, *self._observe_unequal(view))
         return (*said, *self._observe_schedule(view, history, loss), *self._observe_low(view, history, loss))
 
     def _take_updates(self, view: View) -> None:
@@ -256,3 +263,34 @@ class UnsuitableRate:
         confidence = 0.9 if self._largest < thresholds.TINY_UPDATE else 0.7
         severity = Severity.SEVERE if self._largest < thresholds.TINY_UPDATE else Severity.MODERATE
         return Verdict("low", True, severity, (), self._begun or 0, confidence, summary, evidence)
+
+    # -- two optimizers -----------------------------------------------------------------------------------
+
+    def _observe_unequal(self, view: View) -> tuple[Verdict, ...]:
+        if len(self._losses) != 2 or len(self._rates) != 2 or self._losses.keys() != self._rates.keys():
+            return ()
+        slow, fast = sorted(self._rates, key=lambda actor: self._rates[actor].now)
+        unequal = self._rates[fast].now > thresholds.UNEQUAL_RATES * self._rates[slow].now > 0
+        winner, loser = self._losses[fast], self._losses[slow]
+        won = winner.remaining < thresholds.WON_TO and loser.remaining > thresholds.LOST_TO
+        self._won_for = self._won_for + 1 if unequal and won else 0
+        if self._won_for == 0 and loser.remaining < 1:
+            return self._unequal.end()
+        if self._won_for < thresholds.WON_FOR:
+            return self._unequal.stay()
+        return self._unequal.hold(None, lambda: self._verdict_unequal(view, slow, fast))
+
+    def _verdict_unequal(self, view: View, slow: int, fast: int) -> Verdict:
+        winner, loser = self._losses[fast], self._losses[slow]
+        evidence = (
+            Evidence("lr", None, self._rates[fast].now, self._rates[slow].now, "rates of the two optimizers in turn"),
+            Evidence("loss", None, winner.level, winner.start, "of the faster one, now and at the start"),
+            Evidence("loss", None, loser.level, loser.start, "of the slower one, now and at the start"),
+        )
+        factor = self._rates[fast].now / self._rates[slow].now
+        summary = (
+            f"One of two optimizers in turn has a learning rate {factor:.0f} times as high and has won: its loss fell "
+            f"to {winner.level:.2g} while the other's rose to {loser.level:.2g}."
+        )
+        first = view.step - 2 * self._won_for
+        return Verdict("unequal", True, Severity.MODERATE, (), max(first, 0), 0.75, summary, evidence)

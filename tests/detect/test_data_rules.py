@@ -1,0 +1,175 @@
+"""DAT002, DAT004, DAT005 and DAT006 on frames made by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.random import default_rng
+from tests.detect.building import Training
+
+from undertow.detect.engine import Engine
+from undertow.detect.rule import Rule
+from undertow.detect.rules.bad_batch import BadBatch
+from undertow.detect.rules.unmixed_batches import UnmixedBatches
+from undertow.detect.rules.unrelated_targets import UnrelatedTargets
+from undertow.detect.rules.unused_rows import UnusedRows
+from undertow.schema.severity import Severity
+
+CHANCE = math.log(10)
+
+
+def training(rule: Rule) -> Training:
+    made = Training("first", "second", "head")
+    made.engine = Engine([rule])
+    made.engine.set_layers(made.layers, made.graph)
+    return made
+
+
+def noisy(levels: Iterable[float], share: float = 0.02, seed: int = 0) -> Iterator[float]:
+    generator = default_rng(seed)
+    return (float(level * math.exp(share * generator.standard_normal())) for level in levels)
+
+
+class TestBadBatch:
+    def run(self, losses: Iterable[float], **odd: float) -> Training:
+        """Sixty usual batches, then one with a leap of the loss, then usual ones."""
+        run = training(BadBatch())
+        for step, loss in enumerate(losses):
+            usual = {"input_std": 1.0 + 0.1 * math.sin(step), "input_max_abs": 3.0, "label_entropy": 2.2}
+            run.run(1, scalars={"loss": loss, **usual, **(odd if step == 60 else {})})
+        return run
+
+    def leap(self) -> list[float]:
+        return [*noisy([0.3] * 60), 40.0, *noisy([0.3] * 40)]
+
+    def test_inputs_of_another_size(self) -> None:
+        run = self.run(self.leap(), input_std=1e4, input_max_abs=3e4)
+        (finding,) = run.findings()
+        assert (finding.code, finding.detected_step, finding.ongoing) == ("DAT002", 60, False)
+        assert finding.severity.is_alarm
+        assert finding.evidence[0].quantity.startswith("input_")
+
+    def test_labels_that_are_all_alike(self) -> None:
+        run = self.run(self.leap(), label_entropy=0.0)
+        assert run.findings()[0].evidence[0].quantity == "label_entropy"
+
+    def test_a_leap_of_the_loss_alone_proves_nothing(self) -> None:
+        assert self.run(self.leap()).codes() == []
+
+    def test_odd_inputs_that_do_no_harm_are_silent(self) -> None:
+        assert self.run(noisy([0.3] * 100), input_std=1e4).codes() == []
+
+    def test_harder_data_of_twice_the_spread_are_silent(self) -> None:
+        assert self.run(self.leap(), input_std=2.5, input_max_abs=8.0).codes() == []
+
+
+class TestUnrelatedTargets:
+    def run(self, losses: Iterable[float], **changes: Any) -> Training:
+        run = training(UnrelatedTargets())
+        healthy = {"gradient_cosine": 0.02, "update_ratio": 5e-3, "update_norm": 5e-3, "weight_drift": 0.5}
+        for loss in losses:
+            scalars = {"loss": loss, "loss_kind": 1.0, "loss_classes": 10.0, "output_accuracy": 0.1}
+            run.run(1, scalars=scalars, **{**healthy, **changes})
+        return run
+
+    def test_at_chance_with_healthy_updates(self) -> None:
+        run = self.run(noisy([CHANCE] * 60, 0.01))
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity) == ("DAT004", Severity.MODERATE)
+        assert finding.confidence <= 0.6
+
+    def test_gradients_that_agree_have_something_to_follow(self) -> None:
+        assert self.run(noisy([CHANCE] * 100, 0.01), gradient_cosine=0.6).codes() == []
+
+    def test_weights_that_have_not_gone_far_get_time(self) -> None:
+        assert self.run(noisy([CHANCE] * 100, 0.01), weight_drift=0.1).codes() == []
+
+    def test_updates_that_are_not_healthy_are_another_disease(self) -> None:
+        assert self.run(noisy([CHANCE] * 100, 0.01), update_ratio=1e-7, update_norm=1e-7).codes() == []
+        assert self.run(noisy([CHANCE] * 100, 0.01), update_ratio=0.9, update_norm=9.0).codes() == []
+
+    def test_a_model_that_learns_is_silent(self) -> None:
+        assert self.run(noisy(np.geomspace(CHANCE, 0.8 * CHANCE, 100), 0.01)).codes() == []
+
+
+class TestUnmixedBatches:
+    def run(self, labels: Iterable[Iterable[int]], classes: int = 10) -> Training:
+        run, pooled = training(UnmixedBatches()), np.zeros(classes)
+        for batch in labels:
+            counts = np.bincount(list(batch), minlength=classes)
+            pooled += counts
+            scalars = {
+                "label_entropy": entropy(counts),
+                "label_entropy_pooled": entropy(pooled),
+                "loss_rows": counts.sum(),
+            }
+            run.run(1, scalars={name: float(value) for name, value in scalars.items()})
+        return run
+
+    def test_sorted_by_class(self) -> None:
+        run = self.run([[label // 3] * 32 for label in range(30)])
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity) == ("DAT005", Severity.SEVERE)
+        assert finding.detected_step <= 12
+
+    def test_small_mixed_batches_of_many_classes_are_silent(self) -> None:
+        generator = default_rng(0)
+        assert self.run((generator.integers(1000, size=8) for _ in range(100)), 1000).codes() == []
+        assert self.run(generator.integers(10, size=16) for _ in range(100)).codes() == []
+
+    def test_a_rare_class_is_silent(self) -> None:
+        generator = default_rng(0)
+        assert self.run((generator.random(32) < 0.05).astype(int) for _ in range(200)).codes() == []
+
+    def test_one_class_only_is_no_sorting(self) -> None:
+        assert self.run([[3] * 32] * 50).codes() == []
+
+    def test_it_ends_when_batches_are_mixed(self) -> None:
+        generator = default_rng(0)
+        mixed = [generator.integers(10, size=32) for _ in range(200)]
+        run = self.run([*([label // 3] * 32 for label in range(30)), *mixed])
+        assert not run.findings()[0].ongoing
+
+
+class TestUnusedRows:
+    def rows(self, unused: Iterable[float]) -> Training:
+        run = training(UnusedRows())
+        for share in unused:
+            run.run(1, weight_rows_unused={"first.weight": share})
+        return run
+
+    def test_a_table_of_which_almost_nothing_is_used(self) -> None:
+        (finding,) = self.rows([0.995] * 100).findings()
+        assert (finding.code, finding.severity, finding.layers) == ("DAT006", Severity.MODERATE, ("first.weight",))
+
+    def test_a_twentieth_in_use_is_a_hint(self) -> None:
+        assert [finding.severity for finding in self.rows([0.95] * 100).findings()] == [Severity.MILD]
+
+    def test_a_large_vocabulary_that_is_still_being_met_is_silent(self) -> None:
+        assert self.rows(1 - 1e-4 * step for step in range(1, 300)).codes() == []
+
+    def test_a_table_in_use_is_silent(self) -> None:
+        assert self.rows([0.4] * 200).codes() == []
+
+    def classes(self, pooled: float, classes: float, steps: int) -> Training:
+        scalars = {"label_entropy_pooled": pooled, "loss_classes": classes, "loss_rows": 64.0}
+        return training(UnusedRows()).run(steps, scalars=scalars)
+
+    def test_one_single_class(self) -> None:
+        assert self.classes(0.0, 10.0, 20).alarms() == ["DAT006"]
+
+    def test_few_of_many_classes(self) -> None:
+        assert self.classes(math.log(5), 1000.0, 400).alarms() == ["DAT006"]
+        assert [f.severity for f in self.classes(math.log(50), 1000.0, 400).findings()] == [Severity.MILD]
+
+    def test_too_few_labels_say_nothing(self) -> None:
+        assert self.classes(math.log(500), 50_000.0, 200).codes() == []
+        assert self.classes(0.3, 2.0, 200).codes() == []
+
+
+def entropy(counts: np.ndarray) -> float:
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
