@@ -71,8 +71,9 @@ GRADIENT_SPIKE_LEAST_SPREAD = 0.05  # decades; norms that hardly vary make any c
 GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
 
 # GRD009: gradient norm × weight norm of a head, beside the largest. Healthy heads differ by a factor of 100.
-DROWNED = 10_000.0
+DROWNED = 3_000.0
 DROWNED_FRAMES = 5
+DROWNED_MOST_HEADS = 16  # more are no heads of tasks, but outputs of an ensemble or a detector
 CONFLICT_FRAMES = 20  # two gradients without relation oppose each other at 19 of 20 steps once in 50,000 times
 
 # GRD010: share of the gradient that clipping leaves. Recurrent and reinforcement training clip to a tenth every day.

@@ -11,6 +11,7 @@ from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.broadcast_loss import BroadcastLoss
 from undertow.detect.rules.collapsed_representation import CollapsedRepresentation
+from undertow.detect.rules.conflicting_gradient import ConflictingGradient
 from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.defeating_setting import DefeatingSetting
 from undertow.detect.rules.diverging_loss import DivergingLoss
@@ -20,13 +21,16 @@ from undertow.detect.rules.gradient_spike import GradientSpike
 from undertow.detect.rules.growing_weights import GrowingWeights
 from undertow.detect.rules.large_update import LargeUpdate
 from undertow.detect.rules.loss_spike import LossSpike
+from undertow.detect.rules.low_precision import LowPrecision
 from undertow.detect.rules.never_updated import NeverUpdated
 from undertow.detect.rules.no_gradient import NoGradient
+from undertow.detect.rules.noisy_gradient import NoisyGradient
 from undertow.detect.rules.nonfinite_activation import NonfiniteActivation
 from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
 from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
 from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
 from undertow.detect.rules.not_learning import NotLearning
+from undertow.detect.rules.oscillating_gradient import OscillatingGradient
 from undertow.detect.rules.oscillating_loss import OscillatingLoss
 from undertow.detect.rules.over_clipping import OverClipping
 from undertow.detect.rules.overfitting import Overfitting
@@ -55,11 +59,15 @@ RULES: tuple[type[Rule], ...] = (
     NonfiniteActivation,
     NonfiniteGradient,
     NonfiniteWeight,
+    LowPrecision,
     NoGradient,
     ZeroGradient,
     VanishingGradient,
     ExplodingGradient,
     GradientSpike,
+    OscillatingGradient,
+    NoisyGradient,
+    ConflictingGradient,
     OverClipping,
     UnclearedGradient,
     NeverUpdated,

@@ -122,7 +122,7 @@ class LargeUpdate:
         burst = view.step - self._last_burst <= thresholds.LARGE_STEP_MEMORY
         if burst and (view.step > self._since or self._shocks):
             self._shocks += self._is_shocking(loss, loss.value)
-        shocked = burst and self._shocks >= 2
+        shocked = burst and self._shocks >= thresholds.LARGE_STEP_SHOCKS
         moved = self._travelled >= thresholds.LARGE_STEP_TRAVEL
         moved &= view.step - self._since >= thresholds.LARGE_STEP_MEMORY
         if shocked or (moved and loss.level >= base):

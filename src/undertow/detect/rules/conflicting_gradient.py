@@ -1,0 +1,178 @@
+"""GRD009."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.anatomy import anatomy_of
+from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
+from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.progress import has_learnt
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class ConflictingGradient:
+    """Several losses pull on the same layers, and one drowns the others or works against them.
+
+    What it sees
+    ------------
+    Drowned: outputs of the model that share layers before them (several heads on one trunk), and how much the loss
+    depends on each: the gradient norm of its weight times the weight's norm. It speaks when, from the first steps on,
+    one of them stays three thousand times behind the largest. Conflict: where the losses of a step have a backward pass
+    each, two of them, the gradients of the two can be told apart; when they point against each other in the middle of
+    all matrices at nearly every measured step and the loss makes no progress, that is noted. The terms of a loss that
+    is added up before one backward pass, and acts on one output, cannot be told apart; nothing is said of them.
+
+    Why it is bad
+    -------------
+    The shared layers learn the largest term only. The small one looks as if it were trained, since its own head is.
+
+    When it is wrong
+    ----------------
+    A term may be tiny on purpose, as an auxiliary loss that only steadies training. A head that has learnt its task
+    has a small gradient too, which is why only the first steps count. Adversarial losses oppose each other by design;
+    conflict is therefore never more than a remark. In the zoo of healthy trainings there is no false alarm.
+
+    References
+    ----------
+    Chen et al., "GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks", 2018
+    (arXiv 1711.02257).
+    Yu et al., "Gradient Surgery for Multi-Task Learning", 2020 (arXiv 2001.06782).
+    """
+
+    code: ClassVar[str] = "GRD009"
+
+    def __init__(self) -> None:
+        self._drowned, self._conflict = Condition("drowned"), Condition("conflict")
+        self._behind = 0  # measured steps in a row
+        self._measured = 0
+        self._pairs: deque[tuple[int, bool]] = deque(maxlen=thresholds.CONFLICT_FRAMES)  # (step, against each other)
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.skipped or view.ids("gradient") is None:
+            return ()
+        return (*self._watch_heads(view), *self._watch_pair(view))
+
+    def _watch_heads(self, view: View) -> tuple[Verdict, ...]:
+        heads = _heads_of(view.layout)
+        if len(heads) < 2 or view.ids("weight") is None:
+            return self._drowned.stay()
+        norms, weights = view.all_layers("gradient_norm"), view.all_layers("weight_norm")
+        pull = norms[heads].astype(np.float64) * weights[heads]
+        if not (np.isfinite(pull) & (pull > 0)).all():
+            return self._drowned.stay()  # a head that had no part in this step
+        self._measured += 1
+        largest = float(pull.max())
+        behind = [(head, float(value)) for head, value in zip(heads, pull) if value * thresholds.DROWNED < largest]
+        self._behind = self._behind + 1 if behind else 0
+        if not behind:
+            return self._drowned.end()
+        late = self._measured > 3 * thresholds.DROWNED_FRAMES
+        if self._behind < thresholds.DROWNED_FRAMES or (late and not self._drowned.is_open):
+            return self._drowned.stay()
+        members = tuple(head for head, _ in behind)
+        return self._drowned.hold(
+            members, lambda: self._drowned_verdict(view, behind, int(heads[pull.argmax()]), largest)
+        )
+
+    def _drowned_verdict(self, view: View, behind: list[tuple[int, float]], loudest: int, largest: float) -> Verdict:
+        layout = view.layout
+        evidence = tuple(
+            Evidence("gradient_norm", layout.path(head), value, largest,
+                     f"gradient norm times weight norm, beside that of {layout.path(loudest)}")
+            for head, value in behind
+        )  # fmt: skip
+        head = layout.path(behind[0][0])
+        summary = (
+            f"What {head} asks of the layers it shares is {largest / behind[0][1]:,.0f} times smaller than what "
+            f"{layout.path(loudest)} asks: its loss is drowned."
+        )
+        layers = tuple(head for head, _ in behind)
+        return Verdict(self._drowned.key, True, Severity.MODERATE, layers, 0, 0.7, summary, evidence)
+
+    def _watch_pair(self, view: View) -> tuple[Verdict, ...]:
+        """Of two gradients a and b the noise scale is infinite exactly when their scalar product is not positive."""
+        matrices = matrices_of(view.layout)
+        if view.scalar("backward_count") != 2 or not len(matrices):
+            return ()
+        scale = middle(matrices.values(view, "gradient_noise_scale"))
+        if math.isnan(scale):
+            return self._conflict.stay()
+        self._pairs.append((view.step, math.isinf(scale)))
+        if len(self._pairs) < thresholds.CONFLICT_FRAMES:
+            return ()
+        against = sum(opposed for _, opposed in self._pairs)
+        if against < 0.95 * len(self._pairs) or view.loss is None or view.loss.actors > 1 or has_learnt(view.loss):
+            return self._conflict.end()
+        return self._conflict.hold(True, lambda: self._conflict_verdict(against))
+
+    def _conflict_verdict(self, against: int) -> Verdict:
+        how = f"at {against} of the latest {len(self._pairs)} measured steps the two gradients pointed apart"
+        evidence = Evidence("gradient_noise_scale", None, math.inf, None, how)
+        summary = "The two losses of every step pull the same layers in opposite directions."
+        since = self._pairs[0][0]
+        return Verdict(self._conflict.key, True, Severity.MILD, (), since, 0.6, summary, (evidence,))
+
+
+_known: WeakKeyDictionary[Layout, list[int]] = WeakKeyDictionary()
+
+
+def _heads_of(layout: Layout) -> list[int]:
+    """The weight of every module that feeds no other and shares a module before it with another such one."""
+    found: list[int] | None = _known.get(layout)
+    if found is None:
+        found = _known[layout] = _find_heads(layout)
+    return found
+
+
+def _find_heads(layout: Layout) -> list[int]:
+    graph, anatomy = layout.graph, anatomy_of(layout)
+    before: dict[int, list[int]] = {}
+    for source, target in graph.edges:
+        before.setdefault(target, []).append(source)
+    merges = {node.id for node in graph.nodes if node.is_merge}
+    # Losses that are added up meet behind the heads: only what leads to another module is not a head.
+    feeding: set[int] = set()
+    waiting = [source for source, target in graph.edges if target not in merges]
+    while waiting:
+        node_id = waiting.pop()
+        if node_id not in feeding:
+            feeding.add(node_id)
+            waiting.extend(before.get(node_id, ()) if node_id in merges else ())
+    weights: dict[int, int] = {}
+    for node in graph.nodes:
+        module = layout.layers.get(node.path)
+        if node.is_merge or node.id in feeding or module is None or anatomy.matrix[module.id] < 0:
+            continue
+        weight = int(anatomy.matrix[module.id])
+        if layout.is_trainable[weight]:
+            weights[node.id] = weight
+    if len(weights) > thresholds.DROWNED_MOST_HEADS:
+        return []
+    above = {node: _all_before(node, before) for node in weights}
+    shared = [node for node in weights if any(above[node] & above[other] for other in weights if other != node)]
+    return [weights[node] for node in shared]
+
+
+def _all_before(node: int, before: dict[int, list[int]]) -> set[int]:
+    seen: set[int] = set()
+    waiting = list(before.get(node, ()))
+    while waiting:
+        place = waiting.pop()
+        if place not in seen:
+            seen.add(place)
+            waiting.extend(before.get(place, ()))
+    return seen

@@ -1,0 +1,95 @@
+"""GRD005."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import ClassVar
+
+from undertow.detect import thresholds
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.progress import has_learnt
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class OscillatingGradient:
+    """Gradients point back and forth, step after step, and the loss does not fall.
+
+    What it sees
+    ------------
+    The cosine of each gradient with that of the step before, in the middle of all weight matrices. It speaks when
+    eight of ten successive pairs point clearly against each other (below -0.3) while the loss has made no progress,
+    or has lost again what it had gained.
+
+    Why it is bad
+    -------------
+    Every step jumps across the valley and the next one jumps back. The learning rate is too high for the curvature,
+    or momentum is, and no amount of further steps helps.
+
+    When it is wrong
+    ----------------
+    Full-batch training at the edge of stability oscillates in health: there the loss falls in the long run, and
+    nothing is said. Only pairs of neighbouring steps count; where gradients are measured more rarely, this rule is
+    silent. In the zoo of healthy trainings there is no false alarm.
+
+    References
+    ----------
+    Cohen et al., "Gradient Descent on Neural Networks Typically Occurs at the Edge of Stability", 2021
+    (arXiv 2103.00065).
+    """
+
+    code: ClassVar[str] = "GRD005"
+
+    def __init__(self) -> None:
+        self._condition = Condition("direction")
+        self._cosines: deque[tuple[int, float]] = deque(maxlen=thresholds.OSCILLATION_WINDOW)
+        self._last_step = -2
+
+    def grow(self, count: int) -> None:
+        """Nothing is kept per layer."""
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.skipped or view.ids("gradient") is None:
+            return ()
+        before, self._last_step = self._last_step, view.step
+        matrices = matrices_of(view.layout)
+        if view.step != before + 1 or not len(matrices):
+            return self._condition.stay()
+        cosine = middle(matrices.values(view, "gradient_cosine"))
+        if math.isnan(cosine):
+            return self._condition.stay()
+        self._cosines.append((view.step, cosine))
+        if cosine >= thresholds.OSCILLATION_COSINE and not self._condition.is_open:
+            return ()
+        against = [(step, value) for step, value in self._cosines if value < thresholds.OSCILLATION_COSINE]
+        if len(against) < thresholds.OSCILLATION_PAIRS or not _is_stuck(view.loss):
+            return self._condition.end()
+        return self._condition.hold(True, lambda: self._verdict(view, [value for _, value in against], against[0][0]))
+
+    def _verdict(self, view: View, cosines: list[float], since: int) -> Verdict:
+        evidence = [
+            Evidence("gradient_cosine", None, _middle_of(cosines), None,
+                     "with the gradient of the step before, in the middle of all matrices and of the latest steps")
+        ]  # fmt: skip
+        if view.loss is not None:
+            evidence.append(Evidence("loss", None, view.loss.level, view.loss.best, "the loss, beside its best level"))
+        summary = "Every gradient points against the one before it and the loss does not fall: steps jump to and fro."
+        return Verdict(
+            self._condition.key, True, Severity.MODERATE, (), since, 0.75, summary, tuple(evidence)
+        )  # the learning rate is at fault, no layer of it
+
+
+def _is_stuck(loss: Loss | None) -> bool:
+    if loss is None or loss.falling:
+        return False
+    lost_again = loss.level - loss.best > 0.5 * (loss.start - loss.best)
+    return not has_learnt(loss) or lost_again
+
+
+def _middle_of(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
