@@ -6,6 +6,16 @@ from undertow.detect import thresholds
 from undertow.detect.loss_trend import Loss
 
 
+def has_fallen(loss: Loss | None, since: float) -> bool:
+    """As `has_learnt`, counted from another level of the loss than that of the start."""
+    if loss is None:
+        return False
+    gained = since - loss.level
+    return gained > thresholds.PROGRESS_DEVIATIONS * loss.noise and not (
+        loss.positive and loss.level > thresholds.PROGRESS_REMAINING * since
+    )
+
+
 def has_learnt(loss: Loss | None) -> bool:
     """The loss is clearly below its start: beyond the noise, and by a tenth where that can be said."""
     return (

@@ -10,7 +10,7 @@ import numpy as np
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.progress import has_learnt
+from undertow.detect.progress import has_fallen
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -50,6 +50,7 @@ class OverClipping:
         self._condition = Condition("clipped")
         self._length = 0
         self._since = 0
+        self._base = math.nan  # the level of the loss when this began
         self._speed = math.nan  # update over weight, in the middle of all matrices
         self._follows = False  # updates are as long as the learning rate times the gradient
 
@@ -65,10 +66,11 @@ class OverClipping:
             return self._condition.end()
         if self._length == 0:
             self._since = view.step
+            self._base = math.nan if view.loss is None else view.loss.level
         self._length += 1
         if view.ids("update") is not None:
             self._learn_how_it_steps(view)
-        if self._length < thresholds.CLIPPED_FRAMES or not self._follows or has_learnt(view.loss):
+        if self._length < thresholds.CLIPPED_FRAMES or not self._follows or has_fallen(view.loss, self._base):
             return self._condition.stay()
         if not self._speed < thresholds.CLIPPED_STEP:
             return self._condition.end()
