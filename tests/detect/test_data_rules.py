@@ -56,14 +56,20 @@ class TestBadBatch:
         run = self.run(self.leap(), label_entropy=0.0)
         assert run.findings()[0].evidence[0].quantity == "label_entropy"
 
-    def test_a_leap_of_the_loss_alone_proves_nothing(self) -> None:
-        assert self.run(self.leap()).codes() == []
+    def test_a_leap_of_the_loss_alone_is_told_with_less_confidence_once_it_is_over(self) -> None:
+        (finding,) = self.run(self.leap()).findings()
+        assert (finding.code, finding.first_step, finding.detected_step) == ("DAT002", 60, 63)
+        assert finding.confidence < 0.7
+
+    def test_a_leap_that_stays_is_silent(self) -> None:
+        assert self.run([*noisy([0.3] * 60), *noisy(np.geomspace(5, 1, 40))]).codes() == []
 
     def test_odd_inputs_that_do_no_harm_are_silent(self) -> None:
         assert self.run(noisy([0.3] * 100), input_std=1e4).codes() == []
 
     def test_harder_data_of_twice_the_spread_are_silent(self) -> None:
-        assert self.run(self.leap(), input_std=2.5, input_max_abs=8.0).codes() == []
+        losses = [*noisy([0.3] * 60), *noisy(np.geomspace(5, 1, 40))]
+        assert self.run(losses, input_std=2.5, input_max_abs=8.0).codes() == []
 
 
 class TestUnrelatedTargets:
@@ -162,11 +168,16 @@ class TestUnusedRows:
         assert self.classes(0.0, 10.0, 20).alarms() == ["DAT006"]
 
     def test_few_of_many_classes(self) -> None:
-        assert self.classes(math.log(5), 1000.0, 400).alarms() == ["DAT006"]
-        assert [f.severity for f in self.classes(math.log(50), 1000.0, 400).findings()] == [Severity.MILD]
+        assert self.classes(math.log(50), 50_000.0, 400).alarms() == ["DAT006"]
+        assert [f.severity for f in self.classes(math.log(4), 1000.0, 400).findings()] == [Severity.MILD]
 
     def test_too_few_labels_say_nothing(self) -> None:
-        assert self.classes(math.log(500), 50_000.0, 200).codes() == []
+        assert self.classes(math.log(30), 50_000.0, 10).codes() == []
+
+    def test_text_that_uses_common_words_most_is_silent(self) -> None:
+        assert self.classes(math.log(900), 50_000.0, 2000).codes() == []
+
+    def test_two_classes_in_unequal_parts_are_silent(self) -> None:
         assert self.classes(0.3, 2.0, 200).codes() == []
 
 

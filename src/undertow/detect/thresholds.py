@@ -252,7 +252,7 @@ LEAP_JUMP = 6.0  # deviations of the loss; healthy trainings with a constant rat
 IMPLAUSIBLE_START = 3.0  # first loss over that of a guess: inputs or initial weights are to blame
 LARGE_UPDATE_LASTS = 20  # steps for which a large update may explain a loss
 TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
-TINY_UPDATE_FRAMES = 10
+TINY_UPDATE_FRAMES, TINY_UPDATE_STEPS = 4, 10
 UNEQUAL_RATES = 10.0  # of two optimizers in turn; recipes for adversaries use up to 5
 WON_TO, LOST_TO = 0.3, 1.5  # losses over their starts
 WON_FOR = 15  # steps in a row
@@ -282,6 +282,7 @@ BATCH_KNOWN = 5  # batches to compare with
 BATCH_FACTOR = 5.0
 BATCH_ENTROPY = 0.3
 BATCH_OVER = 20  # steps
+BATCHES = 5  # bad ones in a row, at most
 
 # DAT004. At the loss of a guess, with healthy updates and gradients that do not agree.
 CHANCE_FROM, CHANCE_TO = 0.96, 1.1  # of the loss of a guess
@@ -300,11 +301,13 @@ SORTED_LEAST = 0.6  # nats: nearly two classes in equal parts
 
 # DAT006.
 UNUSED_HINT = 0.1
-UNUSED_ALARM = 0.02
+UNUSED_ALARM = 0.01
 UNUSED_STEPS = 30  # without a new row…
 UNUSED_GROWS = 1.02  # …by which the share in use grows
-UNUSED_LABELS = 20  # labels to each class
+UNUSED_LABELS = 50  # labels to each class in use
 UNUSED_LABELS_LEAST = 500
+# By entropy, which counts rare classes for less than one: English text amounts to 1,000 of 50,000 tokens.
+UNUSED_CLASSES_HINT, UNUSED_CLASSES_ALARM = 0.005, 0.002
 SINGLE_CLASS = 1e-3  # nats
 
 # LSS004. Several backward passes to a step.

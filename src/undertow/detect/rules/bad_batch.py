@@ -12,7 +12,9 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.rule import Verdict
+from undertow.detect.spike import Spike, SpikeWatch
 from undertow.detect.view import View
+from undertow.detect.wording import count_of
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -25,8 +27,9 @@ class BadBatch:
     What it sees
     ------------
     A loss more than eight robust deviations above the latest ones and at least e times as large, together with what
-    the batch itself was: inputs or targets ten times as large or as small as in all batches before, or labels that
-    are suddenly all alike.
+    the batch itself was: inputs or targets five times further off than in any batch before, or labels that are
+    suddenly all alike. Where the very batch was not measured, a loss that leaps from one step to the next out of a
+    calm course and is back within five steps.
 
     Why it is bad
     -------------
@@ -34,9 +37,9 @@ class BadBatch:
 
     When it is wrong
     ----------------
-    Without a measurement of the very batch the rule is silent and OPT003 tells of the spike alone. Harder data change
-    the loss and not the size of the inputs by a factor of ten. Other data for good (a new phase) look like a bad batch
-    at first. No false alarm in the zoo.
+    Harder data change the loss, and neither the size of the inputs by such a factor nor for a few steps only. Without a
+    measurement of the batch, an optimizer near the edge of stability can look the same; confidence is lower then. Other
+    data for good (a new phase) look like a bad batch at first. No false alarm in the zoo.
 
     References
     ----------
@@ -46,7 +49,8 @@ class BadBatch:
     code: ClassVar[str] = "DAT002"
 
     def __init__(self) -> None:
-        self._condition = Condition("batch")
+        self._condition, self._suspect = Condition("batch"), Condition("suspect")
+        self._watch = SpikeWatch()
         self._usual: dict[str, deque[float]] = {name: deque(maxlen=32) for name in SIZES}
         self._entropies: deque[float] = deque(maxlen=32)
         self._odd_step = -1
@@ -55,18 +59,36 @@ class BadBatch:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        self._watch.observe(view)
         scalars = view.frame.scalars
         loss = view.loss
         proof = self._proof(scalars) if "input_std" in scalars or "label_entropy" in scalars else None
         if proof is None or loss is None:
             if self._condition.is_open and view.step - self._odd_step > thresholds.BATCH_OVER:
                 return self._condition.end()
-            return self._condition.stay()
+            return self._condition.stay() or self._observe_suspect()
         self._odd_step = view.step
         leaps = loss.jump > thresholds.SPIKE_DEVIATIONS and not loss.ratio < thresholds.SPIKE_RATIO
         if not leaps and not self._condition.is_open:
             return ()
         return self._condition.hold(None, lambda: self._verdict(view.step, loss, proof))
+
+    def _observe_suspect(self) -> tuple[Verdict, ...]:
+        spike = self._watch.spike
+        if spike is None or not spike.is_harmful or spike.over_after is None:
+            return self._suspect.end()
+        if spike.step <= self._odd_step <= spike.step + spike.over_after or spike.over_after > thresholds.BATCHES:
+            return ()
+        return self._suspect.hold(spike.step, lambda: self._verdict_suspect(spike))
+
+    def _verdict_suspect(self, spike: Spike) -> Verdict:
+        lasted = count_of(spike.over_after or 0, "step")
+        evidence = Evidence("loss", None, spike.value, spike.before, f"leapt in one step, and was back after {lasted}")
+        summary = (
+            f"The batch at step {spike.step} was probably bad: the loss leapt from {spike.before:.3g} to "
+            f"{spike.value:.3g} in one step and was back after {lasted}."
+        )
+        return Verdict("suspect", True, Severity.MODERATE, (), spike.step, 0.6, summary, (evidence,))
 
     def _proof(self, scalars: Mapping[str, float]) -> Evidence | None:
         """What is odd about this batch, if anything; batches that are not odd are what later ones are compared with."""

@@ -58,13 +58,14 @@ class DefeatingSetting:
         self._counter = self._counter_step = -1.0
         self._largest_norm: Values = np.empty(0)
         self._lag_value = math.nan
+        self._largest_momentum = 0.0
 
     def grow(self, count: int) -> None:
         self._largest_norm = np.empty(0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.ids("optimizer") is None or view.skipped:
-            return self._follow_lag(view)
+            return (*self._follow_momentum(view), *self._follow_lag(view))
         matrices = matrices_of(view.layout)
         if not len(matrices):
             return ()
@@ -186,8 +187,12 @@ class DefeatingSetting:
 
     def _observe_momentum(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
         momenta = matrices.values(view, "optimizer_momentum")
-        largest = float(np.nanmax(momenta)) if not np.isnan(momenta).all() else 0.0
-        if largest < thresholds.MOMENTUM:
+        if not np.isnan(momenta).all():
+            self._largest_momentum = float(np.nanmax(momenta))
+        return self._follow_momentum(view)
+
+    def _follow_momentum(self, view: View) -> tuple[Verdict, ...]:
+        if self._largest_momentum < thresholds.MOMENTUM:
             return self._momentum.end()
         loss = view.loss
         if loss is None or loss.seen < thresholds.MOMENTUM_STEPS or loss.actors > 1:
@@ -195,7 +200,7 @@ class DefeatingSetting:
         stuck = not loss.falling and not loss.remaining < thresholds.MOMENTUM_REMAINING
         if not stuck:
             return self._momentum.stay()
-        return self._momentum.hold(None, lambda: self._verdict_momentum(loss, largest))
+        return self._momentum.hold(None, lambda: self._verdict_momentum(loss, self._largest_momentum))
 
     def _verdict_momentum(self, loss: Loss, momentum: float) -> Verdict:
         evidence = (

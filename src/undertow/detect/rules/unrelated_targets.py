@@ -16,6 +16,7 @@ from undertow.detect.matrices import matrices_of
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
 
@@ -52,6 +53,7 @@ class UnrelatedTargets:
         self._cosines: deque[float] = deque(maxlen=32)
         self._updates: deque[float] = deque(maxlen=32)
         self._accuracies: deque[float] = deque(maxlen=32)
+        self._upset = False
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
@@ -61,11 +63,14 @@ class UnrelatedTargets:
         if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._guess)):
             return self._condition.stay()
         if math.isnan(self._guess):
-            classes = view.scalar("loss_classes")
-            if classes > 1:
+            classes, kind = view.scalar("loss_classes"), view.scalar("loss_kind")
+            if classes > 1 and kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD):
                 self._guess, self._classes = loss_of_a_guess(view), classes
         if loss.seen > 10 and loss.level < thresholds.CHANCE_FROM * self._guess:
             return self._condition.end()  # it has learnt something: the usual case, and cheap
+        self._upset = self._upset or loss.value > thresholds.LEAPS_TO * loss.first
+        if self._upset:
+            return self._condition.end()  # a loss that had left for elsewhere came back to chance for another reason
         self._take(view)
         patience = max(thresholds.CHANCE_STEPS, 0.5 * self._classes)
         if loss.seen < patience or len(self._cosines) < 8 or math.isnan(self._guess):

@@ -236,7 +236,7 @@ class UnsuitableRate:
         small = self._largest < thresholds.SMALL_UPDATE and loss.seen >= thresholds.SMALL_UPDATE_STEPS
         if not (tiny or small) or not self._largest or history.risen:
             return self._low.end()
-        enough = self._measured >= thresholds.TINY_UPDATE_FRAMES and loss.seen >= thresholds.TINY_UPDATE_FRAMES
+        enough = self._measured >= thresholds.TINY_UPDATE_FRAMES and loss.seen >= thresholds.TINY_UPDATE_STEPS
         still = loss.gain < thresholds.FLAT_DEVIATIONS and not loss.remaining < 0.98
         clipped = view.scalar("clip_coefficient") < 0.1
         if (

@@ -21,9 +21,10 @@ class UnusedRows:
 
     What it sees
     ------------
-    The share of an embedding's rows that never had a gradient, once it has stopped falling for half of the run; and
-    the number of classes that the labels amount to, against the number of outputs, once there were twenty labels to
-    each output. One in ten used is a hint; one in fifty, or one single class, is an alarm.
+    The share of an embedding's rows that never had a gradient, once it has stopped falling for half of the run: one
+    in ten used is a hint, one in a hundred an alarm. And the number of classes that the labels amount to (by their
+    entropy), against the number of outputs: one in two hundred is a hint, one in five hundred, or one single class, an
+    alarm.
 
     Why it is bad
     -------------
@@ -100,13 +101,14 @@ class UnusedRows:
             return self._classes.stay()
         rows = scalars.get("loss_rows", math.nan)
         self._labels += rows if rows == rows else 0.0
-        if self._labels < thresholds.UNUSED_LABELS * classes or self._labels < thresholds.UNUSED_LABELS_LEAST:
-            return ()
         used = math.exp(pooled)
+        # Enough labels to have met what there is to meet.
+        if self._labels < max(thresholds.UNUSED_LABELS_LEAST, thresholds.UNUSED_LABELS * used):
+            return ()
         single = pooled < thresholds.SINGLE_CLASS
-        if not single and used > thresholds.UNUSED_HINT * classes:
+        if not single and used > thresholds.UNUSED_CLASSES_HINT * classes:
             return self._classes.end()
-        alarm = single or used < thresholds.UNUSED_ALARM * classes
+        alarm = single or used < thresholds.UNUSED_CLASSES_ALARM * classes
         return self._classes.hold(alarm, lambda: self._verdict_classes(used, classes, alarm))
 
     def _verdict_classes(self, used: float, classes: float, alarm: bool) -> Verdict:

@@ -1,0 +1,68 @@
+"""A loss that leaps out of a calm course, and whether it comes back."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from undertow.detect import thresholds
+from undertow.detect.view import View
+
+
+@dataclass(slots=True)
+class Spike:
+    step: int
+    value: float
+    before: float  # the level it left
+    start: float  # of the run
+    over_after: int | None = None  # steps until the loss was back where it had been; None: it is not
+
+    @property
+    def is_harmful(self) -> bool:
+        """It came back, so it was no change of task, and was worse than an untrained model."""
+        return self.over_after is not None and self.value > thresholds.SPIKE_ABOVE_START * self.start
+
+
+class SpikeWatch:
+    """Follows the loss; `spike` is the latest one, until the next calm step after it."""
+
+    def __init__(self) -> None:
+        self.spike: Spike | None = None
+        self._following = False
+        self._back = 0  # losses in a row that are back where they were
+        self._recent: deque[float] = deque(maxlen=thresholds.SPIKE_CALM)
+        self._rate = math.nan
+        self._rate_rose = -(10**9)
+
+    def observe(self, view: View) -> None:
+        loss = view.loss
+        if loss is None or not loss.positive or loss.actors > 1:
+            return
+        rate = view.frame.scalars.get("lr", self._rate)
+        if rate > 2 * self._rate:
+            self._rate_rose = view.step
+        self._rate = rate
+        if self._following:
+            self._follow(view.step, loss.value)
+        else:
+            is_spike = (
+                loss.jump > thresholds.SPIKE_DEVIATIONS
+                and loss.ratio > thresholds.SPIKE_RATIO
+                and len(self._recent) == thresholds.SPIKE_CALM
+                and loss.value > thresholds.SPIKE_ABOVE_RECENT * max(self._recent)
+                and view.step - self._rate_rose > thresholds.LEAP_PATIENCE
+            )
+            self.spike = Spike(view.step, loss.value, loss.value / loss.ratio, loss.start) if is_spike else None
+            self._following, self._back = is_spike, 0
+        self._recent.append(loss.value)
+
+    def _follow(self, step: int, value: float) -> None:
+        spike = self.spike
+        assert spike is not None
+        self._back = self._back + 1 if value < thresholds.SPIKE_BACK * spike.before else 0
+        if self._back >= thresholds.SPIKE_BACK_FOR:
+            spike.over_after = step - spike.step - self._back + 1
+            self._following = False
+        elif step - spike.step > thresholds.SPIKE_LASTS:
+            self._following = False
