@@ -13,7 +13,7 @@ import torch
 
 import undertow
 from undertow.analyze.document import dynamics_document, flow_document
-from undertow.analyze.from_run import dynamics_of_run, flow_of_run
+from undertow.analyze.from_run import NewestSteps, dynamics_of_run, flow_of_run
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 
@@ -36,8 +36,8 @@ class Recording:
     def scalar_names(self) -> Sequence[str]:
         return list(self.series)
 
-    def matrix(self, quantity: str) -> np.ndarray:
-        return self.matrices[quantity].astype(np.float32)
+    def matrix(self, quantity: str, rows: slice | None = None) -> np.ndarray:
+        return self.matrices[quantity].astype(np.float32)[rows or slice(None)]
 
     def scalars(self, name: str) -> np.ndarray:
         return self.series[name]
@@ -82,6 +82,42 @@ def test_none_frozen_and_nonfinite_are_different() -> None:
     ]
     run.matrices["gradient_state"][:, 0] = 2  # frozen
     assert list(flow_of_run(run).layer_flows) == ["b.weight"]
+
+
+def test_the_newest_steps_only() -> None:
+    run = chain(60)
+    run.matrices["gradient_norm"][:40, 0] = 500.0
+    run.series = {"loss": np.linspace(2, 1, 60), "step_skipped": np.zeros(60)}
+    newest = NewestSteps(run, 20)
+    assert newest.steps.tolist() == list(range(40, 60))
+    assert newest.matrix("gradient_norm", slice(1, 3)).shape == (2, 4)
+    assert dynamics_of_run(newest).layer_details["a.weight"].gradient_statistics.samples == 20
+    assert flow_of_run(newest).layer_flows["a.weight"].gradient_magnitudes == [2.0] * 20
+    whole = dynamics_of_run(newest, window=50, whole=run).network_level_analysis
+    assert whole.convergence_indicators.convergence_trend == "Converging"
+    assert NewestSteps(run, 500).steps.tolist() == list(range(60))
+
+
+def test_elements_that_are_not_finite_spoil_the_norm() -> None:
+    run = chain()
+    run.matrices["gradient_nonfinite_count"] = np.zeros((60, 4))
+    run.matrices["gradient_nonfinite_count"][7, 1] = 3
+    assert [(layer.layer_name, layer.first_step) for layer in flow_of_run(run).nonfinite_layers] == [("b.weight", 7)]
+
+
+def test_a_parameter_of_rounding_noise_is_neither_dead_nor_vanishing() -> None:
+    """As the bias of attention's keys: the rest of its module is alive."""
+    layers = LayerTable.of(
+        [
+            Layer("keys.weight", kind=LayerKind.WEIGHT, order=0, parameter_count=9, group="keys"),
+            Layer("keys.bias", kind=LayerKind.BIAS, order=0, parameter_count=3, group="keys"),
+        ]
+    )
+    norms = np.tile([1.0, 1e-9], (60, 1))
+    flow = flow_of_run(Recording(np.arange(60), layers, matrices={"gradient_norm": norms}))
+    assert flow.dead_zones == flow.vanishing_regions == []
+    flow = flow_of_run(Recording(np.arange(60), layers, matrices={"gradient_norm": norms * 1e-8}))
+    assert [region.affected_layers for region in flow.vanishing_regions] == [["keys.weight"]]
 
 
 def test_without_graph_or_frames() -> None:

@@ -94,8 +94,8 @@ def pool(records: Iterable[Moments]) -> Moments:
     return Moments(
         count,
         *counts,
-        minimum=min(record.minimum for record, *_ in some if record.minimum is not None),
-        maximum=max(record.maximum for record, *_ in some if record.maximum is not None),
+        minimum=min((record.minimum for record, *_ in some if record.minimum is not None), default=None),
+        maximum=max((record.maximum for record, *_ in some if record.maximum is not None), default=None),
         mean=mean,
         std=sqrt(second) * unit,
         skewness=third / second**1.5 if second > 0 else 0.0,

@@ -36,6 +36,7 @@ _FIELDS = {"mean": "mean", "std": "std", "minimum": "min", "maximum": "max", "sk
            "kurtosis": "kurtosis", "norm": "norm", "zero_count": "zero_fraction"}  # fmt: skip
 NOT_RECORDED = "a run records no single elements: `undertow weights CHECKPOINT` looks at them"
 NOT_TWICE = "no weight was measured twice"
+ZERO_OR_ONCE = "it was zero at the start, or not measured twice"
 FROM_SKETCHES = "a run compares sketches of weights, not their elements"
 
 
@@ -159,7 +160,8 @@ def _moments(count: int, recorded: dict[str, float]) -> Moments:
 
 
 def _drift(run: RunNumbers, layers: Sequence[Layer], recorded: _Recorded, first: NDArray[np.int64]) -> Drift | None:
-    """Since the first measured step. The whole is put together from the norms: all weights as one long vector."""
+    """Since before the first measured step. The whole is put together from the norms, as of one long vector; those of
+    the start are taken from after that step, which makes a difference of the first update only."""
     if "weight_drift" not in run.quantities or "weight_norm" not in run.quantities:
         return None
     began = [int(first[layer.id]) for layer in layers]
@@ -179,7 +181,7 @@ def _drift(run: RunNumbers, layers: Sequence[Layer], recorded: _Recorded, first:
     relative = sqrt(moved / start) if start > 0 else None
     lost = [Severity.CRITICAL for one in tensors if one.severity is Severity.CRITICAL]
     return Drift(
-        against=f"step {int(run.steps[min(began)]):,}",
+        against=f"before step {int(run.steps[min(began)]):,}",
         relative=relative,
         cosine=max(-1.0, min(1.0, product / sqrt(start) / sqrt(end))) if start > 0 and end > 0 else None,
         median_relative=median(known) if known else None,
@@ -201,9 +203,9 @@ def _tensor_drift(layer: Layer, now: dict[str, float], then: float) -> TensorDri
             missing={"relative": reason, "cosine": reason, **missing},
         )
     if not isfinite(relative):
-        missing["relative"] = "it was zero at first" if then == 0 else "it was not measured twice"
+        missing["relative"] = ZERO_OR_ONCE
     if not isfinite(cosine):
-        missing["cosine"] = "a zero vector has no direction" if then == 0 else "it was not measured twice"
+        missing["cosine"] = ZERO_OR_ONCE
     known = relative if isfinite(relative) else None
     return TensorDrift(
         layer.path,
