@@ -232,7 +232,7 @@ class Run:
 
     def weights(self) -> WeightReport:
         """The health of the weights when last measured, and their drift since the first time."""
-        return weights_of_run(self, self.name)
+        return weights_of_run(self, self.name, self.facts.undertow)
 
     # -- what it means ------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow import __version__
 from undertow.analyze.drift import severity_of
 from undertow.analyze.from_run import RunNumbers
 from undertow.analyze.weight_initialisation import scale_of
@@ -40,8 +39,8 @@ ZERO_OR_ONCE = "it was zero at the start, or not measured twice"
 FROM_SKETCHES = "a run compares sketches of weights, not their elements"
 
 
-def weights_of_run(run: RunNumbers, source: str = "a run") -> WeightReport:
-    """Moments at the newest step at which each weight was measured; drift since the first."""
+def weights_of_run(run: RunNumbers, source: str = "a run", version: str = "") -> WeightReport:
+    """`version` of Undertow that recorded it. Moments at the newest step at which each weight was measured; drift since the first."""
     layers = [layer for layer in run.layers.in_execution_order() if not layer.is_module]
     newest = _rows_of(run, layers, newest=True)
     measured = [layer for layer in layers if newest[layer.id] >= 0]
@@ -49,7 +48,7 @@ def weights_of_run(run: RunNumbers, source: str = "a run") -> WeightReport:
     if not measured:
         nothing = Moments(0)
         note = "no weights were measured in this run"
-        return WeightReport(__version__, source, "run", None, 0, 0, nothing, {}, (), (), skipped=skipped, notes=(note,))
+        return WeightReport(version, source, "run", None, 0, 0, nothing, {}, (), (), skipped=skipped, notes=(note,))
     recorded = _Recorded(run, measured, newest)
     tensors = tuple(_tensor(layer, recorded.of(layer)) for layer in measured)
     drift = _drift(run, measured, recorded, _rows_of(run, measured, newest=False))
@@ -57,7 +56,7 @@ def weights_of_run(run: RunNumbers, source: str = "a run") -> WeightReport:
     steps = sorted({int(run.steps[newest[layer.id]]) for layer in measured})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     return WeightReport(
-        undertow=__version__,
+        undertow=version,
         source=source,
         format="run",
         health=health_of(issue.severity for issue in issues),
