@@ -40,7 +40,10 @@ FROM_SKETCHES = "a run compares sketches of weights, not their elements"
 
 
 def weights_of_run(run: RunNumbers, source: str = "a run", version: str = "") -> WeightReport:
-    """`version` of Undertow that recorded it. Moments at the newest step at which each weight was measured; drift since the first."""
+    """Moments at the newest step at which each weight was measured; drift since the first.
+
+    `version` is that of the Undertow that recorded the run.
+    """
     layers = [layer for layer in run.layers.in_execution_order() if not layer.is_module]
     newest = _rows_of(run, layers, newest=True)
     measured = [layer for layer in layers if newest[layer.id] >= 0]
