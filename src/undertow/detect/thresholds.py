@@ -65,7 +65,8 @@ NOISE_STEPS = 40
 GRADIENT_SPIKE_WINDOW = 32  # measured steps
 GRADIENT_SPIKE_LEAST = 16
 GRADIENT_SPIKE_TIMES = 10.0
-GRADIENT_SPIKE_SEVERE = 100.0
+GRADIENT_SPIKE_LEAP = 4.0  # times the largest update before
+GRADIENT_SPIKE_SEVERE = 30.0
 GRADIENT_SPIKE_DEVIATIONS = 8.0  # norms have heavy tails: 2.5, as for a normal distribution, alarms every hundred steps
 GRADIENT_SPIKE_LEAST_SPREAD = 0.05  # decades; norms that hardly vary make any change look large
 GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
@@ -302,7 +303,7 @@ SORTED_LEAST = 0.6  # nats: nearly two classes in equal parts
 # DAT006.
 UNUSED_HINT = 0.1
 UNUSED_ALARM = 0.01
-UNUSED_STEPS = 30  # without a new row…
+UNUSED_STEPS = 20  # without a new row…
 UNUSED_GROWS = 1.02  # …by which the share in use grows
 UNUSED_LABELS = 50  # labels to each class in use
 UNUSED_LABELS_LEAST = 500
@@ -313,6 +314,6 @@ SINGLE_CLASS = 1e-3  # nats
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes
 ADDED_SEEN_EARLY = 5  # losses: a first loss is that of a guess only at the start
-ADDED_WITHIN = 2.0  # factor by which the first loss may differ from the sum of guesses
+ADDED_WITHIN = 1.35  # factor by which the first loss may differ from the sum of guesses: two are told from one
 ADDED_JUMP = 4.0  # deviations
-ADDED_NO_PROGRESS_AFTER = 15
+ADDED_NO_PROGRESS_AFTER = 10

@@ -25,7 +25,7 @@ class AddedLosses:
     Several backward passes to a step, a constant factor of 1 between the loss function and each of them, and a first
     loss that is as many times as large as one batch's would be for a model that knows nothing (the logarithm of the
     number of classes, the spread of the targets). It is an alarm when the steps are too large for it: updates of a
-    tenth of the weights or more, a loss that leaps up, or one that does not fall.
+    fifth of the weights or more, or a loss that leaps or rises.
 
     Why it is bad
     -------------
@@ -94,8 +94,8 @@ class AddedLosses:
         assert loss is not None
         if loss.value > thresholds.LEAPS_TO * loss.first > 0 and loss.jump > thresholds.ADDED_JUMP:
             return "the loss leapt up"
-        if loss.seen >= thresholds.ADDED_NO_PROGRESS_AFTER and loss.level > 0.97 * loss.first > 0:
-            return f"the loss has not fallen in {loss.seen} steps"
+        if loss.seen >= thresholds.ADDED_NO_PROGRESS_AFTER and loss.level > 1.1 * loss.first > 0:
+            return "the loss has risen"
         return ""
 
     def _verdict(self, first: float, passes: int, guess: float) -> Verdict:

@@ -75,7 +75,7 @@ class UnrelatedTargets:
         patience = max(thresholds.CHANCE_STEPS, 0.5 * self._classes)
         if loss.seen < patience or len(self._cosines) < 8 or math.isnan(self._guess):
             return self._condition.stay()
-        at_chance = loss.level < thresholds.CHANCE_TO * self._guess
+        at_chance = loss.level < thresholds.CHANCE_TO * self._guess and not loss.falling
         still = loss.gain < thresholds.FLAT_DEVIATIONS or loss.remaining > thresholds.CHANCE_REMAINING
         low, high = thresholds.HEALTHY_UPDATE
         healthy = len(self._updates) > 0 and low < float(np.median(list(self._updates))) < high
