@@ -40,7 +40,7 @@ bench-kernel: $(INSTALLED)
 	$(BIN)/python benchmarks/kernel.py
 
 bench-detection: $(INSTALLED)
-	$(BIN)/python benchmarks/detection.py
+	$(BIN)/python benchmarks/detection.py $(if $(TIER),--tier $(TIER)) $(ARGS)
 
 bench-weights: $(INSTALLED)
 	$(BIN)/python benchmarks/weights.py

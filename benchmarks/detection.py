@@ -1,136 +1,164 @@
-"""How well the diagnosis does: every sick training, its healthy twin, and the healthy zoo, over seeds.
+"""How well the diagnosis does: sick trainings, their healthy twins and healthy trainings, beside other judges.
 
-`python benchmarks/detection.py [--seeds 3] [--only NAME,…] [--every auto|1] [--json FILE]`
+`python benchmarks/detection.py [--tier development,validation] [--seeds 3] [--jobs 2] [--only NAME,…]
+                                [--every auto] [--record FILE] [--no-trainscope]`
 
-An alarm is a finding of severity moderate or worse. Alarms on healthy runs, on twins, and before a fault
-begins are false. Seeds of one case agree almost always, so the intervals (Wilson, 95 %) are over cases.
+An alarm is a finding of severity moderate or worse. Alarms on healthy runs, on twins, and before a fault begins are
+false. The validation tier holds programs and faults that no rule was tuned on: its figures are the ones that count.
+Every case runs in a process of its own, sick and healthy ones in turn. With `--record FILE` each run is appended to
+the file as one line of JSON, and what the file already holds for the same code is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import os
+import subprocess
 import sys
-import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import torch
+import overhead
+from detection_baselines import BASELINES
+from detection_cases import TIERS, Truth, load
+from detection_table import print_tier
 
-from undertow.faults.examination import Examination, examine
-from undertow.faults.training import Training, hospital, zoo
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parent / "src" / "undertow"
+THRESHOLDS = SOURCE / "detect" / "thresholds.py"
+TIMEOUT = 900  # seconds for all seeds of one case
+
+Record = dict[str, Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3, help="seeds per case")
-    parser.add_argument("--only", default="", help="names of trainings, separated by commas")
-    parser.add_argument("--every", default="auto", help="sampling: auto (what users get) or a number of steps")
-    parser.add_argument("--json", type=Path, default=None, help="also write every run's verdict to this file")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    every = arguments.every if arguments.every == "auto" else int(arguments.every)
-    wanted = {name for name in arguments.only.split(",") if name}
-
-    def run_all(trainings: dict[str, Training], fault_on: bool) -> dict[str, list[Examination]]:
-        return {
-            name: [_run(training, seed, fault_on, every) for seed in range(arguments.seeds)]
-            for name, training in trainings.items()
-            if not wanted or name in wanted
-        }
-
+    arguments = _arguments()
+    arguments.no_trainscope = arguments.no_trainscope or not _has_trainscope()
     start = time.perf_counter()
-    sick = run_all(hospital(), fault_on=True)
-    twins = run_all(hospital(), fault_on=False)
-    healthy = run_all(zoo(), fault_on=False)
-    _print_sick(sick)
-    _print_healthy(healthy, "healthy zoo")
-    _print_healthy(twins, "healthy twins")
-    _print_totals(sick, {**healthy, **{f"{name} (twin)": runs for name, runs in twins.items()}})
-    print(f"\n{arguments.seeds} seeds, sampling {arguments.every}, {time.perf_counter() - start:.0f} s")
-    if arguments.json:
-        everything = [run for group in (sick, twins, healthy) for runs in group.values() for run in runs]
-        arguments.json.write_text(json.dumps([_record(run) for run in everything], indent=1))
+    truths = {tier: _wanted(load(tier), arguments.only) for tier in arguments.tier.split(",")}
+    records = _run_all(truths, arguments)
+    for tier, cases in truths.items():
+        runs: dict[str, list[Record]] = defaultdict(list)
+        for record in records.values():
+            if record["tier"] == tier and record["case"] in cases and "recorded" in record:
+                runs[record["case"]].append(record)
+        judges = ["Undertow", *BASELINES, *([] if arguments.no_trainscope else ["trainscope"])]
+        print_tier(tier, cases, dict(runs), judges)
+    print(f"\nthresholds {_thresholds()}, source {_fingerprint()}, seeds {arguments.seeds}, sampling {arguments.every}")
+    print(f"{len(records)} runs, {time.perf_counter() - start:.0f} s")
     return 0
 
 
-def _run(training: Training, seed: int, fault_on: bool, every: int | str) -> Examination:
-    print(f"\r{training.name:30} seed {seed} ", end="", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        examination = examine(training, Path(folder) / "run", seed, fault_on, every)
-    if not examination.was_watched:
-        raise SystemExit(f"\n{training.name} was not watched to the end: status {examination.status}")
-    return examination
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tier", default=",".join(TIERS), help="development, validation or both, by a comma")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds per case")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="processes at a time")
+    parser.add_argument("--only", default="", help="names of cases, separated by commas; their twins run with them")
+    parser.add_argument("--every", default="auto", help="sampling: auto (what users get) or a number of steps")
+    parser.add_argument("--record", type=Path, default=None, help="file of runs, one JSON line each, to go on with")
+    parser.add_argument("--no-trainscope", action="store_true", help="leave trainscope's own trainings out")
+    return parser.parse_args()
 
 
-def _print_sick(cases: dict[str, list[Examination]]) -> None:
-    print(f"\r{'sick training':28} {'code':7} {'found':>6} {'layer':>6} {'first':>6} {'false':>6}  steps to detect")
-    for name, runs in cases.items():
-        waits = [run.steps_to_detect for run in runs if run.steps_to_detect is not None]
-        layer = "–" if runs[0].names_a_guilty_layer is None else _share(run.names_a_guilty_layer for run in runs)
-        print(
-            f"{name:28} {runs[0].training.code:7} {_share(run.detection for run in runs):>6} {layer:>6} "
-            f"{_share(run.is_ranked_first for run in runs):>6} {sum(len(run.false_alarms) for run in runs):>6}  "
-            f"{', '.join(map(str, waits)) or 'never'}"
-        )
+def _wanted(cases: dict[str, Truth], only: str) -> dict[str, Truth]:
+    names = {name for name in only.split(",") if name}
+    if not names:
+        return cases
+    names |= {cases[name].twin for name in names if name in cases}
+    return {name: case for name, case in cases.items() if name in names}
 
 
-def _print_healthy(cases: dict[str, list[Examination]], title: str) -> None:
-    print(f"\n{title:28} {'runs':>5} {'alarms':>7} {'remarks':>8}  codes")
-    for name, runs in cases.items():
-        alarms = Counter(alarm.code for run in runs for alarm in run.alarms)
-        remarks = sum(len(run.diagnosis.findings) - len(run.alarms) for run in runs)
-        codes = ", ".join(f"{code} ×{count}" for code, count in alarms.items())
-        print(f"{name:28} {len(runs):>5} {sum(alarms.values()):>7} {remarks:>8}  {codes}")
+def _run_all(truths: dict[str, dict[str, Truth]], arguments: argparse.Namespace) -> dict[tuple[Any, ...], Record]:
+    fingerprint = _fingerprint()
+    records: dict[tuple[Any, ...], Record] = {}
+    if arguments.record and arguments.record.exists():
+        lines = map(json.loads, arguments.record.read_text().splitlines())
+        _merge(records, (line for line in lines if line["source"] == fingerprint and line["every"] == arguments.every))
+    tools = ["detection_worker.py"] + ([] if arguments.no_trainscope else ["detection_trainscope.py"])
+    jobs = [(tool, case) for case in _in_turn(truths) for tool in tools]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        waiting = {
+            pool.submit(_run_case, tool, case, seeds, arguments.every): case
+            for tool, case in jobs
+            if (seeds := _missing(records, tool, case, arguments.seeds))
+        }
+        for number, future in enumerate(as_completed(waiting), 1):
+            case = waiting[future]
+            print(f"\r{number}/{len(waiting)} {case.tier} {case.name:40}", end="", file=sys.stderr, flush=True)
+            found = [{**record, "source": fingerprint, "every": arguments.every} for record in future.result()]
+            _merge(records, found)
+            if arguments.record:
+                with arguments.record.open("a") as file:
+                    file.writelines(json.dumps(record) + "\n" for record in found)
+    print(file=sys.stderr)
+    return records
 
 
-def _print_totals(sick: dict[str, list[Examination]], healthy: dict[str, list[Examination]]) -> None:
-    print(f"\n{'over cases':34} {'share':>9}   95 % interval")
-    faults = [runs for name, runs in sick.items() if runs[0].training.code != "UPD004"]
-    local = [runs for runs in sick.values() if runs[0].training.layers]
-    _print_share("sick: found on every seed", [all(run.detection for run in runs) for runs in faults])
-    _print_share("sick: guilty layer named first", [all(run.names_a_guilty_layer for run in runs) for runs in local])
-    _print_share("sick: right finding ranked first", [all(run.is_ranked_first for run in runs) for runs in faults])
-    _print_share("sick: alarm before the fault", [any(run.false_alarms for run in runs) for runs in sick.values()])
-    _print_share("healthy: any false alarm", [any(run.alarms for run in runs) for runs in healthy.values()])
-    runs = [run for group in healthy.values() for run in group]
-    _print_share("healthy runs with a false alarm", [bool(run.alarms) for run in runs])
-    waits = sorted(run.steps_to_detect for group in faults for run in group if run.steps_to_detect is not None)
-    if waits:
-        late = waits[min(len(waits) - 1, int(0.9 * len(waits)))]
-        soon = sum(wait <= 20 for wait in waits)
-        print(f"steps to detect: median {median(waits):g}, p90 {late}, within 20 steps {soon} of {len(waits)}")
+def _in_turn(truths: dict[str, dict[str, Truth]]) -> Iterable[Truth]:
+    """Sick and healthy cases alternate: a busy spell of the machine falls on both."""
+    for cases in truths.values():
+        yield from sorted(cases.values(), key=lambda case: hashlib.sha256(case.name.encode()).digest())
 
 
-def _share(values: Any) -> str:
-    listed = [bool(value) for value in values]
-    return f"{sum(listed)}/{len(listed)}"
+def _missing(records: dict[tuple[Any, ...], Record], tool: str, case: Truth, seeds: int) -> list[int]:
+    judge = "Undertow" if "worker" in tool else "trainscope"
+    return [
+        seed
+        for seed in range(seeds)
+        if judge not in records.get((case.tier, case.name, seed), {"judges": {}})["judges"]
+    ]
 
 
-def _print_share(title: str, outcomes: list[bool]) -> None:
-    if outcomes:
-        low, high = wilson(sum(outcomes), len(outcomes))
-        print(f"{title:34} {f'{sum(outcomes)}/{len(outcomes)}':>9}   {low:.1%} … {high:.1%}")
+def _merge(records: dict[tuple[Any, ...], Record], found: Iterable[Record]) -> None:
+    for record in found:
+        known = records.setdefault((record["tier"], record["case"], record["seed"]), record)
+        known["judges"] |= record["judges"]
+        known |= {key: value for key, value in record.items() if key != "judges"}
 
 
-def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval of a share: honest for small numbers, and for none or all."""
-    share = successes / trials
-    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5 / (1 + z * z / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+def _run_case(tool: str, case: Truth, seeds: list[int], every: str) -> list[Record]:
+    """All that the process printed before it ended. A case that fails is said, and leaves the others alone."""
+    python = sys.executable if "worker" in tool else overhead._python()
+    command = [python, str(HERE / tool), case.tier, case.name, ",".join(map(str, seeds)), every]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNDERTOW_QUIET": "1", "PYTHONPATH": str(SOURCE.parent)}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"\n{case.name} took more than {TIMEOUT} s and is left out", file=sys.stderr)
+        return []
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        print(f"\n{case.name} failed in {tool}: {last}", file=sys.stderr)
+    records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for record in records:
+        if "recorded" in record and (record["status"] != "finished" or record["recorded"] < min(20, case.steps)):
+            print(f"\n{case.name} was not watched to the end: {record['status']}", file=sys.stderr)
+    return records
 
 
-def _record(run: Examination) -> dict[str, Any]:
-    return {
-        "training": run.training.name, "seed": run.seed, "sick": run.is_sick, "code": run.training.code,
-        "onset": run.training.onset, "steps_to_detect": run.steps_to_detect, "layer": run.names_a_guilty_layer,
-        "ranked_first": run.is_ranked_first, "false_alarms": [alarm.code for alarm in run.false_alarms],
-        "findings": [[f.code, f.severity, list(f.layers), f.detected_step] for f in run.diagnosis.findings],
-    }  # fmt: skip
+def _has_trainscope() -> bool:
+    """It lives in the benchmarks' own environment, with the other real packages."""
+    overhead._prepare_environment()
+    found = subprocess.run([overhead._python(), "-c", "import trainscope"], capture_output=True, check=False)
+    if found.returncode:
+        print("trainscope cannot be had here and is left out", file=sys.stderr)
+    return not found.returncode
+
+
+def _fingerprint() -> str:
+    files = sorted(path for path in SOURCE.rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def _thresholds() -> str:
+    return hashlib.sha256(THRESHOLDS.read_bytes()).hexdigest()[:12] if THRESHOLDS.exists() else "none"
 
 
 if __name__ == "__main__":

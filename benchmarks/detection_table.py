@@ -1,0 +1,113 @@
+"""The result as text: a row for every case, then a row for every judge."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from detection_cases import Truth
+from detection_score import Run, Score, Verdict, harm, random_layer, score, wilson
+
+
+def print_tier(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]], judges: list[str]) -> None:
+    harms = {name: harm(truth, runs[name], runs.get(truth.twin, [])) for name, truth in truths.items()
+             if truth.is_sick and name in runs}  # fmt: skip
+    biting = {name for name, result in harms.items() if result is None or result[2]}
+    print(f"\n== {tier} tier ==")
+    own = score("Undertow", truths, runs, set(harms))
+    _print_sick(own, harms)
+    _print_healthy(own)
+    toothless = sorted(set(harms) - biting)
+    if toothless:
+        print(f"\nnot counted, because the fault does no harm beyond chance: {', '.join(toothless)}")
+    print(f"\n{tier}: {len(biting)} sick cases, {len(own.healthy)} healthy ones; a case counts by most of its seeds,")
+    print("intervals are Wilson's, 95 %; a miss waits for ever; alarms also raised on the twin are not credited")
+    _print_judges([score(judge, truths, runs, biting) for judge in judges])
+    chance = random_layer(truths, runs, biting)
+    if chance is not None:
+        print(f"{'a layer at random':30} right layer {chance:.1%}")
+    _print_intervals(score("Undertow", truths, runs, biting))
+
+
+def _print_sick(own: Score, harms: dict[str, tuple[float, float, bool] | None]) -> None:
+    print(
+        f"{'sick case':38} {'best':7} {'found':>5} {'1st':>4} {'any':>4} {'layer':>5} {'steps':>7}  "
+        f"{'harm (sick, twin)':20} said first"
+    )
+    for name, group in sorted(own.sick.items()):
+        truth, result = group[0].truth, harms[name]
+        shown = "one seed only" if result is None else f"{result[0]:.3g}, {result[1]:.3g}"
+        shown += "" if result is None or result[2] else "  no bite"
+        layer = _count(group, "names_the_layer") if truth.layers else "–"
+        print(
+            f"{name:38} {truth.codes[0]:7} {_count(group, 'alarm'):>5} {_count(group, 'is_right_first'):>4} "
+            f"{_count(group, 'is_right_somewhere'):>4} {layer:>5} {_waits(group):>7}  {shown:20} {_said(group)}"
+        )
+
+
+def _count(group: list[Verdict], question: str) -> str:
+    return f"{sum(bool(getattr(verdict, question)) for verdict in group)}/{len(group)}"
+
+
+def _waits(group: list[Verdict]) -> str:
+    waits = sorted(verdict.wait for verdict in group)
+    middle = waits[len(waits) // 2]
+    return "never" if math.isinf(middle) else f"{middle:.0f}"
+
+
+def _said(group: list[Verdict]) -> str:
+    said = Counter(
+        f"{v.reports[0]['codes'][0]} {(v.reports[0]['layers'] or ['–'])[0]} ({v.reports[0]['confidence']:.2f})"
+        if v.reports
+        else "nothing"
+        for v in group
+    )
+    return said.most_common(1)[0][0] + ("  EARLY" if any(v.early for v in group) else "")
+
+
+def _print_healthy(own: Score) -> None:
+    print(f"\n{'healthy case':38} {'runs':>5} {'alarms':>7} {'remarks':>8}  codes")
+    for name, runs in sorted(own.healthy.items()):
+        reports = [report for run in runs for report in run["judges"]["Undertow"]]
+        alarms = Counter(report["codes"][0] for report in reports if report["alarm"])
+        codes = ", ".join(f"{code} ×{count}" for code, count in alarms.items())
+        print(f"{name:38} {len(runs):>5} {sum(alarms.values()):>7} {len(reports) - sum(alarms.values()):>8}  {codes}")
+
+
+def _print_judges(scores: list[Score]) -> None:
+    print(
+        f"\n{'':30} {'found':>7} {'code 1st':>9} {'code any':>9} {'layer':>7} {'steps: median':>14} {'p90':>6} "
+        f"{'false runs':>11} {'false cases':>12} {'sure, wrong':>12} {'noise/1000':>11}"
+    )
+    for one in scores:
+        median, late = one.waits()
+        print(
+            f"{one.judge:30} {_share(one.cases('alarm')):>7} {_share(one.cases('is_right_first')):>9} "
+            f"{_share(one.cases('is_right_somewhere')):>9} {_share(one.cases('names_the_layer', local=True)):>7} "
+            f"{_steps(median):>14} {_steps(late):>6} {_share(one.false_runs()):>11} {_share(one.false_cases()):>12} "
+            f"{_share(one.cases('is_confidently_wrong')):>12} {one.noise():>11.2f}"
+        )
+
+
+def _print_intervals(own: Score) -> None:
+    print(f"\n{'Undertow':34} {'count':>9} {'share':>7}   95 % interval")
+    for title, pair in {
+        "cases found": own.cases("alarm"),
+        "right code first": own.cases("is_right_first"),
+        "right code among the alarms": own.cases("is_right_somewhere"),
+        "right layer first (local faults)": own.cases("names_the_layer", local=True),
+        "first finding sure and wrong": own.cases("is_confidently_wrong"),
+        "healthy runs with an alarm": own.false_runs(),
+        "healthy cases with an alarm": own.false_cases(),
+        "late faults: runs alarmed too early": own.early(),
+    }.items():
+        low, high = wilson(*pair)
+        print(f"{title:34} {f'{pair[0]}/{pair[1]}':>9} {_share(pair):>7}   {low:.1%} … {high:.1%}")
+
+
+def _share(pair: tuple[int, int]) -> str:
+    return f"{pair[0] / pair[1]:.1%}" if pair[1] else "–"
+
+
+def _steps(value: float) -> str:
+    return "never" if math.isinf(value) else f"{value:.0f}"
