@@ -85,13 +85,16 @@ def _code_parts(page: Page) -> Iterator[str]:
     for title, text in page.sections:
         yield f"### {title}"
         yield "\n".join(f"- {line.strip()}" for line in text.splitlines()) if title == "References" else _wrapped(text)
+    for title, codes in (("Can bring about", page.leads_to), ("Can follow from", page.follows_from)):
+        if codes:
+            yield _wrapped(f"{title}: {', '.join(codes)}.")
     if page.remedies:
         yield "### What to do"
     for remedy in page.remedies:
         yield f"**{remedy.what}**"
         # Indented, not fenced: a fragment for the reader's own code, which neither tests nor formatters take up.
         yield textwrap.indent(remedy.how, "    ")
-        yield f"Risk: {remedy.risk}"
+        yield _wrapped(f"Risk: {remedy.risk}" + (f" Not when: {remedy.when_not}" if remedy.when_not else ""))
 
 
 def _wrapped(text: str) -> str:

@@ -41,7 +41,7 @@ def test_every_code_has_a_place_and_the_table_speaks_of_known_ones() -> None:
     assert set(causes.STAGE_OF) == set(CODES)
     links = (*causes.LINKS, *causes.DIRECT_LINKS, *causes.LOCAL_LINKS)
     named = {link.cause for link in links} | {effect for link in links for effect in link.effects}
-    sets = causes.EXACT | causes.STANDING | causes.PASSING | causes.VAGUE | causes.OF_SMALL_STEPS
+    sets = causes.EXACT | causes.STANDING | causes.PASSING | causes.VAGUE | causes.SECONDARY | causes.OF_SMALL_STEPS
     assert named | sets <= set(CODES)
     assert all(link.because and not link.because.endswith(".") for link in links)
     assert not any(link.cause in link.effects for link in links)
@@ -102,6 +102,12 @@ def test_the_cause_comes_first_and_all_else_follows_from_it(given_: list[tuple[s
         assert {follows for _, follows in result[1:]} == {cause}
 
 
+def test_after_a_value_that_is_not_finite_nothing_else_is_a_cause() -> None:
+    assert told(found("OPT007", 41, 42), found("NUM001", 40, 40, "critical"), found("NUM003", 40, 40, "critical")) == [
+        ("NUM001", None), ("NUM003", "NUM001"), ("OPT007", "NUM001"),
+    ]  # fmt: skip
+
+
 def test_two_independent_causes_stay_two() -> None:
     assert told(found("UPD003", 0, 4), found("DAT005", 0, 20)) == [("UPD003", None), ("DAT005", None)]
     # A certain one goes before one that is only likely, though that one is worse.
@@ -115,6 +121,12 @@ def test_the_same_layers_or_not() -> None:
     zero = found("GRD004", 0, 10, layers=("a.weight",))
     assert told(zero, found("UPD003", 0, 12, layers=("a.weight",)))[1] == ("UPD003", "GRD004")
     assert all(follows is None for _, follows in told(zero, found("UPD003", 0, 12, layers=("b.weight",))))
+
+
+def test_what_no_optimizer_holds_follows_from_nothing() -> None:
+    still, forgotten = (Evidence(name, None, 0.0, None, "") for name in ("update_norm", "gradient_optimizer"))
+    assert dict(told(found("WGT003", 0), found("UPD003", 0, 6, evidence=(still,))))["UPD003"] == "WGT003"
+    assert dict(told(found("WGT003", 0), found("UPD003", 0, 6, evidence=(forgotten,))))["UPD003"] is None
 
 
 def test_what_came_before_does_not_follow() -> None:

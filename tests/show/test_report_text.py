@@ -90,7 +90,7 @@ def test_ten_findings_the_first_in_full_the_others_one_line_each() -> None:
 def test_symptoms_are_marked_and_details_show_all() -> None:
     diagnosis = judged(found("GRD004", 5), found("ACT001", 2), found("LSS002", 0, layers=()))
     text = lines(diagnosis)
-    assert any("GRD004 zero-gradient, follows from ACT001, since step 5 in" in line for line in text)
+    assert any("GRD004 zero-gradient, follows from ACT001, step 5: " in line for line in text)
     whole = "\n".join(lines(diagnosis, details=True))
     assert all(f"{finding.code} {finding.name}" in whole for finding in diagnosis.findings)
     assert "led to GRD004" in whole

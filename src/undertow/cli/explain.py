@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from undertow.explain.pages import Page
+    from undertow.schema.findings import Remedy
 
 
 @click.command(
@@ -58,6 +59,9 @@ def _rendered(page: Page) -> RenderableType:
     parts: list[RenderableType] = [Text(f"{page.code} {page.name}", style="bold"), Text(page.summary)]
     for title, text in page.sections:
         parts += [Text(f"\n{title}", style="bold"), Padding(Text(text), (0, 0, 0, 2))]
+    for title, codes in (("Can bring about", page.leads_to), ("Can follow from", page.follows_from)):
+        if codes:
+            parts += [Text(f"\n{title}", style="bold"), Padding(Text(", ".join(codes)), (0, 0, 0, 2))]
     if page.remedies:
         parts.append(Text("\nWhat to do", style="bold"))
     for remedy in page.remedies:
@@ -65,6 +69,10 @@ def _rendered(page: Page) -> RenderableType:
         parts += [
             Padding(Text(remedy.what), (0, 0, 0, 2)),
             Text(code, style="bold"),
-            Padding(Text(f"Risk: {remedy.risk}", style="dim"), (0, 0, 1, 2)),
+            Padding(Text(_caution(remedy), style="dim"), (0, 0, 1, 2)),
         ]
     return Group(*parts)
+
+
+def _caution(remedy: Remedy) -> str:
+    return f"Risk: {remedy.risk}" + (f" Not when: {remedy.when_not}" if remedy.when_not else "")

@@ -60,10 +60,16 @@ PASSING = frozenset({"DAT002", "GRD006", "OPT003"})
 # These say that something is wrong, and not why.
 VAGUE = frozenset({"OPT001", "OPT002", "OPT003", "OPT004", "OPT005", "GRD005", "GRD006", "GRD008"})
 
+# These are found beside a cause with a better name: when both are there, the other one is it.
+SECONDARY = frozenset({"OPT001", "OPT002", "OPT004", "OPT005", "GRD005", "GRD008", "WGT001", "WGT004", "WGT006"})
+
+# After one of these every number is suspect.
+NONFINITE = frozenset({"NUM001", "NUM002", "NUM003", "NUM004"})
+
 # A training that does not learn follows from any fault that has a name.
 FOLLOWS_FROM_ANYTHING = frozenset({"OPT002", "OPT005"})
 
-_NONFINITE = ("NUM001", "NUM002", "NUM003", "NUM004")
+_NONFINITE = tuple(sorted(NONFINITE))
 _UNSTABLE = ("OPT001", "OPT003", "OPT004")
 
 
@@ -129,7 +135,6 @@ LINKS: tuple[Link, ...] = (
     Link("UPD001", ("ACT001", "ACT002", "ACT003", "ACT004", "ACT005"), "units are thrown to where they do not respond"),
     Link("UPD001", ("GRD002", "GRD005", "GRD006", "WGT001", "WGT004", "WGT006"), "each step overshoots the last"),
     Link("UPD001", (*_UNSTABLE, *_NONFINITE), "each step overshoots further, until values overflow"),
-    Link("WGT001", ("ACT001", "ACT002", "ACT004", "GRD002", "WGT006", *_UNSTABLE, *_NONFINITE), "outputs grow too"),
     Link("WGT005", ("ACT003", "GRD001", "ACT001", "GRD004"), "weights near zero pass nothing on"),
     Link("NUM003", ("NUM001", "NUM002", "NUM004", "GRD004", "OPT001"), "every later output is non-finite"),
     Link("OPT001", ("NUM001", "NUM002", "NUM003", "NUM004"), "it grew until it overflowed"),
@@ -142,7 +147,12 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("ACT005", ("GRD003", "UPD003"), "experts that get no tokens get no gradient and do not move"),
     Link("GRD010", ("OPT007",), "what is left of the gradient moves nothing, whatever the rate"),
     Link("GRD001", ("OPT007",), "where next to no gradient arrives, no rate moves the layers"),
+    Link("WGT001", ("ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
     Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
+    Link("GRD002", ("UPD003",), "beside gradients of that size, what clipping leaves of the others moves nothing"),
+    Link("GRD010", ("UPD003",), "what is left of the gradient moves nothing"),
+    Link("WGT003", ("UPD003",), "steps vanish beside weights of that size, or beside gradients of others"),
+    Link("NUM005", ("UPD003",), "steps too small for the format move nothing"),
 )
 
 # And these only where both name the same layers: a zero gradient explains why that layer never moves, and no other.
@@ -192,6 +202,16 @@ def is_local(cause: str, effect: str) -> bool:
     return (cause, effect) in _LOCAL
 
 
+def neighbours(code: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a code can bring about, and what can bring it about, one step away."""
+    pairs = [
+        (link.cause, effect) for link in (*LINKS, *DIRECT_LINKS, *LOCAL_LINKS) for effect in link.effects
+    ]  # fmt: skip
+    after = {effect for cause, effect in pairs if cause == code}
+    before = {cause for cause, effect in pairs if effect == code}
+    return tuple(sorted(after)), tuple(sorted(before))
+
+
 def because(cause: str, effect: str) -> str:
     """Why one leads to the other, in a clause."""
     known = _LOCAL.get((cause, effect)) or _DIRECT.get((cause, effect))
@@ -200,4 +220,6 @@ def because(cause: str, effect: str) -> str:
     path = path_between(cause, effect)
     if len(path) >= 2:
         return _CONSEQUENCES[path[-2]][path[-1]]
+    if cause in NONFINITE:
+        return "after a value that is not finite every number is suspect"
     return "a training with that fault does not learn as it could"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from undertow.detect.rules import RULES
 from undertow.errors import UnknownNameError
+from undertow.explain.causes import neighbours
 from undertow.explain.remedies import BY_CODE, REMEDIES
 from undertow.schema.codes import CODES
 from undertow.schema.findings import Remedy
@@ -22,6 +23,8 @@ class Page:
     summary: str
     sections: tuple[tuple[str, str], ...]  # title and text
     remedies: tuple[Remedy, ...]
+    leads_to: tuple[str, ...]  # codes that it can bring about, directly
+    follows_from: tuple[str, ...]
     exists: bool  # False: the code is reserved and no rule reports it yet
 
 
@@ -37,10 +40,10 @@ def page_of(code: str) -> Page:
     rule = next((rule for rule in RULES if rule.code == wanted), None)
     if rule is None:
         summary = f"{name.replace('-', ' ').capitalize()}: reserved. This version has no rule that reports it."
-        return Page(wanted, name, summary, (), (), exists=False)
+        return Page(wanted, name, summary, (), (), (), (), exists=False)
     summary, sections = parse(inspect.cleandoc(rule.__doc__ or ""))
     remedies = tuple(REMEDIES[identity] for identity in BY_CODE.get(wanted, ()))
-    return Page(wanted, name, summary, sections, remedies, exists=True)
+    return Page(wanted, name, summary, sections, remedies, *neighbours(wanted), exists=True)
 
 
 def parse(docstring: str) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from undertow.explain.causes import (
     EXACT,
     FOLLOWS_FROM_ANYTHING,
+    NONFINITE,
     OF_SMALL_STEPS,
     PASSING,
+    SECONDARY,
     STAGE_OF,
     STANDING,
     VAGUE,
@@ -56,19 +58,23 @@ class Ranking:
     def _brings_about(self, cause: Finding, effect: Finding) -> bool:
         if cause is effect or not cause.severity.is_alarm:
             return False
+        if effect.code == "UPD003" and any(evidence.quantity == "gradient_optimizer" for evidence in effect.evidence):
+            return False  # no optimizer holds it: nothing but the program is to blame
         nearly = cause.first_step <= effect.first_step + _SLACK
         if is_local(cause.code, effect.code):
             return nearly and bool(set(cause.layers) & set(effect.layers))
         if effect.code in FOLLOWS_FROM_ANYTHING and cause.code not in VAGUE:
             return cause.first_step <= effect.detected_step
+        if cause.code in NONFINITE and effect.code not in EXACT:
+            return self._moment(cause) < self._moment(effect)
         if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect):
             return False
         if cause.code in PASSING and effect.first_step > cause.last_step + _SOON:
             return False
         if cause.code in STANDING:
             return cause.first_step <= effect.detected_step
-        if cause.code in EXACT and effect.code in EXACT:  # both know their first step
-            return self._moment(cause) < self._moment(effect)
+        if effect.code in NONFINITE or (cause.code in EXACT and effect.code in EXACT):
+            return self._moment(cause) < self._moment(effect)  # the effect's first step is known for certain
         return nearly
 
     def _without_circles(self, causes: list[set[int]]) -> list[set[int]]:
@@ -86,10 +92,10 @@ class Ranking:
         return finding.first_step, -1 if early else STAGE_OF.get(finding.code, Stage.OUTCOME)
 
     def _importance(self, finding: Finding) -> tuple[object, ...]:
-        """Of independent causes: one with a name before a vague one, a certain one before a likely one."""
+        """Of independent causes: a primary one before others, a certain one before a likely one."""
         step, stage = self._moment(finding)
         return (
-            finding.code in VAGUE,
+            finding.code in SECONDARY,
             finding.code not in EXACT,
             -finding.severity.rank,
             stage,

@@ -143,8 +143,8 @@ def _one_line_each(others: Sequence[Finding], tensors: Sequence[str], room: int)
 
 def _line(finding: Finding, tensors: Sequence[str]) -> Text:
     follows = "" if finding.follows_from is None else f", follows from {finding.follows_from}"
-    place = f" in {where(finding.layers, tensors, 1)}" if finding.layers else ""
-    text = Text.assemble(_label(finding), (f"{follows}, since step {finding.first_step:,}{place}", "dim"))
+    place = f": {where(finding.layers, tensors, 1)}" if finding.layers else ""
+    text = Text.assemble(_label(finding), (f"{follows}, step {finding.first_step:,}{place}", "dim"))
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 

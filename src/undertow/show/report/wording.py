@@ -70,8 +70,8 @@ def evidence_line(evidence: Evidence) -> str:
 
 
 def short_evidence(evidence: Evidence) -> str:
-    """`how it is known (5, expected 0)`: for somebody who wants to know what to do."""
+    """`how it is known (update ratio 5, expected 0)`: for somebody who wants to know what to do."""
     if evidence.quantity in (*_WORDS, *_NAMES) or evidence.value is None:
         return evidence.how
     expected = "" if evidence.expected is None else f", expected {evidence.expected:.3g}"
-    return f"{evidence.how} ({evidence.value:.3g}{expected})"
+    return f"{evidence.how} ({evidence.quantity.replace('_', ' ')} {evidence.value:.3g}{expected})"
