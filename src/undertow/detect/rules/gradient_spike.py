@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Values, matrices_of
+from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
@@ -25,8 +25,9 @@ class GradientSpike:
     ------------
     The norm of all gradients against every one before it, from the sixteenth measured step on. Where it is ten times
     the largest so far, every weight matrix votes: its own norm, as a logarithm, must lie eight robust deviations
-    (median and median absolute deviation of the latest 32) above its own past. It speaks when half of them do. When
-    clipping took the excess away before the optimizer saw it, that is only noted.
+    (median and median absolute deviation of the latest 32) above its own past. It speaks when half of them do. It is
+    an alarm when the weights were thrown about, by updates four times the largest before; where clipping or Adam took
+    the excess away, or the update was not measured, it is a remark.
 
     Why it is bad
     -------------
@@ -52,7 +53,8 @@ class GradientSpike:
         self._past: NDArray[np.float64] = np.zeros((0, 0))  # logarithms of the norms of the latest measured steps
         self._count = 0
         self._largest = 0.0  # norm of all gradients so far
-        self._largest_stepped = 0.0
+        self._largest_step = 0.0  # update over weight so far, in the middle of all matrices
+        self._leap = 0.0  # the largest update of this spike over that
         self._above = 0  # measured steps in a row above everything before
 
     def grow(self, count: int) -> None:
@@ -64,8 +66,6 @@ class GradientSpike:
         total = view.scalar("gradient_norm_total")
         if not 0 < total < math.inf:
             return ()
-        clip = view.scalar("clip_coefficient")
-        stepped = total if math.isnan(clip) else total * clip
         matrices = matrices_of(view.layout)
         if self._past.shape[1] != len(matrices):
             self._past = np.full((thresholds.GRADIENT_SPIKE_WINDOW, len(matrices)), np.nan)
@@ -74,19 +74,23 @@ class GradientSpike:
             return ()
         with np.errstate(divide="ignore", invalid="ignore"):
             sizes = np.log10(matrices.values(view, "gradient_norm"))
+        step = middle(matrices.update_ratios(view)) if view.ids("update") is not None else math.nan
         known = self._count >= thresholds.GRADIENT_SPIKE_LEAST and self._largest > 0
         if known and total > thresholds.GRADIENT_SPIKE_TIMES * self._largest:
             self._above += 1
             if self._above <= thresholds.GRADIENT_SPIKE_LONGEST:
-                return self._judge(view, sizes, total, stepped)
-        self._above = 0
+                if self._largest_step > 0 and step > self._leap * self._largest_step:
+                    self._leap = step / self._largest_step
+                return self._judge(view, sizes, total)
+        self._above, self._leap = 0, 0.0
         self._past[self._count % len(self._past)] = np.where(np.isfinite(sizes), sizes, np.nan)
         self._count += 1
         self._largest = max(self._largest, total)
-        self._largest_stepped = max(self._largest_stepped, stepped)
+        if not math.isnan(step):
+            self._largest_step = max(self._largest_step, step)
         return self._condition.end()
 
-    def _judge(self, view: View, sizes: Values, total: float, stepped: float) -> tuple[Verdict, ...]:
+    def _judge(self, view: View, sizes: Values, total: float) -> tuple[Verdict, ...]:
         past = self._past[: self._count]
         enough = np.count_nonzero(~np.isnan(past), axis=0) >= thresholds.GRADIENT_SPIKE_LEAST // 2
         usual = np.full(past.shape[1], np.nan)
@@ -97,12 +101,13 @@ class GradientSpike:
         votes = away > thresholds.GRADIENT_SPIKE_DEVIATIONS
         if votes.sum() * 2 < np.count_nonzero(~np.isnan(away)) or not votes.any():
             return self._condition.end()
-        tamed = stepped <= 2.0 * self._largest_stepped
-        if self._condition.is_open:
-            return self._condition.stay()
-        return self._condition.hold(True, lambda: self._verdict(view, away, total, tamed))
+        severity = Severity.MILD
+        if self._leap > thresholds.GRADIENT_SPIKE_LEAP:
+            severe = self._leap > thresholds.GRADIENT_SPIKE_SEVERE
+            severity = Severity.SEVERE if severe else Severity.MODERATE
+        return self._condition.hold(severity, lambda: self._verdict(view, away, total, severity))
 
-    def _verdict(self, view: View, away: Values, total: float, tamed: bool) -> Verdict:
+    def _verdict(self, view: View, away: Values, total: float, severity: Severity) -> Verdict:
         layout, matrices = view.layout, matrices_of(view.layout)
         everywhere = bool((away > thresholds.GRADIENT_SPIKE_DEVIATIONS).sum() >= 0.8 * len(away))
         ranked = np.argsort(-np.nan_to_num(away, nan=-np.inf))
@@ -111,21 +116,17 @@ class GradientSpike:
         )  # fmt: skip
         worst = int(matrices.ids[ranked[0]])
         times = total / self._largest
-        evidence = (
+        evidence = [
             Evidence("gradient_norm_total", None, total, self._largest,
                      f"norm of all gradients at step {view.step}, beside the largest before"),
             Evidence("gradient_norm", layout.path(worst), float(away[ranked[0]]), None,
                      "robust deviations of the logarithm above its own past"),
-        )  # fmt: skip
+        ]  # fmt: skip
+        if self._leap > 0:
+            how = "the largest update of these steps over the largest before"
+            evidence.append(Evidence("update_ratio", None, self._leap, 1.0, how))
         where = "" if everywhere else f" in {name_layers(layout, layers)}"
         summary = f"At step {view.step} the gradient{where} was {times:,.0f} times the largest before it."
-        if tamed:
-            summary = f"{summary[:-1]}; clipping took the excess away."
-        severity = (
-            Severity.MILD
-            if tamed
-            else Severity.SEVERE
-            if times > thresholds.GRADIENT_SPIKE_SEVERE
-            else Severity.MODERATE
-        )
-        return Verdict(self._condition.key, True, severity, layers, view.step, 0.85, summary, evidence)
+        if severity is Severity.MILD:
+            summary = f"{summary[:-1]}; the weights were not thrown about."
+        return Verdict(self._condition.key, True, severity, layers, view.step, 0.85, summary, tuple(evidence))
