@@ -219,3 +219,26 @@ def rate_leaps(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         loss.backward()
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+@sick(
+    "OPT007", "UPD001", "GRD005", "OPT001", "OPT004", steps=120, bites="error", architecture="linear",
+    catalogue=(38,), ladder=(1.02, 1.1, 2.0), onsets=(60,), change="a rate below 2 / the largest curvature",
+)  # fmt: skip
+def beyond_stability(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """Plain gradient descent on a linear model, a tenth beyond the stable rate: each step overshoots the last."""
+    torch.manual_seed(seed)
+    inputs = torch.randn(256, 8) * torch.logspace(0, 0.5, 8)
+    targets = inputs @ torch.randn(8, 1) + 0.1 * torch.randn(256, 1)
+    curvature = 2 * torch.linalg.eigvalsh(inputs.T @ inputs / len(inputs)).max().item()
+    model = nn.Linear(8, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0 / curvature)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        if fault.at(step):
+            optimizer.param_groups[0]["lr"] = 2 * fault.strength / curvature
+        loss = functional.mse_loss(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "error": min((loss / targets.var()).item(), 1e6)}

@@ -201,3 +201,48 @@ def unscaled_accumulation(steps: int, seed: int, fault: Fault) -> dict[str, floa
             (loss if fault else loss / micro_batches).backward()
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(33, 16, padding_idx=32)
+        self.gru = nn.GRU(16, 32, batch_first=True)
+        self.head = nn.Linear(32, 32)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.gru(self.embedding(tokens))[0])
+
+
+def _micro_batch_loss(model: nn.Module, tokens: Tensor, reduction: str) -> Tensor:
+    targets = tokens[:, 1:].masked_fill(tokens[:, 1:] == 32, -100)
+    return functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), targets.flatten(), reduction=reduction)
+
+
+@sick(
+    "LSS004", steps=60, bites="wrong", silent=True, architecture="recurrent", catalogue=(23,), ladder=(8, 3, 2),
+    change="sum the losses of all tokens and divide once by their number",
+)  # fmt: skip
+def mean_of_unequal_means(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """Four micro-batches of very different length are averaged alike: a token of a short one counts tenfold."""
+    torch.manual_seed(seed)
+    tokens = sentences(seed)
+    tokens[::4, int(fault.strength) :] = 32  # every fourth sequence is short, and padded
+    model = Tagger()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    wrong, loss = 0.0, torch.tensor(0.0)
+    for step in range(steps):
+        first = 16 * (step % 16)
+        parts = [tokens[first + number : first + 16 : 4] for number in range(4)]  # the short ones are together
+        count = sum(int((part[:, 1:] != 32).sum()) for part in parts)
+        right = sum((_micro_batch_loss(model, part, "sum") for part in parts), torch.zeros(())) / count
+        (direction,) = torch.autograd.grad(right, model.head.weight)
+        optimizer.zero_grad()
+        for part in parts:
+            mean = _micro_batch_loss(model, part, "mean") / len(parts)
+            loss = mean if fault else _micro_batch_loss(model, part, "sum") / count
+            loss.backward()
+        assert model.head.weight.grad is not None
+        wrong += ((model.head.weight.grad - direction).norm() / direction.norm()).item() / steps
+        optimizer.step()
+    return {"loss": loss.item(), "wrong": wrong}
