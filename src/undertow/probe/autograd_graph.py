@@ -88,6 +88,11 @@ def _collect(roots: Iterable[torch.Tensor]) -> tuple[list[Node], bool]:
     return sorted(seen, key=lambda node: node._sequence_nr()), True
 
 
+def nodes_of(roots: Iterable[torch.Tensor]) -> list[Node]:
+    """All operations that led to these roots, in the order they ran; none when there are too many."""
+    return _collect(roots)[0]
+
+
 def leaves(roots: Iterable[torch.Tensor]) -> set[int]:
     """Ids of the tensors whose gradients a backward pass from these roots would reach."""
     nodes, _ = _collect(roots)

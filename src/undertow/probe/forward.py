@@ -24,6 +24,7 @@ from undertow.probe.signals.modules import norm_values, raw_data, sample_spread
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
 MAX_CALLS = 20_000  # of one module in one step
+MAX_SPANS = 64  # calls of one module whose operations are told apart
 MAX_IDLE = 64  # forward passes without a backward pass: this is no training loop, or not yet
 
 _BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
@@ -34,6 +35,7 @@ _BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
     nn.Softsign: (-0.99, 0.99),
 }
 _is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
+_next_operation: Callable[[], int] = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 _CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
 
 
@@ -51,6 +53,11 @@ class ModuleReading:
     training: bool | None = None  # at the backward pass it took part in
     spreads: list[float] = field(default_factory=list[float])  # share of variance between samples, of each call
     norm_values: int | None = None
+    spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # operations inside each call
+    attention_logits: list[float] = field(default_factory=list[float])
+    attention_entropies: list[float] = field(default_factory=list[float])
+    router_loads: list[float] = field(default_factory=list[float])
+    router_outputs: int | None = None
 
     def has_nonfinite_output(self) -> bool:
         on_host = (partials for partials in self.outputs if isinstance(partials, Partials))
@@ -63,7 +70,7 @@ class ForwardTap:
     def __init__(self, kernel_for: Callable[[str], Kernel]) -> None:
         self._kernel_for = kernel_for
         self._handles: list[Any] = []
-        self._depth = 0
+        self._entered: list[int] = []  # the number of the next operation when each module under way began
         self._outermost_counts = False
         self._paused = False
         self._idle = 0  # forward passes since the last backward pass
@@ -81,7 +88,7 @@ class ForwardTap:
 
     def start(self) -> None:
         if not self._handles:
-            self._depth = 0
+            self._entered = []
             self._handles = [
                 register_module_forward_pre_hook(self._enter),
                 register_module_forward_hook(self._leave, always_call=True),
@@ -97,7 +104,7 @@ class ForwardTap:
         """Checkpointed modules run again during the backward pass: those runs are not new activations."""
         self._paused = paused
         self._idle = 0
-        self._depth = 0
+        self._entered = []
         self._measured = {}
 
     def take(self) -> dict[int, ModuleReading]:
@@ -113,7 +120,7 @@ class ForwardTap:
         if type(module).__name__ == "OptimizedModule":
             self.stop()  # what is inside is about to be compiled: our hooks must not become part of it
             return
-        if self._depth == 0:
+        if not self._entered:
             # A forward pass without gradients by a model in evaluation mode is validation, not training.
             self._outermost_counts = torch.is_grad_enabled() or module.training
             if self._outermost_counts and not any(module is known for known in self.roots_called):
@@ -122,22 +129,22 @@ class ForwardTap:
             if self._idle > MAX_IDLE:
                 self.stop()
                 return
-        self._depth += 1
+        self._entered.append(_next_operation())
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if self._paused:
             return
-        self._depth = max(0, self._depth - 1)
+        entered = self._entered.pop() if self._entered else None
         if not self._outermost_counts or self.error is not None or not self._handles:
             return
         began = time.perf_counter()
         try:
-            self._read(module, inputs, output)
+            self._read(module, inputs, output, entered)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
             self.error = error
         self.seconds += time.perf_counter() - began
 
-    def _read(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _read(self, module: nn.Module, inputs: Any, output: Any, entered: int | None) -> None:
         reading = self.readings.get(id(module))
         if reading is None:
             if len(self.readings) >= MAX_CALLS:
@@ -150,6 +157,8 @@ class ForwardTap:
             return
         if tensor.grad_fn is not None and reading.position is None:
             reading.position = tensor.grad_fn._sequence_nr()
+        if tensor.grad_fn is not None and entered is not None and len(reading.spans) < MAX_SPANS:
+            reading.spans.append((entered, _next_operation()))
         shared = self._measured.get(id(tensor))
         if shared is not None and shared[0]() is tensor:
             source = shared[1]

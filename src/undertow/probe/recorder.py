@@ -229,6 +229,9 @@ class Recorder:
         if self._signals.wants_loss(planned, self.governor.every is None):
             with self._timed("signal"):
                 self._signals.look_at_loss(roots, self._now.scaler)
+        if self._plan.activation and self._forward.readings and self._now.backward_count == 1:
+            with self._timed("activation"):
+                self._signals.look_at_graph(roots, self._forward.readings.values())
 
     def _look_for_nonfinite(self, roots: tuple[Any, ...]) -> None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""
@@ -441,7 +444,7 @@ class Recorder:
                     frame.modules = self._module_readings()
                     frame.output_gradient_factor = inverse(self._now.scale)
                     self._signals.note_data(self._forward.data)
-                self._spent["activation"] = self._forward.seconds
+                self._spent["activation"] = self._spent.get("activation", 0.0) + self._forward.seconds
                 self._forward.take()
             frame.signals = self._signals.take()
             self._signals.allowance.spent(self._spent.get("signal", 0.0))

@@ -13,6 +13,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.probe.autograd_graph import Owners
+from undertow.probe.signals.graph import GraphSignals, Span
 from undertow.probe.signals.loss import read_loss
 from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.optimizer_state import Holders, read_optimizer
@@ -55,6 +56,7 @@ class ModuleRun(Protocol):
 class SignalCollector:
     def __init__(self) -> None:
         self._modes = ModeWatch()
+        self._graph = GraphSignals()
         self._holders = Holders()
         self._rows = RowBook()
         self._embeddings: tuple[Slots, Slots] = (_NO_SLOTS, _NO_SLOTS)  # those among an optimizer's slots
@@ -80,6 +82,11 @@ class SignalCollector:
             if one.position is not None:
                 one.training = one.module.training and one.training is not False
         self._modes.know(one.module for one in modules)
+
+    def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[Span]) -> None:
+        """Attention and gates, in steps in which modules are looked at."""
+        if any(_is_plain(root) for root in roots):
+            self._graph.read([root for root in roots if _is_plain(root)], modules)
 
     def modes_changed(self) -> bool:
         """True when normalisations or dropouts are in a mode not seen before: time to look at the modules."""

@@ -73,4 +73,11 @@ def _of_module(reading: ModuleReading) -> dict[str, float]:
         found["activation_sample_spread"] = float(np.mean(reading.spreads))
     if reading.norm_values is not None:
         found["norm_values"] = float(reading.norm_values)
+    if reading.attention_logits:
+        found["attention_logit_max"] = max(reading.attention_logits)
+    if reading.attention_entropies:
+        found["attention_entropy"] = float(np.mean(reading.attention_entropies))
+    if reading.router_outputs is not None:
+        found["router_load_max"] = float(np.mean(reading.router_loads))
+        found["router_outputs"] = float(reading.router_outputs)
     return found

@@ -254,7 +254,7 @@ def _beyond(edge: Edge, path: _Path, loss_scale: int | None) -> list[tuple[Edge,
         constant = constant_factor(node)
         if isinstance(constant, torch.Tensor) and constant.data_ptr() == loss_scale:
             return [(present[0], on)]
-        number = _number(constant)
+        number = number_of(constant)
         if name == "Div" and inputs[0] is None:
             number = math.nan
         elif name == "Div" and number is not None:
@@ -272,7 +272,7 @@ def constant_factor(node: Node) -> torch.Tensor | float | None:
     return value if isinstance(value, (torch.Tensor, int, float)) else None
 
 
-def _number(value: torch.Tensor | float | None) -> float | None:
+def number_of(value: torch.Tensor | float | None) -> float | None:
     if not isinstance(value, torch.Tensor):
         return None if value is None else float(value)
     if value.numel() != 1 or value.device.type != "cpu" or value.is_complex():
@@ -294,7 +294,7 @@ def _smoothed(branches: list[Edge]) -> Edge | None:
     """Cross-entropy with label smoothing is a sum of two weighted parts: the edge of its ordinary part."""
     weights: list[float] = []
     for edge in branches:
-        number = _number(constant_factor(edge[0])) if operation(edge[0]) == "Mul" else None
+        number = number_of(constant_factor(edge[0])) if operation(edge[0]) == "Mul" else None
         if number is None:
             return None
         weights.append(number)

@@ -1,0 +1,95 @@
+"""Gates: a softmax over the few outputs of a linear layer that weighs other modules' outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from undertow.probe.signals.attention import SOFTMAX
+from undertow.probe.signals.nodes import (
+    SAME_VALUES,
+    Edge,
+    Node,
+    edges,
+    first_rows,
+    is_leaf,
+    only_edge,
+    operation,
+    parameter_at,
+    saved,
+    saved_tensor,
+    shape_of,
+    upstream,
+)
+
+_MOST_OUTPUTS = 256
+_CHOOSING = SAME_VALUES | {"Index", "Select", "Topk", "Max", "Gather", "Unbind", "ScatterAdd", "Scatter"}
+_TO_LINEAR = SAME_VALUES | {"Add", "Mul", "Div", "MaskedFill", "Topk"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    linear: Node  # the operation that made the logits
+    outputs: int
+    load_max: float
+
+
+def find_gates(nodes: Sequence[Node]) -> Iterator[Gate]:
+    """The gates among these nodes, each once."""
+    seen: set[Node] = set()
+    for node in nodes:
+        if operation(node) not in ("Mul", "Bmm"):
+            continue
+        sides = [edge for edge in edges(node) if edge is not None]
+        if len(sides) != 2:
+            continue
+        for side, other in (sides, sides[::-1]):
+            softmax = _gating(side)
+            if softmax is None or softmax in seen or shape_of(side) == shape_of(other):
+                continue  # alike in shape: features are weighed one by one, not modules
+            seen.add(softmax)
+            gate = _gate(softmax)
+            if gate is not None:
+                yield gate
+
+
+def _gating(edge: Edge) -> Node | None:
+    """The softmax whose result, or a choice of it, comes along this edge."""
+    current: Edge | None = edge
+    for _ in range(12):
+        if current is None or is_leaf(current[0]):
+            return None
+        name = operation(current[0])
+        if name in SOFTMAX:
+            return current[0]
+        if name == "Div":  # chosen gates made to sum to 1 again
+            current = edges(current[0])[0]
+        elif name in _CHOOSING:
+            current = only_edge(current[0])
+        else:
+            return None
+    return None
+
+
+def _gate(softmax: Node) -> Gate | None:
+    shares = saved_tensor(softmax, "result")
+    if shares is None or shares.dim() < 2 or shares.device.type != "cpu":
+        return None
+    outputs, busiest = shares.shape[-1], None
+    for node, _ in upstream(only_edge(softmax), _TO_LINEAR):
+        name = operation(node)
+        if name == "Topk":
+            sizes, indices = saved(node, "self_sym_sizes"), saved_tensor(node, "indices")
+            if indices is None or not isinstance(sizes, (tuple, list)):
+                return None
+            outputs, busiest = int(sizes[-1]), first_rows(indices)[..., 0]
+        elif name in ("Addmm", "Mm"):
+            weight = parameter_at(node, 2 if name == "Addmm" else 1)
+            if weight is None or weight.dim() != 2 or len(weight) != outputs or not 2 <= outputs <= _MOST_OUTPUTS:
+                return None
+            chosen = busiest if busiest is not None else first_rows(shares).argmax(-1)
+            counts = torch.bincount(chosen.reshape(-1), minlength=outputs)
+            return Gate(node, outputs, float(counts.max()) / max(1, chosen.numel()))
+    return None

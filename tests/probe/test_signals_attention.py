@@ -1,0 +1,244 @@
+"""Attention and gates as the graph shows them, against the same numbers computed by hand from all of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+BATCH, LENGTH, WIDTH, HEADS = 3, 7, 16, 2
+PADDING = torch.tensor([7, 5, 4])
+
+
+def hidden(mask: str) -> torch.Tensor:
+    """(batch × 1 × length × length), True where attention must not go."""
+    out = torch.zeros(BATCH, 1, LENGTH, LENGTH, dtype=torch.bool)
+    if mask == "causal":
+        out |= torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    elif mask == "padding":
+        out |= (torch.arange(LENGTH)[None, :] >= PADDING[:, None])[:, None, None, :]
+    return out
+
+
+class Attention(nn.Module):
+    """Keeps its own book: the largest logit and the mean entropy, in float64."""
+
+    def __init__(self, form: str, mask: str = "none", sharpness: float = 1.0) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.softmax = nn.Softmax(-1)
+        self.form, self.mask, self.sharpness = form, mask, sharpness
+        self.book: tuple[float, float] = (0.0, 0.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            part.view(BATCH, LENGTH, HEADS, -1).transpose(1, 2) for part in (self.sharpness * self.qkv(x)).chunk(3, -1)
+        )
+        self.note(q, k)
+        out = getattr(self, self.form)(q, k, v, hidden(self.mask))
+        return self.out(out.transpose(1, 2).reshape(BATCH, LENGTH, WIDTH))
+
+    def note(self, q: torch.Tensor, k: torch.Tensor) -> None:
+        logits = (q.detach().double() @ k.detach().double().transpose(-1, -2)) / math.sqrt(WIDTH // HEADS)
+        mask = hidden(self.mask).expand(logits.shape)
+        shares = logits.masked_fill(mask, -math.inf).softmax(-1)
+        entropy = -(shares * shares.clamp_min(1e-300).log()).sum(-1)
+        count = (~mask).sum(-1)
+        share = (entropy / count.clamp_min(2).double().log())[count > 1].mean()
+        self.book = (float(logits.abs().masked_fill(mask, 0).max()), float(share))
+
+    def built_in(self, q, k, v, mask):
+        if self.mask == "causal":
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=~mask if self.mask != "none" else None)
+
+    def added_mask(self, q, k, v, mask):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.zeros(mask.shape).masked_fill(mask, -math.inf))
+
+    def masked_fill(self, q, k, v, mask):
+        logits = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+        return logits.masked_fill(mask, -math.inf).softmax(-1) @ v
+
+    def added_by_hand(self, q, k, v, mask):
+        logits = (q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+        return self.softmax(logits + torch.zeros(mask.shape).masked_fill(mask, -math.inf)) @ v
+
+    def dropped(self, q, k, v, mask):
+        logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+        return F.dropout(logits.masked_fill(mask, -math.inf).softmax(-1), 0.1) @ v
+
+    def by_einsum(self, q, k, v, mask):
+        logits = torch.einsum("bhqd,bhkd->bhqk", q, k) / math.sqrt(q.shape[-1])
+        return torch.einsum("bhqk,bhkd->bhqd", logits.masked_fill(mask, -math.inf).softmax(-1), v)
+
+
+class Model(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.embed, self.attention = nn.Embedding(11, WIDTH), attention
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        return self.head(x + self.attention(self.norm(x)))
+
+
+def one_step(watch, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watch(model, activations=True) as w:
+        output = model(inputs)
+        F.cross_entropy(output.reshape(-1, output.shape[-1]), targets.reshape(-1)).backward()
+        optimizer.step()
+    return w.run
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(0, 11, (BATCH, LENGTH), generator=torch.Generator().manual_seed(3))
+
+
+FORMS = ("built_in", "added_mask", "masked_fill", "added_by_hand", "dropped", "by_einsum")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("mask", ["none", "causal", "padding"])
+def test_attention(watch, form, mask):
+    model = Model(Attention(form, mask))
+    run = one_step(watch, model, tokens(), tokens())
+    largest, entropy = model.attention.book
+    assert run.series("attention_logit_max", "attention")[0] == pytest.approx(largest, rel=1e-4)
+    assert run.series("attention_entropy", "attention")[0] == pytest.approx(entropy, rel=1e-3)
+    for other in ("", "norm", "head", "embed", "attention.softmax", "attention.qkv"):
+        if other in run.layers:
+            assert np.isnan(run.series("attention_entropy", other)).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_collapsed_attention(watch, form):
+    model = Model(Attention(form, "causal", sharpness=30.0))
+    run = one_step(watch, model, tokens(), tokens())
+    assert run.series("attention_logit_max", "attention")[0] == pytest.approx(model.attention.book[0], rel=1e-4)
+    assert run.series("attention_logit_max", "attention")[0] > 100
+    assert run.series("attention_entropy", "attention")[0] == pytest.approx(model.attention.book[1], abs=1e-3)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_attention_of_torchs_own_layers(watch, dropout):
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(11, WIDTH), nn.Linear(WIDTH, 11)
+            self.block = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, dropout=dropout, batch_first=True)
+            self.plain = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.block(self.embed(x))
+            return self.head(self.plain(h, h, h)[0])
+
+    run = one_step(watch, Encoder(), tokens(), tokens())
+    for name in ("block.self_attn", "plain"):
+        assert 0.5 < run.series("attention_entropy", name)[0] <= 1.0
+        assert 0.0 < run.series("attention_logit_max", name)[0] < 20.0
+
+
+def test_a_softmax_over_classes_is_no_attention(watch):
+    class Pixels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 11)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(x)).softmax(-1)
+
+    run = one_step(watch, Pixels(), torch.randn(BATCH, LENGTH, WIDTH), tokens())
+    assert np.isnan(run.matrix("attention_entropy")).all()
+    assert np.isnan(run.matrix("router_outputs")).all()
+
+
+# -- gates -----------------------------------------------------------------------------------------------------
+
+
+class Mixture(nn.Module):
+    def __init__(self, form: str, bias: float = 0.0, experts: int = 4) -> None:
+        super().__init__()
+        self.router, self.head = nn.Linear(WIDTH, experts), nn.Linear(WIDTH, 5)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(experts))
+        with torch.no_grad():
+            self.router.bias[1] += bias
+        self.form = form
+        self.load = 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = self.router(x)
+        self.load = float(torch.bincount(logits.argmax(-1).flatten()).max() / logits[..., 0].numel())
+        return self.head(getattr(self, self.form)(x, logits))
+
+    def dense(self, x, logits):
+        return (torch.stack([expert(x) for expert in self.experts], -2) * logits.softmax(-1).unsqueeze(-1)).sum(-2)
+
+    def einsum(self, x, logits):
+        return torch.einsum("be,bed->bd", logits.softmax(-1), torch.stack([expert(x) for expert in self.experts], 1))
+
+    def switch(self, x, logits):
+        weight, choice = logits.softmax(-1).max(-1)
+        out = x.new_zeros(len(x), WIDTH)
+        for place, expert in enumerate(self.experts):
+            picked = choice == place
+            if picked.any():
+                out[picked] = expert(x[picked]) * weight[picked, None]
+        return out
+
+    def two_of_all(self, x, logits):
+        weight, choice = logits.softmax(-1).topk(2, -1)
+        return self.combine(x, weight / weight.sum(-1, keepdim=True), choice)
+
+    def softmax_of_two(self, x, logits):
+        weight, choice = logits.topk(2, -1)
+        return self.combine(x, weight.softmax(-1), choice)
+
+    def noisy(self, x, logits):
+        return self.dense(x, logits + torch.zeros(logits.shape))
+
+    def combine(self, x, weight, choice):
+        out = x.new_zeros(len(x), WIDTH)
+        for place, expert in enumerate(self.experts):
+            rows, which = (choice == place).nonzero(as_tuple=True)
+            if len(rows):
+                out = out.index_add(0, rows, weight[rows, which, None] * expert(x[rows]))
+        return out
+
+
+@pytest.mark.parametrize("form", ["dense", "einsum", "switch", "two_of_all", "softmax_of_two", "noisy"])
+@pytest.mark.parametrize("bias", [0.0, 6.0])
+def test_gates(watch, form, bias):
+    model = Mixture(form, bias)
+    x = torch.randn(40, WIDTH, generator=torch.Generator().manual_seed(1))
+    run = one_step(watch, model, x, torch.arange(40) % 5)
+    assert run.series("router_outputs", "router").tolist() == [4.0]
+    assert run.series("router_load_max", "router")[0] == pytest.approx(model.load)
+    assert (model.load == 1.0) == (bias > 0)
+    assert np.isnan(run.matrix("attention_entropy")).all()
+
+
+def test_gates_of_tokens(watch):
+    model = Mixture("dense")
+    x = torch.randn(BATCH, LENGTH, WIDTH)
+    run = one_step(watch, model, x, torch.randint(0, 5, (BATCH, LENGTH)))
+    assert run.series("router_load_max", "router")[0] == pytest.approx(model.load)
+
+
+def test_weighing_features_is_no_gate(watch):
+    class Weighed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weigh, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.weigh(x)
+            return self.head(h.tanh() * h.softmax(-1))
+
+    run = one_step(watch, Weighed(), torch.randn(20, WIDTH), torch.arange(20) % 5)
+    assert np.isnan(run.matrix("router_outputs")).all()
