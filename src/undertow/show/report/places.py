@@ -48,11 +48,17 @@ def _ranges(places: Sequence[str]) -> list[str]:
     for match in numbered:
         if match is not None:
             siblings.setdefault(match["parent"], []).append(int(match["number"]))
+    span = {parent: _whole_span(numbers) for parent, numbers in siblings.items()}
     found: dict[str, None] = {}
     for place, match in zip(places, numbered):
-        numbers = sorted(siblings[match["parent"]]) if match is not None else []
-        if match is None or len(numbers) < 2 or any(after - before != 1 for before, after in pairwise(numbers)):
-            found[place] = None
-        else:
-            found[f"{match['parent']}{numbers[0]}–{numbers[-1]}"] = None
+        whole = None if match is None else span[match["parent"]]
+        found[place if match is None or whole is None else f"{match['parent']}{whole}"] = None
     return list(found)
+
+
+def _whole_span(numbers: Sequence[int]) -> str | None:
+    """`0–2`, if no number in between is left out."""
+    ordered = sorted(numbers)
+    if len(ordered) < 2 or any(after - before != 1 for before, after in pairwise(ordered)):
+        return None
+    return f"{ordered[0]}–{ordered[-1]}"
