@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import numpy as np
-
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
-from undertow.detect.matrices import matrices_of
+from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -86,10 +84,9 @@ class AddedLosses:
 
     def _harm_of(self, view: View) -> str:
         """What shows that the steps are too large; empty when nothing does."""
-        ratios = matrices_of(view.layout).update_ratios(view) if view.row("update_ratio") is not None else np.empty(0)
-        ratios = ratios[np.isfinite(ratios)]
-        if len(ratios) and float(np.median(ratios)) > thresholds.LARGE_UPDATE:
-            return f"half of the weights changed by more than {float(np.median(ratios)):.0%} of themselves in one step"
+        size = middle(matrices_of(view.layout).update_ratios(view)) if view.row("update_ratio") is not None else 0.0
+        if size > thresholds.LARGE_UPDATE:
+            return f"half of the weights changed by more than {size:.0%} of themselves in one step"
         loss = view.loss
         assert loss is not None
         if loss.value > thresholds.LEAPS_TO * loss.first > 0 and loss.jump > thresholds.ADDED_JUMP:

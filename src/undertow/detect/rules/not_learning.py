@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import numpy as np
-
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of
+from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -63,10 +61,6 @@ class NotLearning:
         classes = view.frame.scalars.get("loss_classes")
         if classes is not None and classes == classes:
             self._classes = classes
-        if view.row("weight_drift") is not None:
-            drifts = matrices_of(view.layout).values(view, "weight_drift")
-            drifts = drifts[np.isfinite(drifts)]
-            self._drift = float(np.median(drifts)) if len(drifts) else self._drift
         loss = view.loss
         if loss is None or not loss.positive or loss.actors > 1:
             return self._condition.stay()
@@ -78,6 +72,8 @@ class NotLearning:
         seen = loss.noise < thresholds.NOT_LEARNING_NOISE * loss.start
         if not flat or not seen:
             return self._condition.end()
+        if view.row("weight_drift") is not None:
+            self._drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
         moved = self._drift > thresholds.NOT_LEARNING_DRIFT
         if not moved and self._warm < thresholds.NOT_LEARNING_ANYWAY * patience / thresholds.NOT_LEARNING_STEPS:
             return self._condition.stay()

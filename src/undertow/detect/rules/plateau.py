@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from statistics import median
 from typing import ClassVar
-
-import numpy as np
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of
+from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -53,21 +53,20 @@ class Plateau:
         if loss is None or loss.seen < thresholds.PLATEAU_STEPS // 2:
             return ()
         if view.row("gradient_cosine") is not None and loss.step % 4 == 0:
-            cosines = matrices_of(view.layout).values(view, "gradient_cosine")
-            cosines = cosines[np.isfinite(cosines)]
-            if len(cosines):
-                self._cosines.append(float(np.median(cosines)))
+            cosine = middle(matrices_of(view.layout).values(view, "gradient_cosine"))
+            if math.isfinite(cosine):
+                self._cosines.append(cosine)
         if loss.seen < thresholds.PLATEAU_STEPS or loss.actors > 1 or not loss.positive:
             return ()
         moving = loss.falling or loss.rising or loss.remaining < thresholds.PLATEAU_REMAINING
         if moving or loss.gain < thresholds.PLATEAU_GAIN:
             return self._condition.end()
-        if len(self._cosines) < 8 or float(np.median(list(self._cosines))) < thresholds.PLATEAU_COSINE:
+        if len(self._cosines) < 8 or median(self._cosines) < thresholds.PLATEAU_COSINE:
             return self._condition.end()
         return self._condition.hold(None, lambda: self._verdict(loss))
 
     def _verdict(self, loss: Loss) -> Verdict:
-        cosine = float(np.median(list(self._cosines)))
+        cosine = median(self._cosines)
         evidence = (
             Evidence("loss", None, loss.level, loss.start, f"no slope over the last {loss.span} steps"),
             Evidence(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import fmean, median
 from typing import ClassVar
-
-import numpy as np
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of
+from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -78,9 +77,12 @@ class UnrelatedTargets:
         at_chance = loss.level < thresholds.CHANCE_TO * self._guess and not loss.falling
         still = loss.gain < thresholds.FLAT_DEVIATIONS or loss.remaining > thresholds.CHANCE_REMAINING
         low, high = thresholds.HEALTHY_UPDATE
-        healthy = len(self._updates) > 0 and low < float(np.median(list(self._updates))) < high
-        disagree = float(np.median(list(self._cosines))) < thresholds.CHANCE_COSINE
-        if not (at_chance and still and healthy and disagree and self._drift > thresholds.CHANCE_DRIFT):
+        healthy = len(self._updates) > 0 and low < median(self._updates) < high
+        if not (at_chance and still and healthy and median(self._cosines) < thresholds.CHANCE_COSINE):
+            return self._condition.stay()
+        if view.row("weight_drift") is not None:
+            self._drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
+        if not self._drift > thresholds.CHANCE_DRIFT:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
 
@@ -88,27 +90,22 @@ class UnrelatedTargets:
         matrices = matrices_of(view.layout)
         for name, kept in (("gradient_cosine", self._cosines), ("update_ratio", self._updates)):
             if view.row(name) is not None:
-                values = matrices.values(view, name)
-                values = values[np.isfinite(values)]
-                if len(values):
-                    kept.append(float(np.median(values)))
-        if view.row("weight_drift") is not None:
-            drifts = matrices.values(view, "weight_drift")
-            drifts = drifts[np.isfinite(drifts)]
-            self._drift = float(np.median(drifts)) if len(drifts) else self._drift
+                value = middle(matrices.values(view, name))
+                if math.isfinite(value):
+                    kept.append(value)
         accuracy = view.scalar("output_accuracy")
         if not math.isnan(accuracy):
             self._accuracies.append(accuracy)
 
     def _verdict(self, loss: Loss) -> Verdict:
-        cosine = float(np.median(list(self._cosines)))
+        cosine = median(self._cosines)
         evidence = [
             Evidence("loss", None, loss.level, self._guess, f"loss, and that of a guess among {self._classes:.0f}"),
             Evidence("gradient_cosine", None, cosine, None, "gradients of successive batches hardly agree"),
             Evidence("weight_drift", None, self._drift, None, "median way of the weight matrices: they did move"),
         ]
         if self._accuracies:
-            accuracy = float(np.mean(list(self._accuracies)))
+            accuracy = fmean(self._accuracies)
             evidence.append(Evidence("output_accuracy", None, accuracy, 1 / self._classes, "and that of a guess"))
         summary = (
             f"After {loss.seen} steps of healthy updates the loss is still that of a guess among "

@@ -12,7 +12,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss, actor_of
-from undertow.detect.matrices import matrices_of
+from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rate_history import RateHistory
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
@@ -104,17 +104,18 @@ class UnsuitableRate:
         return (*said, *self._observe_schedule(view, history, loss), *self._observe_low(view, history, loss))
 
     def _take_updates(self, view: View) -> None:
-        if view.row("update_ratio") is None:
-            return
+        loss = view.loss
+        too_low_is_out = self._largest > thresholds.SMALL_UPDATE
+        if view.row("update_ratio") is None or (too_low_is_out and loss is not None and loss.value < 0.5 * loss.first):
+            return  # a model that has learnt this much bears its rate
         ratios = matrices_of(view.layout).update_ratios(view)
-        ratios = ratios[np.isfinite(ratios)]
-        if not len(ratios):
+        size = middle(ratios)
+        if math.isnan(size):
             return
         self._measured += 1
-        self._largest = max(self._largest, float(ratios.max()))
-        middle = float(np.median(ratios))
-        if middle > thresholds.LARGE_UPDATE:
-            self._large.append((view.step, middle))
+        self._largest = max(self._largest, float(np.fmax.reduce(ratios)))
+        if size > thresholds.LARGE_UPDATE:
+            self._large.append((view.step, size))
 
     # -- the schedule -------------------------------------------------------------------------------------
 
