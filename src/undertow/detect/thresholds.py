@@ -52,8 +52,9 @@ EXPLODING_PATIENCE = 3
 
 # GRD005: cosine of successive gradients in the middle of all matrices. A tenth of healthy runs are below 0.17.
 OSCILLATION_COSINE = -0.3
-OSCILLATION_WINDOW = 10  # pairs of neighbouring steps
-OSCILLATION_PAIRS = 8
+OSCILLATION_WINDOW = 20  # pairs of neighbouring steps
+OSCILLATION_PAIRS = 16
+OSCILLATION_GAIN = 0.05  # of the starting loss: at the edge of stability more is gained by then
 
 # GRD008: noise over signal of the averaged gradient. Healthy accumulation of tiny batches: 2.6.
 NOISE_OVER_SIGNAL = 8.0
@@ -222,6 +223,7 @@ SPIKE_LASTS = 15  # steps in which it must come back: a harder task takes longer
 SPIKE_BACK = 1.5  # times the level before…
 SPIKE_BACK_FOR = 3  # …at so many steps in a row
 SPIKE_ABOVE_START = 1.2  # times the start: worse than an untrained model
+SPIKE_EXTREME = 10.0  # times the start: neither harder data nor another task
 
 # OPT004. Swings: nine losses in a row that all keep clear of nine others.
 WAVES = 4
@@ -266,7 +268,7 @@ REBUILT_FRAMES = 3
 EPS_RATIO = 0.3  # median √v over eps; 1e2 to 1e7 in healthy trainings until they have learnt all
 EPS_REMAINING = 0.7
 EPS_UPDATE = 1e-3  # update over weight
-EPS_FRAMES = 3
+EPS_FRAMES = 2
 DECAY_ABSURD = 0.02  # of every weight at each step; published recipes: 1e-6 to 1e-3
 DECAY_LARGE = 3e-3
 DECAY_KEPT = 0.85  # of the largest norm

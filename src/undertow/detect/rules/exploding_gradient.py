@@ -151,7 +151,7 @@ class ExplodingGradient:
         if len(self._firsts) < thresholds.EXPLODING_FIRST_STEPS or not math.isfinite(total):
             return None
         times = total / float(np.median(self._firsts))
-        if times < thresholds.EXPLODING_GROWTH or loss is None or loss.gain > 0:
+        if times < thresholds.EXPLODING_GROWTH or loss is None or loss.gain >= 0:
             self._grown = 0
             return None
         if self._grown == 0:

@@ -47,6 +47,7 @@ class NoisyGradient:
     def __init__(self) -> None:
         self._condition = Condition("noise")
         self._latest: deque[tuple[int, float]] = deque(maxlen=thresholds.NOISE_FRAMES)  # (step, noise over signal)
+        self._since: int | None = None
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
@@ -64,11 +65,12 @@ class NoisyGradient:
         self._latest.append((view.step, noise))
         if len(self._latest) < thresholds.NOISE_FRAMES:
             return ()
-        since = self._latest[0][0]
         usual = sorted(value for _, value in self._latest)[len(self._latest) // 2]
         if usual < thresholds.NOISE_OVER_SIGNAL or view.loss is None or has_learnt(view.loss):
+            self._since = None
             return self._condition.end()
-        if view.step - since < thresholds.NOISE_STEPS and not self._condition.is_open:
+        since = self._since = self._latest[0][0] if self._since is None else self._since
+        if view.step - since < thresholds.NOISE_STEPS:
             return ()
         return self._condition.hold(True, lambda: self._verdict(view, since, usual))
 

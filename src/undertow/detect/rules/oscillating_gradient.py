@@ -10,7 +10,6 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -23,8 +22,8 @@ class OscillatingGradient:
     What it sees
     ------------
     The cosine of each gradient with that of the step before, in the middle of all weight matrices. It speaks when
-    eight of ten successive pairs point clearly against each other (below -0.3) while the loss has made no progress,
-    or has lost again what it had gained.
+    sixteen of twenty successive pairs point clearly against each other (below -0.3) while the loss has made no
+    progress, or has lost again half of what it had gained.
 
     Why it is bad
     -------------
@@ -87,8 +86,8 @@ class OscillatingGradient:
 def _is_stuck(loss: Loss | None) -> bool:
     if loss is None or loss.falling:
         return False
-    lost_again = loss.level - loss.best > 0.5 * (loss.start - loss.best)
-    return not has_learnt(loss) or lost_again
+    gained = loss.start - loss.best
+    return gained < thresholds.OSCILLATION_GAIN * abs(loss.start) or loss.level - loss.best > 0.5 * gained
 
 
 def _middle_of(values: list[float]) -> float:
