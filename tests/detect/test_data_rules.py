@@ -43,7 +43,7 @@ class TestBadBatch:
         return run
 
     def leap(self) -> list[float]:
-        return [*noisy([0.3] * 60), 40.0, *noisy([0.3] * 40)]
+        return [*noisy(np.geomspace(2.3, 0.3, 60)), 8.0, *noisy([0.3] * 40)]
 
     def test_inputs_of_another_size(self) -> None:
         run = self.run(self.leap(), input_std=1e4, input_max_abs=3e4)
@@ -61,14 +61,18 @@ class TestBadBatch:
         assert (finding.code, finding.first_step, finding.detected_step) == ("DAT002", 60, 63)
         assert finding.confidence < 0.7
 
+    def test_a_leap_beyond_all_measure_is_told_at_once(self) -> None:
+        (finding,) = self.run([*noisy(np.geomspace(2.3, 0.3, 60)), 400.0, *noisy([2.3] * 40)]).findings()
+        assert (finding.code, finding.detected_step) == ("DAT002", 60)
+
     def test_a_leap_that_stays_is_silent(self) -> None:
-        assert self.run([*noisy([0.3] * 60), *noisy(np.geomspace(5, 1, 40))]).codes() == []
+        assert self.run([*noisy(np.geomspace(2.3, 0.3, 60)), *noisy(np.geomspace(5, 1, 40))]).codes() == []
 
     def test_odd_inputs_that_do_no_harm_are_silent(self) -> None:
         assert self.run(noisy([0.3] * 100), input_std=1e4).codes() == []
 
     def test_harder_data_of_twice_the_spread_are_silent(self) -> None:
-        losses = [*noisy([0.3] * 60), *noisy(np.geomspace(5, 1, 40))]
+        losses = [*noisy(np.geomspace(2.3, 0.3, 60)), *noisy(np.geomspace(5, 1, 40))]
         assert self.run(losses, input_std=2.5, input_max_abs=8.0).codes() == []
 
 

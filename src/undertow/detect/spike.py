@@ -19,9 +19,15 @@ class Spike:
     over_after: int | None = None  # steps until the loss was back where it had been; None: it is not
 
     @property
+    def is_extreme(self) -> bool:
+        """So high that no other task or harder data explain it, whether or not it comes back."""
+        return self.value > thresholds.SPIKE_EXTREME * max(self.start, 2 * self.before)
+
+    @property
     def is_harmful(self) -> bool:
-        """It came back, so it was no change of task, and was worse than an untrained model."""
-        return self.over_after is not None and self.value > thresholds.SPIKE_ABOVE_START * self.start
+        """It came back, so it was no change of task, and was worse than an untrained model; or it is extreme."""
+        came_back = self.over_after is not None and self.value > thresholds.SPIKE_ABOVE_START * self.start
+        return came_back or self.is_extreme
 
 
 class SpikeWatch:

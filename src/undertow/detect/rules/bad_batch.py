@@ -29,7 +29,7 @@ class BadBatch:
     A loss more than eight robust deviations above the latest ones and at least e times as large, together with what
     the batch itself was: inputs or targets five times further off than in any batch before, or labels that are
     suddenly all alike. Where the very batch was not measured, a loss that leaps from one step to the next out of a
-    calm course and is back within five steps.
+    calm course and is back within five steps, or is ten times as high as that of the untrained model.
 
     Why it is bad
     -------------
@@ -75,18 +75,20 @@ class BadBatch:
 
     def _observe_suspect(self) -> tuple[Verdict, ...]:
         spike = self._watch.spike
-        if spike is None or not spike.is_harmful or spike.over_after is None:
+        if spike is None or not spike.is_harmful:
             return self._suspect.end()
-        if spike.step <= self._odd_step <= spike.step + spike.over_after or spike.over_after > thresholds.BATCHES:
-            return ()
-        return self._suspect.hold(spike.step, lambda: self._verdict_suspect(spike))
+        short = spike.over_after is not None and spike.over_after <= thresholds.BATCHES
+        proved = spike.step <= self._odd_step <= spike.step + thresholds.BATCHES
+        if proved or not (short or spike.is_extreme):
+            return self._suspect.stay()
+        return self._suspect.hold((spike.step, short), lambda: self._verdict_suspect(spike))
 
     def _verdict_suspect(self, spike: Spike) -> Verdict:
-        lasted = count_of(spike.over_after or 0, "step")
-        evidence = Evidence("loss", None, spike.value, spike.before, f"leapt in one step, and was back after {lasted}")
+        lasted = "" if spike.over_after is None else f" and was back after {count_of(spike.over_after, 'step')}"
+        evidence = Evidence("loss", None, spike.value, spike.before, f"leapt in one step{lasted}")
         summary = (
             f"The batch at step {spike.step} was probably bad: the loss leapt from {spike.before:.3g} to "
-            f"{spike.value:.3g} in one step and was back after {lasted}."
+            f"{spike.value:.3g} in one step{lasted}."
         )
         return Verdict("suspect", True, Severity.MODERATE, (), spike.step, 0.6, summary, (evidence,))
 

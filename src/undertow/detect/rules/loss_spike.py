@@ -20,7 +20,8 @@ class LossSpike:
     ------------
     A loss more than eight robust deviations above the median of the latest ones, on a logarithmic scale, at least e
     times as large, and twice as large as any of the thirty losses before it. It is a hint when it happens and an alarm
-    once the loss has come back to near where it was within a few steps, for then it was no change of task.
+    once the loss has come back to near where it was within a few steps, for then it was no change of task, or at once
+    when it is ten times as high as that of the untrained model.
 
     Why it is bad
     -------------
