@@ -188,7 +188,7 @@ static PyObject *python_statistics(PyObject *self, PyObject *arguments) {
 }
 
 static PyObject *python_direction_sums(PyObject *self, PyObject *arguments) {
-    enum { OFFSETS, OUT, CHANGE, SKETCHES, ALL = SKETCHES + 6, DIRECTIONS = 8 };
+    enum { OFFSETS, OUT, CHANGE, SKETCHES, WEIGHT = SKETCHES + 2, ALL = SKETCHES + 6, DIRECTIONS = 8 };
     Py_buffer b[ALL];
     PyObject *answer = NULL;
     (void)self;
@@ -198,7 +198,8 @@ static PyObject *python_direction_sums(PyObject *self, PyObject *arguments) {
     const size_t tensors = (size_t)b[OFFSETS].len / 8 - 1;
     int fits = b[OFFSETS].len >= 8 && offsets[0] == 0 && (size_t)b[OUT].len == DIRECTIONS * tensors * 8;
     for (size_t t = 0; fits && t < tensors; t++) fits = offsets[t] <= offsets[t + 1];
-    for (int i = CHANGE; fits && i < ALL; i++) fits = !b[i].buf || b[i].len == offsets[tensors] * 8;
+    for (int i = SKETCHES; fits && i < ALL; i++) fits = !b[i].buf || b[i].len == offsets[tensors] * 8;
+    fits = fits && (!b[WEIGHT].buf || b[CHANGE].len == offsets[tensors] * 8);
     if (fits) {
         const struct frame_sketches of = {b[3].buf, b[4].buf, b[5].buf, b[6].buf, b[7].buf, b[8].buf, b[CHANGE].buf};
         direction_sums(&of, offsets, tensors, b[OUT].buf);
