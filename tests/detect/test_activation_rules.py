@@ -92,14 +92,26 @@ class TestSaturated:
 
 
 class TestCollapsedRepresentation:
-    def test_told_samples_apart_and_does_not_any_more(self) -> None:
-        training = stack(CollapsedRepresentation(), "encoder:Linear", "decoder:Linear")
+    def test_a_code_that_the_decoder_ignores(self) -> None:
+        training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
         training.run(3, activation_std=1.0, activation_sample_spread=0.8)
-        training.run(1, activation_std={"encoder": 0.01, "decoder": 1.0}, activation_sample_spread=0.5)
+        collapsed = {"encoder": 0.4, "code": 0.08, "decoder": 0.3}
+        training.run(1, activation_std=collapsed, activation_sample_spread=0.8)
         assert training.codes() == []
-        training.run(1, activation_std={"encoder": 0.01, "decoder": 1.0}, activation_sample_spread=0.5)
+        training.run(1, activation_std=collapsed, activation_sample_spread=0.8)
         (finding,) = training.findings()
-        assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("encoder",), 3)
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("code",), 3)
+
+    def test_a_small_layer_of_a_model_that_learns_is_healthy(self) -> None:
+        training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
+        training.run(1, activation_std=1.0, activation_sample_spread=0.8)
+        training.run(9, activation_std={"encoder": 0.4, "code": 0.08, "decoder": 3.0}, activation_sample_spread=0.8)
+        assert training.codes() == []
+
+    def test_a_single_sample_says_nothing(self) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear")
+        training.run(1, activation_std=1.0, activation_sample_spread=0.8)
+        assert training.run(5, activation_std=1.0, activation_sample_spread=0.0).codes() == []
 
     def test_the_same_output_with_a_deviation_within(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "decoder:Linear")

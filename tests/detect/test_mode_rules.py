@@ -69,6 +69,13 @@ class TestUnfitNormalisation:
         training.run(2, activation_training=1.0, norm_values={"norm": 2.0})
         assert training.findings()[0].layers == ("norm",)
 
+    @pytest.mark.parametrize(("rows", "codes"), [(2.0, ["MOD002"]), (64.0, [])])
+    def test_two_pictures_have_many_values_and_are_two_samples(self, rows: float, codes: list[str]) -> None:
+        training = stack(UnfitNormalisation(), *NET)
+        scalars = {"loss_rows": rows, "loss_kind": 1.0}
+        training.run(2, scalars=scalars, activation_training=1.0, norm_values={"norm": 128.0})
+        assert training.codes() == codes
+
     @pytest.mark.parametrize(
         ("setting", "healthy", "bad"),
         [

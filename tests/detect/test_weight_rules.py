@@ -158,6 +158,14 @@ class TestShrinkingWeights:
         (finding,) = self.decay(share=0.05, turn=0.01, steps=30, only="1").findings()
         assert finding.layers == ("1.weight",)
 
+    def test_scales_of_normalisations(self) -> None:
+        training, norm = stack(ShrinkingWeights(), "0:Linear", "norm:LayerNorm", "2:Linear"), 1.0
+        for _ in range(6):
+            training.run(1, weight_norm={"norm.weight": 0.7 * norm}, update_norm={"norm.weight": 0.3 * norm},
+                         update_ratio={"norm.weight": 0.3})  # fmt: skip
+            norm *= 0.7
+        assert training.findings()[0].layers == ("norm.weight",)
+
     def test_ends(self) -> None:
         training = self.decay(share=0.05, turn=0.01, steps=6)
         assert not training.run(1).findings()[0].ongoing
@@ -178,7 +186,7 @@ class TestGrowingWeights:
         (finding,) = self.grow(1.1, 60).findings()
         assert (finding.code, finding.layers, finding.severity) == ("WGT001", ("1.weight",), Severity.MODERATE)
 
-    def test_a_model_that_learns_is_only_told(self) -> None:
+    def test_a_model_whose_loss_falls_is_only_told(self) -> None:
         assert self.grow(1.1, 60, loss=0.5).alarms() == []
 
     def test_threefold_is_healthy(self) -> None:

@@ -302,7 +302,7 @@ CHANCE_DRIFT = 0.3  # healthy classifiers have learnt by a third of this
 HEALTHY_UPDATE = (3e-4, 0.1)
 
 # DAT005.
-SORTED_SHARE = 0.5  # well mixed batches: 0.75 and more of what they can hold
+SORTED_SHARE = 0.4  # well mixed batches: 0.75 and more of what they can hold, 0.58 with much padding
 SORTED_FRAMES = 4
 SORTED_MEMORY = 50
 SORTED_ROWS = 8

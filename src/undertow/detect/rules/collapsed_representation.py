@@ -24,8 +24,10 @@ class CollapsedRepresentation:
     What it sees
     ------------
     How much the output of each layer with a weight matrix differs between samples, in the steps in which activations
-    are sampled: the deviation of the outputs times the root of the share of their variance that lies between
-    samples. A layer is reported when that has fallen to 3 % of its start, at two sampled steps in a row.
+    are sampled, against the same layer at the start. Two things are reported, at two sampled steps in a row: a layer
+    of whose variance next to nothing lies between samples any more (0.3 %, and a twentieth of what it was), and an
+    inner layer whose differences have shrunk to 15 % while those of the model's output have at least halved, so that
+    what comes behind ignores it.
 
     Why it is bad
     -------------
@@ -35,9 +37,9 @@ class CollapsedRepresentation:
 
     When it is wrong
     ----------------
-    Layers that start with huge outputs, and shrink to a usual scale, could be taken for collapsed; healthy ones stay
-    within a factor of ten. Weights that decay to zero (WGT005) and dead units (ACT001) make collapsed layers, too,
-    and are named before them. No false alarm in the zoo.
+    A model that starts with huge outputs, and shrinks them in all layers, could be taken for collapsed; in healthy
+    training the output learns to tell samples apart, so its differences grow. Weights that decay to zero (WGT005) and
+    dead units (ACT001) make collapsed layers, too, and are named before them. No false alarm in the zoo.
 
     References
     ----------
@@ -51,12 +53,14 @@ class CollapsedRepresentation:
         self._layout: Layout | None = None
         self._judged: NDArray[np.int32] = np.zeros(0, np.int32)
         self._start: NDArray[np.float64] = np.zeros(0)
+        self._start_share: NDArray[np.float64] = np.zeros(0)
         self._now: NDArray[np.float64] = np.zeros(0)
         self._flat = Streak()
         self._condition = Condition("collapsed")
 
     def grow(self, count: int) -> None:
         self._start = grown(self._start, count, np.nan)
+        self._start_share = grown(self._start_share, count, np.nan)
         self._now = grown(self._now, count, np.nan)
         self._flat.grow(count)
 
@@ -67,15 +71,19 @@ class CollapsedRepresentation:
             self._layout, anatomy = view.layout, anatomy_of(view.layout)
             self._judged = np.array([i for i in anatomy.sequence if anatomy.matrix[i] != NONE], np.int32)
         ids = self._judged
-        spread = view.all_layers("activation_sample_spread")[ids].astype(np.float64)
-        signal = view.all_layers("activation_std")[ids] * np.sqrt(np.maximum(spread, 0.0))
-        measured = ~np.isnan(signal)
+        share = view.all_layers("activation_sample_spread")[ids].astype(np.float64)
+        signal = view.all_layers("activation_std")[ids] * np.sqrt(np.maximum(share, 0.0))
+        measured = signal > 0  # exactly no difference is a single sample, or a dead layer before it (ACT001)
         if not measured.any():
             return ()
         new = measured & np.isnan(self._start[ids])
-        self._start[ids[new]] = signal[new]
+        self._start[ids[new]], self._start_share[ids[new]] = signal[new], share[new]
         self._now[ids[measured]] = signal[measured]
-        flat = measured & (signal < limit.COLLAPSED_TO * self._start[ids])
+        left = signal / self._start[ids]
+        flat = share < np.minimum(limit.COLLAPSED_SHARE, self._start_share[ids] * limit.COLLAPSED_SHARE_TO)
+        if left[-1] < limit.COLLAPSED_OUTPUT_TO:
+            flat |= left < limit.COLLAPSED_TO
+        flat &= measured
         self._flat.end(ids[measured & ~flat])
         self._flat.hold(ids[flat], view.step)
         due = ids[self._flat.length[ids] >= limit.COLLAPSED_FRAMES]

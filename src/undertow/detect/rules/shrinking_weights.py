@@ -25,8 +25,9 @@ class ShrinkingWeights:
     ------------
     How much of each update points straight at zero: the loss of norm over the length of the update, for all weight
     matrices. What learns turns a weight and changes its length little; what decays shortens it and does not turn it.
-    Reported when nearly all matrices lose at least 0.3 % of their length at each of four measured steps in a row and
-    most of every update is that loss, or when a single matrix has lost more than two thirds in this way.
+    Reported when most matrices lose at least 0.3 % of their length at each of four measured steps in a row and most
+    of every update is that loss, or when a single matrix, or the scale of a normalisation, has lost more than two
+    thirds in this way.
 
     Why it is bad
     -------------
@@ -80,12 +81,13 @@ class ShrinkingWeights:
         return self._condition.hold(ordered, lambda: self._verdict(view, ordered))
 
     def _members(self, view: View, ids: NDArray[np.int32], norms: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Nearly all matrices together, or single ones that have lost much more."""
+        """Most matrices together, or single ones (and scales of normalisations) that have lost much more."""
         matrices = anatomy_of(view.layout).matrices
         matrices = matrices[view.layout.is_trainable[matrices]]
-        lasting = matrices[self._shrinks.length[matrices] >= limit.SHRINK_FRAMES]
-        if len(lasting) >= limit.SHRINKING_TOGETHER * len(matrices):
-            return lasting
+        lasts = self._shrinks.length >= limit.SHRINK_FRAMES
+        if len(matrices) and np.mean(lasts[matrices]) >= limit.SHRINKING_TOGETHER:
+            return matrices[lasts[matrices]]
+        lasting = np.flatnonzero(lasts & ~view.layout.is_bias)
         now = np.full(view.layout.count, np.nan)
         now[ids] = norms
         return lasting[now[lasting] < limit.SHRUNK_ALONE_TO * self._start.norm[lasting]]
@@ -101,9 +103,9 @@ class ShrinkingWeights:
         decay = view.row("optimizer_weight_decay")
         if decay is not None and not np.isnan(decay).all():
             evidence.append(Evidence("optimizer_weight_decay", None, float(np.nanmax(decay)), None, "as it is set"))
-        matrices = anatomy_of(layout).matrices
-        together = len(members) >= limit.SHRINKING_TOGETHER * int(layout.is_trainable[matrices].sum())
-        which = "All weight matrices" if together else name_layers(layout, members)
+        matrices = {int(i) for i in anatomy_of(layout).matrices if layout.is_trainable[i]}
+        together = len(matrices & set(members)) >= max(limit.SHRINKING_TOGETHER * len(matrices), 1)
+        which = "The weight matrices" if together else name_layers(layout, members)
         verb = "shrink" if together or len(members) > 1 else "shrinks"
         summary = f"{which} {verb} towards zero at every step, whatever the gradient says."
         first_step = int(self._shrinks.since[list(members)].min())

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
 from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
@@ -22,7 +23,7 @@ class UnfitNormalisation:
     What it sees
     ------------
     The settings of normalisations and dropouts as they run in training mode, and of how many values each mean and
-    variance of a batch normalisation is made. Reported are: at most two values (a batch of one or two) at two
+    variance of a batch normalisation is made. Reported are: at most two values, or two samples, at two
     sampled steps in a row; an eps of zero or so large that it outweighs the variance; a momentum of zero, or of 0.9
     and more (PyTorch's momentum is the weight of the *new* value: 0.9 of other frameworks is 0.1 here); and, since
     it is a setting out of range of the same kind, a dropout that erases 90 % and more.
@@ -46,6 +47,8 @@ class UnfitNormalisation:
     code: ClassVar[str] = "MOD002"
 
     def __init__(self) -> None:
+        self._layout: Layout | None = None
+        self._spatial: NDArray[np.bool_] = np.zeros(0, bool)
         self._few = Streak()
         self._values: NDArray[np.float64] = np.zeros(0)
         self._conditions = {key: Condition(key) for key in ("values", "eps", "momentum", "dropout")}
@@ -70,6 +73,8 @@ class UnfitNormalisation:
         if not measured.any():
             return ()
         few = measured & (values <= limit.FEWEST_NORM_VALUES)
+        if view.scalar("loss_rows") <= limit.FEWEST_NORM_SAMPLES and view.scalar("loss_kind") > 0:
+            few |= measured & self._is_spatial(view.layout)[ids]
         self._few.end(ids[measured & ~few])
         self._few.hold(ids[few], view.step)
         self._values[ids[few]] = values[few]
@@ -77,9 +82,19 @@ class UnfitNormalisation:
         if not members:
             return self._conditions["values"].end()
         count, since = float(self._values[members].max()), int(self._few.since[members].min())
-        summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {count:.0f} values only."
-        how = "values from which each statistic was computed"
+        of = f"{count:.0f} values" if count <= limit.FEWEST_NORM_VALUES else "one or two samples"
+        summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {of} only."
+        how = f"values from which each statistic was computed, of {view.scalar('loss_rows'):.0f} samples"
         return self._say(view, "values", members, "norm_values", (count, 16.0, how), summary, Severity.SEVERE, since)
+
+    def _is_spatial(self, layout: Layout) -> NDArray[np.bool_]:
+        """Normalisations over pictures: of one picture they have many values, and still one sample."""
+        if layout is not self._layout:
+            self._layout = layout
+            self._spatial = np.array(
+                [layer.module_type.endswith(("Norm2d", "Norm3d")) for layer in layout.layers], bool
+            )
+        return self._spatial
 
     def _judge_settings(self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_]) -> tuple[Verdict, ...]:
         eps, momentum, rate = (view.row(name) for name in ("norm_eps", "norm_momentum", "dropout_rate"))
