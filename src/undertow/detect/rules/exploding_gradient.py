@@ -110,7 +110,8 @@ class ExplodingGradient:
             self._repeated |= calls >= thresholds.EXPLODING_CALLS
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             # The weight before the step: after it, it is what the explosion left.
-            before = matrices.values(view, "update_norm") / matrices.values(view, "update_ratio")
+            length, ratio = matrices.values(view, "update_norm"), matrices.values(view, "update_ratio")
+            before = np.where(ratio > 0, length / ratio, matrices.values(view, "weight_norm"))
             sensitivity = norms * before / self._largest_loss
         bound = np.where(self._repeated, thresholds.EXPLODING_THROUGH_TIME, thresholds.EXPLODING_AT_START)
         over = np.isfinite(sensitivity) & (sensitivity > bound)

@@ -50,6 +50,7 @@ class OverClipping:
         self._condition = Condition("clipped")
         self._length = 0
         self._since = 0
+        self._left = 1.0
         self._base = math.nan  # the level of the loss when this began
         self._speed = math.nan  # update over weight, in the middle of all matrices
         self._follows = False  # updates are as long as the learning rate times the gradient
@@ -58,23 +59,30 @@ class OverClipping:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        left = view.scalar("clip_coefficient")
-        if math.isnan(left) or view.skipped:
+        if view.skipped:
             return ()
+        left = view.scalar("clip_coefficient")
         if left >= thresholds.CLIPPED_TO:
             self._length = 0
             return self._condition.end()
+        if left < thresholds.CLIPPED_TO:
+            if self._length == 0:
+                self._since = view.step
+                self._base = math.nan if view.loss is None else view.loss.level
+            self._length, self._left = self._length + 1, left
         if self._length == 0:
-            self._since = view.step
-            self._base = math.nan if view.loss is None else view.loss.level
-        self._length += 1
+            return ()
         if view.ids("update") is not None:
             self._learn_how_it_steps(view)
-        if self._length < thresholds.CLIPPED_FRAMES or not self._follows or has_fallen(view.loss, self._base):
+        # Where gradients are measured rarely, a few of them will do.
+        rarely = self._length >= 3 and view.step - self._since >= thresholds.CLIPPED_STEPS
+        if self._length < thresholds.CLIPPED_FRAMES and not rarely:
+            return ()
+        if not self._follows or has_fallen(view.loss, self._base):
             return self._condition.stay()
         if not self._speed < thresholds.CLIPPED_STEP:
             return self._condition.end()
-        return self._condition.hold(True, lambda: self._verdict(view, left))
+        return self._condition.hold(True, lambda: self._verdict(view))
 
     def _learn_how_it_steps(self, view: View) -> None:
         matrices = matrices_of(view.layout)
@@ -85,7 +93,8 @@ class OverClipping:
         # Momentum makes a step up to a few hundred times as long as the gradient; Adam's length has no bound here.
         self._follows = 0.3 < middle(length) < thresholds.CLIPPED_MOMENTUM
 
-    def _verdict(self, view: View, left: float) -> Verdict:
+    def _verdict(self, view: View) -> Verdict:
+        left = self._left
         total = view.scalar("gradient_norm_total")
         evidence = [
             Evidence("clip_coefficient", None, left, 1.0,

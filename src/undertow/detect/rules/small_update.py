@@ -58,6 +58,7 @@ class SmallUpdate:
         self._tiny = 0  # measured steps in a row
         self._small = 0
         self._since = 0
+        self._speed = math.nan  # update over weight; nine tenths of the matrices move by less
         self._agreement = 0.0  # running mean of the cosine of successive gradients
         self._rate = math.nan
         self._moved = False  # some matrix has moved at some time; otherwise UPD003 speaks
@@ -78,32 +79,38 @@ class SmallUpdate:
             cosine = middle(matrices.values(view, "gradient_cosine"))
             if not math.isnan(cosine):
                 self._agreement += 0.2 * (cosine - self._agreement)
-        if view.ids("update") is None:
-            return (*self._condition.stay(), *self._group.stay())
-        ratios = matrices.values(view, "update_ratio")
-        moving = self._with_gradient(view, matrices, ratios)
-        if not moving.any():
-            return (*self._condition.stay(), *self._group.stay())
-        group = self._judge_groups(view, matrices, ratios)
-        ordered = np.sort(ratios[moving])
-        speed = float(ordered[math.ceil(0.9 * (len(ordered) - 1))])
+        if rate > before or has_learnt(view.loss) or self._starts_low(view):
+            self._tiny = self._small = 0
+            return (*self._condition.end(), *self._group.stay())
+        group = self._group.stay()
+        if view.ids("update") is not None:
+            ratios = matrices.values(view, "update_ratio")
+            moving = self._with_gradient(view, matrices, ratios)
+            if moving.any():
+                group = self._judge_groups(view, matrices, ratios)
+                ordered = np.sort(ratios[moving])
+                self._measure(view, float(ordered[math.ceil(0.9 * (len(ordered) - 1))]))
+        if self._small == 0:
+            return (*self._condition.end(), *group)
+        steps = view.step - self._since
+        slow = self._small >= thresholds.SMALL_STEP_FRAMES and steps >= thresholds.SMALL_STEP_PATIENCE
+        slow &= self._agreement > thresholds.SMALL_STEP_AGREEMENT
+        # Where updates are measured rarely, a few of them will do: the learning rate has not risen since.
+        rarely = self._tiny >= 3 and steps >= thresholds.TINY_STEP_PATIENCE
+        if not slow and not rarely and self._tiny < thresholds.TINY_STEP_FRAMES:
+            return (*self._condition.stay(), *group)
+        return (*self._condition.hold(True, lambda: self._verdict(view)), *group)
+
+    def _measure(self, view: View, speed: float) -> None:
+        self._speed = speed
         self._moved |= speed > 0
-        if rate > before or has_learnt(view.loss) or self._starts_low(view) or not self._moved:
+        if speed >= thresholds.SMALL_STEP or not self._moved:
             self._tiny = self._small = 0
-            return (*self._condition.end(), *group)
-        if speed >= thresholds.SMALL_STEP:
-            self._tiny = self._small = 0
-            return (*self._condition.end(), *group)
+            return
         if self._small == 0:
             self._since = view.step
         self._small += 1
         self._tiny = self._tiny + 1 if speed < thresholds.TINY_STEP else 0
-        steps = view.step - self._since
-        slow = self._small >= thresholds.SMALL_STEP_FRAMES and steps >= thresholds.SMALL_STEP_PATIENCE
-        slow &= self._agreement > thresholds.SMALL_STEP_AGREEMENT
-        if not slow and self._tiny < thresholds.TINY_STEP_FRAMES:
-            return (*self._condition.stay(), *group)
-        return (*self._condition.hold(True, lambda: self._verdict(view, speed)), *group)
 
     def _with_gradient(self, view: View, matrices: Matrices, ratios: Values) -> NDArray[np.bool_]:
         """Matrices of which the update is known, and the gradient is not known to be zero."""
@@ -135,7 +142,8 @@ class SmallUpdate:
             return self._group.end()
         return self._group.hold(members, lambda: self._group_verdict(view, members, ratios, rates))
 
-    def _verdict(self, view: View, speed: float) -> Verdict:
+    def _verdict(self, view: View) -> Verdict:
+        speed = self._speed
         evidence = [
             Evidence("update_ratio", None, speed, 1e-3,
                      f"nine tenths of the matrices move by less than this share of themselves at step {view.step}"),

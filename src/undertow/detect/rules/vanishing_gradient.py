@@ -54,40 +54,54 @@ class VanishingGradient:
         self._length = 0  # measured steps in a row
         self._since = 0
         self._starved = False  # the matrices furthest from the loss hardly move
+        self._latest: tuple[Values, DepthTrend] | None = None  # the sizes of such a step, and their line
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        if view.skipped or view.ids("gradient") is None:
+        if view.skipped:
             return ()
         matrices = matrices_of(view.layout)
         if len(matrices) < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
             return ()
+        if view.ids("gradient") is not None and not self._measure(view, matrices):
+            return self._condition.end()
+        if self._length == 0:
+            return ()
+        if has_learnt(view.loss):
+            return self._condition.end()
+        starved = self._starved
+        patience = thresholds.GRADIENT_DEPTH_PATIENCE if starved else thresholds.GRADIENT_DEPTH_PATIENCE_WHEN_MOVING
+        # Where gradients are measured rarely, a few of them and a loss that stays where it is will do.
+        rarely = self._length >= 3 and view.step - self._since >= 4 * patience
+        if self._latest is None or (self._length < patience and not rarely):
+            return self._condition.stay()
+        sizes, trend = self._latest
+        if len(sizes) != len(matrices):
+            return self._condition.stay()
+        return self._condition.hold(True, lambda: self._verdict(view, matrices, sizes, trend))
+
+    def _measure(self, view: View, matrices: Matrices) -> bool:
+        """False when gradients do not fade."""
         with np.errstate(divide="ignore", invalid="ignore"):
             sizes = np.log10(matrices.values(view, "gradient_rms"))
         trend = depth_trend(sizes)
         if trend.size < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
-            return self._condition.stay()
+            return True  # this step does not tell
         if trend.rise < thresholds.GRADIENT_DEPTH_DECADES or trend.fit < thresholds.GRADIENT_DEPTH_FIT:
             if self._condition.is_open and trend.rise > thresholds.GRADIENT_DEPTH_DECADES_TO_END:
-                return self._condition.stay()
+                return True
             self._length = 0
-            return self._condition.end()
+            return False
         if self._length == 0:
             self._since = view.step
         self._length += 1
+        self._latest = sizes, trend
         if view.ids("update") is not None:
             first = matrices.update_ratios(view)[: max(len(matrices) // 3, 1)]
             self._starved = middle(first) < thresholds.GRADIENT_DEPTH_STARVED
-        if has_learnt(view.loss):
-            return self._condition.end()
-        patience = (
-            thresholds.GRADIENT_DEPTH_PATIENCE if self._starved else thresholds.GRADIENT_DEPTH_PATIENCE_WHEN_MOVING
-        )
-        if self._length < patience and view.step - self._since < 4 * patience:
-            return self._condition.stay()
-        return self._condition.hold(True, lambda: self._verdict(view, matrices, sizes, trend))
+        return True
 
     def _verdict(self, view: View, matrices: Matrices, sizes: Values, trend: DepthTrend) -> Verdict:
         layout = view.layout
