@@ -47,12 +47,16 @@ SHAPES: list[Finding] = [
     *(found(code) for code in BY_CODE),
     *(found(code, layers=("blocks.3.fc.weight",)) for code in BY_CODE),
     found("OPT007", TOO_LOW), found("OPT007", TOO_HIGH), found("OPT007", TOO_LOW, summary="The schedule ends."),
-    found("OPT007", measured("lr", 1.0, 0.01), first_step=100), found("OPT007", measured("lr", 1e-9, 0.1)),
+    found("OPT007", measured("lr", 1.0, 0.01), summary="It leapt: look at the schedule."),
+    found("OPT007", measured("lr", 1e-9, 0.1)),
+    found("OPT007", measured("lr", 1.0, 0.1), summary="One of two optimizers."),
+    found("OPT008", measured("optimizer_gradient_rms", 9.0)), found("GRD010", measured("loss_scale", 1024.0)),
     found("OPT008", measured("optimizer_rebuilt", 1.0)), found("OPT008", measured("optimizer_eps_ratio", 1e-3)),
     found("OPT008", measured("optimizer_weight_decay", 50.0)), found("OPT008", measured("optimizer_momentum", 0.999)),
     found("LSS001", measured("loss_input_is_logit", 1.0)), found("MOD002", measured("norm_values", 1.0)),
     found("MOD002", measured("dropout_rate", 0.97)), found("MOD002", measured("norm_eps", 10.0)),
-    found("NUM005", measured("x", 1.0, how="would overflow float16")), found("NUM001", measured("step_skipped", 9.0)),
+    found("NUM005", summary="It overflows half precision."), found("NUM005", summary="The loss scaler skips all."),
+    found("NUM001", measured("step_skipped", 9.0)),
     found("UPD003", measured("update_norm", 0.0)), found("UPD001", measured("backward_count", 16.0)),
     found("GRD002", layers=("rnn.weight_hh_l0",)),
 ]  # fmt: skip
@@ -60,7 +64,7 @@ SHAPES: list[Finding] = [
 # What a remedy does to the steps that the optimizer takes.
 SMALLER = {
     "lower-the-learning-rate", "clip-gradients", "guard-against-spikes", "lower-the-rate-on-a-plateau",
-    "stay-close-to-the-start", "skip-bad-steps",
+    "stay-close-to-the-start", "skip-bad-steps", "lower-the-group-rate",
 }  # fmt: skip
 LARGER = {"raise-the-learning-rate", "raise-the-group-rate", "raise-the-clip-threshold", "small-eps"}
 CLIPPING = {"clip-gradients", "guard-against-spikes", "skip-bad-steps"}
@@ -126,7 +130,8 @@ def test_the_direction_is_taken_from_the_evidence() -> None:
     assert ids(found("OPT007", measured("lr", 1e-9, 0.1), summary="The schedule ends."))[0] == (
         "step-the-schedule-per-epoch"
     )
-    assert ids(found("OPT007", measured("lr", 1.0, 0.01), first_step=100))[0] == "remove-the-jump"
+    leap = found("OPT007", measured("lr", 1.0, 0.01), summary="It leapt: look at the schedule.")
+    assert ids(leap)[0] == "remove-the-jump"
     assert ids(found("OPT008", measured("optimizer_eps_ratio", 1e-3))) == ["small-eps"]
     assert ids(found("WGT003")) != ids(found("WGT003", layers=("a",)))
 

@@ -10,6 +10,7 @@ from undertow.explain.remedies import LOWER_RATE
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Finding, StepRange
 
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _FEW_STEPS = 30  # rules that compare a step with those before it need about as many
 _LIKELY = 0.7  # below this confidence a finding is called likely
 
@@ -17,7 +18,10 @@ _LIKELY = 0.7  # below this confidence a finding is called likely
 def alarm(alarms: Sequence[Finding]) -> str:
     """What happened and since when; what it means; what to do next."""
     first, others = alarms[0], alarms[1:]
-    return f"{first.summary} {_meaning(first, others)} {_next(first)}"
+    said = _SENTENCE_END.split(first.summary)
+    # A summary of two sentences says itself what it means.
+    middle = _meaning(first, others) if len(said) == 1 else said[1]
+    return f"{said[0]} {middle} {_next(first)}"
 
 
 def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int, unseen: Sequence[str] = ()) -> str:
@@ -130,7 +134,7 @@ def _sentence(text: str) -> str:
 def _three(*parts: str) -> str:
     """At most three sentences: a message may bring two of its own."""
     whole = " ".join(parts)
-    return whole if len(re.findall(r"[.!?](?= [A-Z]|$)", whole)) <= 3 else " ".join(parts[:-1])
+    return whole if len(_SENTENCE_END.split(whole)) <= 3 else " ".join(parts[:-1])
 
 
 def how_it_ended(facts: RunFacts, status: str) -> str:

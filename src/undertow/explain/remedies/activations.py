@@ -82,7 +82,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
     match finding.code:
-        case "ACT001" if "last" in finding.summary or "output layer" in finding.summary:
+        case "ACT001" if "own output" in finding.summary:
             return ("free-the-last-layer", "revive-the-units")
         case "ACT001":
             return ("revive-the-units", "lower-the-learning-rate")

@@ -93,6 +93,17 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="Gradients explode without the threshold: then their cause comes first.",
     ),
     Remedy(
+        "unscale-before-clipping",
+        "Take the loss scale off the gradients before they are clipped.",
+        "scaler.scale(loss).backward()\n"
+        "scaler.unscale_(optimizer)\n"
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "scaler.step(optimizer)\n"
+        "scaler.update()",
+        "None.",
+        when_not="There is no loss scaler.",
+    ),
+    Remedy(
         "use-larger-batches",
         "Average over more samples per step: a larger batch, or more micro-batches per step.",
         "accumulate = 4\n"
@@ -134,7 +145,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "GRD007": ("clear-gradients",),
     "GRD008": ("use-larger-batches", "lower-the-learning-rate"),
     "GRD009": ("balance-the-terms", "use-larger-batches"),
-    "GRD010": ("raise-the-clip-threshold",),
+    "GRD010": ("raise-the-clip-threshold", "unscale-before-clipping"),
 }
 
 
@@ -154,5 +165,7 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ()
         case "GRD004" if "activation_zero_fraction" not in shown:
             return ("remove-the-mask", "break-the-zero", "revive-the-units")
+        case "GRD010":
+            return ("unscale-before-clipping",) if "loss_scale" in shown else ("raise-the-clip-threshold",)
         case _:
             return every

@@ -103,7 +103,9 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("guard-the-operation", *(name for name in every if name != "guard-the-operation"))
         case "NUM004":
             return every[:3]
-        case "NUM005" if any("overflow" in evidence.how for evidence in finding.evidence):
+        case "NUM005" if "loss scaler" in finding.summary:
+            return ("smaller-loss-scale",)
+        case "NUM005" if "overflow" in finding.summary:
             return ("keep-values-in-range", "smaller-loss-scale")
         case "NUM005":
             return ("scale-the-loss",)

@@ -79,6 +79,20 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="It is rebuilt rarely and on purpose, at a new stage of the training.",
     ),
     Remedy(
+        "faster-second-moment",
+        "Lower Adam's beta2 to 0.95, so that its scale follows when gradients change.",
+        'for group in optimizer.param_groups:\n    group["betas"] = (group["betas"][0], 0.95)',
+        "Steps are a little noisier.",
+        when_not="The gradients are stable and only one batch was odd.",
+    ),
+    Remedy(
+        "balance-the-optimizers",
+        "Bring the two learning rates to the same order, or let the slower side step more often.",
+        "for group in faster_optimizer.param_groups:\n    group['lr'] /= 10",
+        "The balance shifts at once: watch both losses.",
+        when_not="One side is meant to be ahead, as a critic that is trained to convergence.",
+    ),
+    Remedy(
         "overfit-one-batch",
         "Train on a single batch: a loss that does not go to zero there shows a fault in model, loss or labels.",
         "batch = next(iter(loader))\nfor _ in range(200):\n    loss = train_step(batch)\nprint(loss)",
@@ -108,8 +122,21 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "OPT004": (LOWER_RATE, "shuffle-the-data", "usual-momentum"),
     "OPT005": ("overfit-one-batch", "check-the-labels", LOWER_RATE),
     "OPT006": ("stop-or-regularise",),
-    "OPT007": (LOWER_RATE, RAISE_RATE, "step-the-schedule-per-epoch", "remove-the-jump", "warm-up"),
-    "OPT008": ("build-the-optimizer-once", "lower-the-weight-decay", "small-eps", "usual-momentum"),
+    "OPT007": (
+        LOWER_RATE,
+        RAISE_RATE,
+        "step-the-schedule-per-epoch",
+        "remove-the-jump",
+        "warm-up",
+        "balance-the-optimizers",
+    ),
+    "OPT008": (
+        "build-the-optimizer-once",
+        "lower-the-weight-decay",
+        "small-eps",
+        "usual-momentum",
+        "faster-second-moment",
+    ),
 }
 
 _RATES = ("lr", "optimizer_rate", "update_ratio")
@@ -129,8 +156,10 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
 
 def _rate(finding: Finding) -> tuple[str, ...]:
     """Too low or too high, and whether the schedule made it so: by what was measured beside what was expected."""
-    words = " ".join((finding.summary, *(evidence.how for evidence in finding.evidence))).lower()
-    schedule = "schedule" in words or finding.first_step > 20
+    words = finding.summary.lower()
+    if "two optimizers" in words:
+        return ("balance-the-optimizers",)
+    schedule = "schedule" in words
     if rate_is_too_low(finding):
         return ("step-the-schedule-per-epoch", RAISE_RATE) if schedule else (RAISE_RATE,)
     return ("remove-the-jump", LOWER_RATE) if schedule else (LOWER_RATE, "warm-up")
@@ -157,6 +186,7 @@ def _setting(finding: Finding) -> tuple[str, ...]:
         "optimizer_eps_ratio": "small-eps",
         "optimizer_momentum": "usual-momentum",
         "optimizer_momentum_cosine": "usual-momentum",
+        "optimizer_gradient_rms": "faster-second-moment",
     }
     named = [remedy_of[e.quantity] for e in finding.evidence if e.quantity in remedy_of]
     return tuple(dict.fromkeys(named)) or BY_CODE[finding.code]

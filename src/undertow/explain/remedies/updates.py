@@ -31,6 +31,17 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="A schedule raises it later on purpose.",
     ),
     Remedy(
+        "lower-the-group-rate",
+        "Give this parameter group a learning rate like that of the others.",
+        "layer = $layer\n"
+        "mine = {id(p) for p in layer.parameters()}\n"
+        "for group in optimizer.param_groups:\n"
+        "    if any(id(p) in mine for p in group['params']):\n"
+        "        group['lr'] /= 10",
+        "The layer learns more slowly.",
+        when_not="It is new among pretrained layers and meant to move faster.",
+    ),
+    Remedy(
         "unfreeze",
         "If a layer of the list was frozen by mistake, release it and give it to the optimizer.",
         "layer = $layer\nlayer.requires_grad_(True)\noptimizer.add_param_group({'params': layer.parameters()})",
@@ -40,7 +51,13 @@ REMEDIES: tuple[Remedy, ...] = (
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
-    "UPD001": ("lower-the-learning-rate", "warm-up", "average-the-micro-batches", "clip-gradients"),
+    "UPD001": (
+        "lower-the-learning-rate",
+        "warm-up",
+        "average-the-micro-batches",
+        "clip-gradients",
+        "lower-the-group-rate",
+    ),
     "UPD002": ("raise-the-learning-rate", "raise-the-group-rate", "small-eps"),
     "UPD003": ("give-it-to-the-optimizer", "freeze-openly", "keep-a-float32-master-copy", "raise-the-group-rate"),
     "UPD004": ("unfreeze",),
@@ -50,7 +67,11 @@ BY_CODE: dict[str, tuple[str, ...]] = {
 def fitting(finding: Finding) -> tuple[str, ...] | None:
     shown = {evidence.quantity for evidence in finding.evidence}
     match finding.code:
-        case "UPD001" if "backward_count" not in shown:
+        case "UPD001" if finding.layers:  # some layers, beside others that move less
+            return ("lower-the-group-rate",)
+        case "UPD001" if "backward_count" in shown:
+            return ("average-the-micro-batches", "lower-the-learning-rate")
+        case "UPD001":
             return ("lower-the-learning-rate", "warm-up", "clip-gradients")
         case "UPD002" if finding.layers:  # some layers, beside others that move
             return ("raise-the-group-rate", "raise-the-learning-rate")
