@@ -47,6 +47,8 @@ class TestBadlyScaledStart:
         weights = scaled(_0=0.08, _2=0.08, _4=0.08, _6=0.08)
         training = self.start(LINEARS, weights, {"0": 0.08, "2": 0.08, "4": 0.08, "6": 0.08})
         assert training.codes() == []
+        blocks = ("0:Linear", "1:LayerNorm", "2:Linear", "4:Linear", "5:LayerNorm", "6:Linear")
+        assert self.start(blocks, weights, {"0": 0.08, "2": 0.08, "4": 6e-3, "6": 5e-4}).codes() == []
 
     def test_all_too_large(self) -> None:
         weights = scaled(_0=8, _2=8, _4=8, _6=8)

@@ -153,7 +153,7 @@ LARGE_SCALE = 2.5
 FORWARD_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
 JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
 JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
-SURE_AT_START = 0.9  # mean of the largest probability, where at most half of the answers are right
+SURE_AT_START = 0.6  # mean of the largest probability, where at most half of the answers are right
 RECURRENT_SCALE = 2.0  # of a plain recurrence: about its spectral radius, so 32 steps multiply by 2**32
 
 # WGT004. Largest absolute weight over the 95th percentile: 2–3 for normal weights, below 30 for trained ones.
@@ -264,6 +264,7 @@ TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
 TINY_UPDATE_FRAMES, TINY_UPDATE_STEPS = 4, 10
 UNEQUAL_RATES = 10.0  # of two optimizers in turn; recipes for adversaries use up to 5
 WON_TO, LOST_TO = 0.3, 1.5  # losses over their starts
+STARVED_TO = 0.1  # gradient norm over its start
 WON_FOR = 15  # steps in a row
 SMALL_UPDATE = 2e-4  # half of healthy matrices move thirty times as fast
 SMALL_UPDATE_STEPS = 100
@@ -311,8 +312,10 @@ SORTED_LEAST = 0.6  # nats: nearly two classes in equal parts
 # DAT006.
 UNUSED_HINT = 0.1
 UNUSED_ALARM = 0.01
-UNUSED_STEPS = 20  # without a new row…
-UNUSED_GROWS = 1.02  # …by which the share in use grows
+UNUSED_GROWS = 1.02  # by which the share in use grows when new rows come into use; without it…
+UNUSED_STEPS = 20  # …for so many steps,
+UNUSED_STEPS_AFTER_MANY = 6  # or so many when there were…
+UNUSED_LOOKUPS = 10  # …ten lookups to each row in use
 UNUSED_LABELS = 50  # labels to each class in use
 UNUSED_LABELS_LEAST = 500
 # By entropy, which counts rare classes for less than one: English text amounts to 1,000 of 50,000 tokens.

@@ -87,7 +87,9 @@ class BadlyScaledStart:
             return self._of_layers(view, scales, recurrent, "recurrent")
         path = scales[anatomy.matrix[modules]]
         signals = _signals(view)[modules]
-        everywhere = self._everywhere(view, path, signals)
+        first, last = (anatomy.sequence.index(module) for module in (modules[0], modules[-1]))
+        reset = bool(anatomy.is_norm[anatomy.sequence[first:last]].any())
+        everywhere = self._everywhere(view, path, signals, reset)
         if everywhere is not None:
             return everywhere
         odd = self._odd_ones(view, anatomy, modules, path, signals)
@@ -102,7 +104,8 @@ class BadlyScaledStart:
                 scales[i] = self._start.norm[i] / np.sqrt(layer.parameter_count) * np.sqrt(anatomy.fan_in[i])
         return scales
 
-    def _everywhere(self, view: View, scales: Values, signals: Values) -> Verdict | None:
+    def _everywhere(self, view: View, scales: Values, signals: Values, reset: bool) -> Verdict | None:
+        """`reset`: normalisations on the way bring the signal back to its scale, whatever the weights."""
         middle = float(np.exp(np.log(scales).mean()))
         known = np.flatnonzero(signals > 0)
         if len(scales) < 2 or len(known) < 2:
@@ -114,9 +117,9 @@ class BadlyScaledStart:
         sure = (
             view.scalar("output_max_probability") > limit.SURE_AT_START and view.scalar("output_accuracy") <= 0.5
         )  # fmt: skip
-        if small and decades < -limit.FORWARD_DECADES:
+        if small and decades < -limit.FORWARD_DECADES and not reset:
             what, usual = "dies out: the weights of all layers begin too small", 0.58
-        elif large and (decades > limit.FORWARD_DECADES or sure):
+        elif large and ((decades > limit.FORWARD_DECADES and not reset) or sure):
             what, usual = "blows up: the weights of all layers begin too large", 1.41
         else:
             return None

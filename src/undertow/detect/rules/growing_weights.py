@@ -95,8 +95,8 @@ class GrowingWeights:
             Evidence("weight_norm", layout.path(i), known(self._last[i]), known(self._start.norm[i]), how)
             for i in members[:3]
         )
-        verb = "has" if len(members) == 1 else "have"
-        summary = f"{name_layers(layout, members)} {verb} grown more than tenfold since the start, and still grow."
+        verb, still = ("has", "grows") if len(members) == 1 else ("have", "grow")
+        summary = f"{name_layers(layout, members)} {verb} grown more than tenfold since the start, and still {still}."
         severity = Severity.INFO if learning else Severity.MODERATE
         trainable = int(layout.is_trainable[anatomy_of(layout).matrices].sum())
         layers = () if len(members) == trainable > 1 else members  # all of them: no layer's fault
