@@ -13,7 +13,15 @@ from undertow.schema.seeds.history import ComparativeAnalysis
 SIMILAR = 1.2  # ratio of mean norms
 MOST_SIMILAR = 10  # names listed per layer
 ENOUGH_LAYERS = 8
-SEPARATION = 5.0  # Ashman's D of the best split; independent normal or uniform values stay below it
+# Limits that independent normal logarithms exceed in fewer than one of a hundred networks, all three together: skewness
+# and kurtosis, at least and in standard errors; and Ashman's D of the best split, which chance makes large where there
+# are few values (uniform ones, too).
+ERRORS = 2.9
+LEAST_SKEWNESS, LEAST_KURTOSIS = 1.0, 3.6
+
+
+def separation_limit(count: int) -> float:
+    return max(5.1, 3.4 + 75 / count)
 
 
 def compare_layers(series: LayerSeries, mean: Floats, dead: Flags) -> list[ComparativeAnalysis]:
@@ -120,11 +128,11 @@ def distribution_type(values: Floats) -> DistributionType | str:
     if len(positive) < ENOUGH_LAYERS:
         return f"{ENOUGH_LAYERS} layers with a gradient are needed"
     _, _, skewness, kurtosis = _moments(positive)
-    if _separation(positive) > SEPARATION:
+    if _separation(positive) > separation_limit(len(positive)):
         return DistributionType.MULTIMODAL
-    if abs(skewness) > max(1.0, 2.58 * np.sqrt(6 / len(positive))):
+    if abs(skewness) > max(LEAST_SKEWNESS, ERRORS * np.sqrt(6 / len(positive))):
         return DistributionType.SKEWED
-    if kurtosis > max(3.0, 2.58 * np.sqrt(24 / len(positive))):
+    if kurtosis > max(LEAST_KURTOSIS, ERRORS * np.sqrt(24 / len(positive))):
         return DistributionType.HEAVY_TAILED
     return DistributionType.NORMAL
 

@@ -24,7 +24,9 @@ FALL = 6.0  # standard errors: the loss has come down at all
 RETAINED = 0.15  # of the fall: how far the loss may hang above its best, on average
 FLATNESS = 0.1  # of the fall: how far a plateau may stray
 RAPID_SHARE = 0.2  # of the whole fall within one window
+RISE = 0.72  # score of a trend at four standard errors: the best value was picked for being low, what follows is higher
 NO_LOSS = "no loss was given"
+WANDERS = "the loss has come down, and its newest values show neither a certain fall nor a settled level"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def is_overfitting(loss: Floats, validation: Floats | None) -> bool:
     since = validation[int(np.argmin(validation)) :]
     share = len(since) / len(validation)
     recent = loss[-max(20, round(share * len(loss))) :]
-    rises = int(trend_test(since[:, None]).direction[0]) > 0
+    after = trend_test(since[:, None])
+    rises = int(after.direction[0]) > 0 and float(after.score[0]) > RISE
     return rises and int(trend_test(recent[:, None]).direction[0]) <= 0
 
 
@@ -131,7 +134,7 @@ def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetectio
         return LearningPhase.RAPID_LEARNING if recent >= RAPID_SHARE * fall.amount else LearningPhase.REFINEMENT
     if not fall.significant:
         return LearningPhase.INITIAL_LEARNING
-    return LearningPhase.CONVERGENCE
+    return LearningPhase.CONVERGENCE if trend.stationary[0] else WANDERS
 
 
 def training_dynamics(series: TrainingSeries, window: int) -> TrainingDynamics:

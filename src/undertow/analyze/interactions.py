@@ -13,6 +13,7 @@ from undertow.schema.seeds.enhanced import InteractionType, LayerInteraction
 WINDOW = 512  # newest steps looked at
 ENOUGH = 20
 ROWS = 512  # layers compared with all others at a time
+MOST_DEVIATIONS = 4.0
 RISK = 0.01  # that any of the reported pairs is chance
 
 
@@ -36,8 +37,18 @@ def movements(series: LayerSeries) -> Movements:
         return Movements(np.empty((0, 0)), np.empty((0, 0)), [])
     layers = np.flatnonzero(enough)
     moving = np.nanmax(np.abs(changes), axis=0) > 1e-12
-    changes = changes[:, moving]
+    changes = _tamed(changes[:, moving])
     return Movements(_standardised(changes), _standardised(np.abs(changes)), [int(i) for i in layers[moving]])
+
+
+def _tamed(changes: Floats) -> Floats:
+    """Beyond four robust standard deviations a change counts as four: two rare jumps that coincide are no law."""
+    if not changes.size:
+        return changes
+    middle = np.nanmedian(changes, axis=0)
+    spread = np.nanmedian(np.abs(changes - middle), axis=0) / 0.6745
+    reach = np.where(spread > 0, MOST_DEVIATIONS * spread, np.inf)
+    return np.clip(changes, middle - reach, middle + reach)
 
 
 def _standardised(values: Floats) -> Floats:
