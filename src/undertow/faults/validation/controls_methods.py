@@ -215,7 +215,7 @@ def hypernetwork(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 
 @program(steps=150, adversarial="full-batch descent at the edge of stability: loss and gradients swing")
-def edge_of_stability(steps: int, seed: int, fault: str) -> dict[str, float]:
+def swinging_descent(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Full-batch gradient descent with a rate that lets the loss swing while it falls."""
     torch.manual_seed(seed)
     x, y = rings(256)

@@ -114,18 +114,18 @@ def strided_stripes(steps: int, seed: int, fault: str) -> dict[str, float]:
     schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=2 * steps)
     batch = 2 if fault == "norm_over_two_pictures" else 48
     pool, answers = gratings(2000, g)
-    if fault == "sorted_by_class":
+    if fault == "pictures_in_order_of_class":
         order = answers.argsort()
         pool, answers = pool[order], answers[order]
     dropped = 0.0
     for step in range(steps):
         rows = torch.arange(step * batch, (step + 1) * batch) % len(pool)
-        if fault != "sorted_by_class":
+        if fault != "pictures_in_order_of_class":
             rows = torch.randperm(len(pool), generator=g)[:batch]
         model.zero_grad()
         loss = F.cross_entropy(model(pool[rows]), answers[rows])
         loss.backward()
-        if fault == "clipped_to_nothing":
+        if fault == "clipped_to_a_millionth":
             nn.utils.clip_grad_value_(model.parameters(), 1e-6)
         optimizer.step()
         schedule.step()
@@ -177,13 +177,13 @@ strided_stripes.mistake(
     layers=("bn1", "bn2"),
 )  # fmt: skip
 strided_stripes.mistake(
-    "sorted_by_class",
+    "pictures_in_order_of_class",
     "DAT005",
     summary="The pictures come sorted by class, batch after batch.",
     change="shuffle",
 )
 strided_stripes.mistake(
-    "clipped_to_nothing",
+    "clipped_to_a_millionth",
     "GRD010", "UPD002", "OPT007", "OPT005",
     summary="Every element of every gradient is clipped to a millionth.",
     change="clip by norm, at one",

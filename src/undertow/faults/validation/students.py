@@ -69,7 +69,7 @@ class Student(nn.Module):
 
 
 @program(steps=200, bites="divergence", adversarial="the teacher is frozen on purpose and was never trained")
-def distillation(steps: int, seed: int, fault: str) -> dict[str, float]:
+def soft_labels(steps: int, seed: int, fault: str) -> dict[str, float]:
     """A student imitates a frozen teacher with a temperature; AdamW under a linear schedule."""
     torch.manual_seed(seed)
     config = Config()
@@ -143,13 +143,13 @@ def class_and_depth(steps: int, seed: int, fault: str) -> dict[str, float]:
     return {"depth_error": error, "backbone_moved": moved}
 
 
-distillation.mistake(
+soft_labels.mistake(
     "distils_probabilities",
     "LSS001",
     summary="The student's scores go through softmax before they go through log_softmax.",
     change="give the scores themselves",
 )
-distillation.mistake(
+soft_labels.mistake(
     "divergence_without_logarithm",
     "LSS001", "LSS003",
     summary="kl_div is given probabilities instead of log-probabilities: the loss is negative and means nothing.",
