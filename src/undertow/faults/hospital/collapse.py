@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from undertow.faults.data import glyphs, sentences, share_correct
 from undertow.faults.fault import Fault
-from undertow.faults.models import Decoder, next_token_loss, perceptron, share_of_next_tokens
+from undertow.faults.models import Decoder, DecoderBlock, next_token_loss, perceptron, share_of_next_tokens
 from undertow.faults.training import sick
 
 
@@ -23,8 +23,8 @@ def attention_logits_too_large(steps: int, seed: int, fault: Fault) -> dict[str,
     model = Decoder(depth=2)
     if fault:
         block = model.blocks[1]
-        with torch.no_grad():
-            block.att.qkv.weight[:64] *= fault.strength  # pyright: ignore
+        assert isinstance(block, DecoderBlock)
+        block.att.qkv.weight.data[:64] *= fault.strength  # the rows of query and key
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):

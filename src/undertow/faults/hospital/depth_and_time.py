@@ -82,6 +82,12 @@ class Reader(nn.Module):
         return self.head(self.rnn(sequence.unsqueeze(-1))[0][:, -1])
 
 
+def _start_recurrence(rnn: nn.RNN, radius: float) -> None:
+    weight = rnn.weight_hh_l0
+    assert isinstance(weight, nn.Parameter)
+    nn.init.orthogonal_(weight, gain=radius)
+
+
 @sick(
     "GRD002", "WGT003", "NUM001", "NUM002", steps=120, layers=("rnn",), bites="error", architecture="recurrent",
     catalogue=(8,), ladder=(2, 4, 10), change="nn.init.orthogonal_(rnn.weight_hh_l0), and clip",
@@ -92,10 +98,7 @@ def recurrence_explodes(steps: int, seed: int, fault: Fault) -> dict[str, float]
     sequences = torch.rand(512, 32)
     targets = sequences.mean(1, keepdim=True) * 4 - 2
     model = Reader(32, "relu", 1)
-    nn.init.orthogonal_(model.rnn.weight_hh_l0)
-    if fault:
-        with torch.no_grad():
-            model.rnn.weight_hh_l0 *= fault.strength
+    _start_recurrence(model.rnn, fault.strength if fault else 1.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     loss = torch.tensor(0.0)
     for _ in range(steps):
@@ -133,10 +136,7 @@ def recurrence_forgets(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     answers = torch.randint(4, (1024,))
     tokens[:, 0] = answers
     model = FirstToken()
-    nn.init.orthogonal_(model.rnn.weight_hh_l0)
-    if fault:
-        with torch.no_grad():
-            model.rnn.weight_hh_l0 *= fault.strength
+    _start_recurrence(model.rnn, fault.strength if fault else 1.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     loss = torch.tensor(0.0)
     for _ in range(steps):

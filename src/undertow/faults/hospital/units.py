@@ -62,8 +62,8 @@ def channels_die(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     loss = torch.tensor(0.0)
     for step in range(steps):
         if fault and step == fault.onset:
-            with torch.no_grad():
-                model.conv2.bias -= 100  # pyright: ignore[reportOptionalOperand]
+            assert model.conv2.bias is not None
+            model.conv2.bias.data -= 100
         batch = torch.randint(len(pictures), (64,))
         loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
         optimizer.zero_grad()

@@ -130,8 +130,8 @@ def _average(replicas: list[nn.Sequential], leave_out: str) -> None:
 
 
 @sick(
-    "DST001", steps=100, layers=("2",), bites="apart", silent=True, architecture="perceptron", catalogue=(31,),
-    change="average the gradients of every parameter",
+    "DST001", steps=100, layers=("2", "sequential.2"), bites="apart", silent=True, architecture="perceptron",
+    catalogue=(31,), change="average the gradients of every parameter",
 )  # fmt: skip
 def replicas_part(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Two replicas in one process; one tensor is left out of the averaging, so that they become two models."""

@@ -21,7 +21,9 @@ class LowRank(nn.Module):
         return self.base(x) + 2 * (x @ self.lora_a.T @ self.lora_b.T)
 
 
-@healthy(steps=120)
+@healthy(
+    steps=120, architecture="low-rank adapters", adversarial="a gradient that is exactly zero at the start is a fault"
+)
 def lora(steps: int, seed: int) -> dict[str, float]:
     """Low-rank adapters on a frozen base; B starts at zero, so A has zero gradient at step 0."""
     torch.manual_seed(seed)
@@ -50,7 +52,7 @@ class Stack(nn.Module):
         return self.head(x)
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="deep perceptron", adversarial="layers that do not move are forgotten")
 def gradual_unfreezing(steps: int, seed: int) -> dict[str, float]:
     """Fine-tuning from the top: every 40 steps one more part is unfrozen and given to the optimizer."""
     torch.manual_seed(seed)
@@ -71,7 +73,7 @@ def gradual_unfreezing(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="a parameter in the optimizer without a gradient is cut off")
 def frozen_in_optimizer(steps: int, seed: int) -> dict[str, float]:
     """A frozen backbone in evaluation mode under `no_grad`; the optimizer was simply given everything."""
     torch.manual_seed(seed)
@@ -104,7 +106,7 @@ class ManyHeads(nn.Module):
         return self.heads[task](self.trunk(pictures))
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="perceptron", adversarial="a head without a gradient is cut off")
 def multi_task(steps: int, seed: int) -> dict[str, float]:
     """Three heads, one task drawn per step: the others have no gradient then, one of them rarely has any."""
     torch.manual_seed(seed)
@@ -148,7 +150,7 @@ class Experts(nn.Module):
         return output, gates.shape[1] * (load * gates.mean(0)).sum()
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="mixture of experts", adversarial="an expert without a gradient has collapsed")
 def mixture_of_experts(steps: int, seed: int) -> dict[str, float]:
     """Four experts behind a top-1 router with a balance loss; a small batch leaves an expert out now and then."""
     torch.manual_seed(seed)

@@ -24,7 +24,7 @@ class Quantised(nn.Module):
         return self.decoder(code + (chosen - code).detach()), closeness
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="autoencoder", adversarial="a detach is a cut")
 def vector_quantised(steps: int, seed: int) -> dict[str, float]:
     """An autoencoder with a codebook: three detaches on purpose, a straight-through gradient, unused codes."""
     torch.manual_seed(seed)
@@ -55,7 +55,7 @@ class WithSpareParts(nn.Module):
         return self.head(self.second(self.first(pictures)))
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="perceptron", adversarial="a layer that never gets a gradient is cut off")
 def spare_parts(steps: int, seed: int) -> dict[str, float]:
     """A pooler that never runs, an early exit trained every tenth step, and biases that batch norm cancels."""
     torch.manual_seed(seed)
@@ -74,7 +74,7 @@ def spare_parts(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="a detach is a cut")
 def probe_on_features(steps: int, seed: int) -> dict[str, float]:
     """A linear probe reads detached features beside the real head; both are in one optimizer."""
     torch.manual_seed(seed)
@@ -95,7 +95,7 @@ def probe_on_features(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="contrastive", adversarial="a negative loss has the wrong sign; a detach is a cut")
 def contrastive(steps: int, seed: int) -> dict[str, float]:
     """One encoder called twice in a step, with the other view's features detached in turn (SimSiam)."""
     torch.manual_seed(seed)
@@ -117,7 +117,7 @@ def contrastive(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="a loss that leaps is diverging")
 def target_network(steps: int, seed: int) -> dict[str, float]:
     """Value learning with a target network that is copied every 20 steps; targets in the hundreds."""
     torch.manual_seed(seed)

@@ -22,7 +22,7 @@ class VariationalAutoencoder(nn.Module):
         return self.decoder(code), mean, log_variance
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="autoencoder")
 def vae(steps: int, seed: int) -> dict[str, float]:
     """A variational autoencoder with a light prior."""
     torch.manual_seed(seed)
@@ -41,7 +41,11 @@ def vae(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@healthy(steps=120)
+@healthy(
+    steps=120,
+    architecture="adversarial",
+    adversarial="gradients found at backward were not cleared; losses that swing are a fault",
+)
 def gan(steps: int, seed: int) -> dict[str, float]:
     """Generator and discriminator in turn; the discriminator has two backward passes to a step."""
     torch.manual_seed(seed)
@@ -67,7 +71,7 @@ def gan(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="physics-informed", adversarial="more than one backward to a step is an accumulation")
 def physics(steps: int, seed: int) -> dict[str, float]:
     """A network that solves u″ = −u: the loss holds second derivatives of the network (double backward)."""
     torch.manual_seed(seed)
@@ -88,7 +92,7 @@ def physics(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="a negative loss has the wrong sign")
 def policy_gradient(steps: int, seed: int) -> dict[str, float]:
     """REINFORCE on a bandit with contexts: the loss is often negative, and that is fine."""
     torch.manual_seed(seed)
@@ -109,7 +113,7 @@ def policy_gradient(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": baseline}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="any infinite gradient is a fault")
 def loss_scaler(steps: int, seed: int) -> dict[str, float]:
     """fp16 autocast with a GradScaler that starts too high and keeps probing: it skips a step now and then."""
     torch.manual_seed(seed)

@@ -27,7 +27,7 @@ def _train(
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=200)
+@healthy(steps=200, architecture="perceptron")
 def mlp_momentum(steps: int, seed: int) -> dict[str, float]:
     """A ReLU network on handwritten digits, SGD with momentum."""
     torch.manual_seed(seed)
@@ -35,7 +35,7 @@ def mlp_momentum(steps: int, seed: int) -> dict[str, float]:
     return _train(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), steps, digits())
 
 
-@healthy(steps=200)
+@healthy(steps=200, architecture="deep perceptron")
 def deep_tanh(steps: int, seed: int) -> dict[str, float]:
     """Eight tanh layers with Xavier initialisation."""
     torch.manual_seed(seed)
@@ -61,7 +61,7 @@ class ResidualBlock(nn.Module):
         return x + (branch if self.scale is None else self.scale * branch)
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="residual")
 def residual_prenorm(steps: int, seed: int) -> dict[str, float]:
     """Eight pre-norm residual blocks."""
     torch.manual_seed(seed)
@@ -71,7 +71,7 @@ def residual_prenorm(steps: int, seed: int) -> dict[str, float]:
     return _train(model, torch.optim.AdamW(model.parameters(), lr=2e-3), steps, digits())
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="residual", adversarial="a gradient that is exactly zero at the start is a fault")
 def rezero(steps: int, seed: int) -> dict[str, float]:
     """Residual branches scaled by a zero: their weights have zero gradient at step 0 by design."""
     torch.manual_seed(seed)
@@ -79,7 +79,7 @@ def rezero(steps: int, seed: int) -> dict[str, float]:
     return _train(model, torch.optim.Adam(model.parameters(), lr=2e-3), steps, digits())
 
 
-@healthy(steps=400)
+@healthy(steps=400, architecture="perceptron", adversarial="tiny gradients are vanishing")
 def interpolation(steps: int, seed: int) -> dict[str, float]:
     """Full-batch training on 64 samples until the loss is almost nothing: tiny gradients by success."""
     torch.manual_seed(seed)
@@ -95,7 +95,7 @@ def interpolation(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="perceptron", adversarial="gradients above an absolute threshold are exploding")
 def summed_loss(steps: int, seed: int) -> dict[str, float]:
     """A loss summed over a batch of 256: gradients hundreds of times larger, and fine under Adam."""
     torch.manual_seed(seed)
@@ -107,7 +107,7 @@ def summed_loss(steps: int, seed: int) -> dict[str, float]:
     return _train(model, torch.optim.Adam(model.parameters(), lr=3e-3), steps, digits(), 256, total)
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="perceptron")
 def weight_and_spectral_norm(steps: int, seed: int) -> dict[str, float]:
     """Weights behind parametrizations: weight norm on one layer, spectral norm on another."""
     torch.manual_seed(seed)
@@ -118,7 +118,7 @@ def weight_and_spectral_norm(steps: int, seed: int) -> dict[str, float]:
     return _train(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), steps, digits())
 
 
-@healthy(steps=25)
+@healthy(steps=25, architecture="perceptron", adversarial="several backward passes to a step are an accumulation")
 def lbfgs(steps: int, seed: int) -> dict[str, float]:
     """LBFGS, which calls its closure several times within one step."""
     torch.manual_seed(seed)
@@ -140,7 +140,7 @@ def lbfgs(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=200)
+@healthy(steps=200, architecture="perceptron", adversarial="a loss that leaps is a spike")
 def curriculum_jump(steps: int, seed: int) -> dict[str, float]:
     """The data become much harder half-way, so the loss jumps on purpose."""
     torch.manual_seed(seed)

@@ -20,7 +20,7 @@ def _small_cnn() -> nn.Sequential:
     )  # fmt: skip
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="convolutional")
 def cnn_adam(steps: int, seed: int) -> dict[str, float]:
     """A small convolutional network under Adam."""
     torch.manual_seed(seed)
@@ -85,19 +85,19 @@ def _train_resnet(steps: int, seed: int, keep: float) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=100)
+@healthy(steps=100, architecture="residual", adversarial="a scale that starts at zero is a bad start")
 def resnet_batchnorm(steps: int, seed: int) -> dict[str, float]:
     """Residual blocks with batch norm, zero-initialised last scale, label smoothing and a cosine schedule."""
     return _train_resnet(steps, seed, keep=1.0)
 
 
-@healthy(steps=100)
+@healthy(steps=100, architecture="residual", adversarial="a block without a gradient is cut off")
 def stochastic_depth(steps: int, seed: int) -> dict[str, float]:
     """Blocks are skipped at random: their parameters have no gradient in those steps."""
     return _train_resnet(steps, seed, keep=0.6)
 
 
-@healthy(steps=60)
+@healthy(steps=60, architecture="convolutional", adversarial="several backward passes to a step were not cleared")
 def accumulation(steps: int, seed: int) -> dict[str, float]:
     """Four micro-batches to a step, each loss divided by four."""
     torch.manual_seed(seed)
@@ -130,7 +130,7 @@ class Checkpointed(nn.Module):
         return self.head(x)
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="a backward inside a backward is a second one")
 def activation_checkpointing(steps: int, seed: int) -> dict[str, float]:
     """Activations are computed again in the backward pass, both kinds of checkpointing."""
     torch.manual_seed(seed)
@@ -147,7 +147,7 @@ def activation_checkpointing(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model[0], inputs, labels)}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="a trainable model without gradients is cut off")
 def teacher_average(steps: int, seed: int) -> dict[str, float]:
     """A student learns from a moving average of itself; the teacher keeps `requires_grad` but never gets a gradient."""
     torch.manual_seed(seed)

@@ -17,7 +17,7 @@ def _perceptron() -> nn.Sequential:
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="perceptron", adversarial="weights that do not move are never updated")
 def warm_up_from_zero(steps: int, seed: int) -> dict[str, float]:
     """The learning rate starts at exactly 0, and restarts from 0 twice more."""
     torch.manual_seed(seed)
@@ -36,7 +36,7 @@ def warm_up_from_zero(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="perceptron", adversarial="weights that do not move are never updated")
 def group_at_rest(steps: int, seed: int) -> dict[str, float]:
     """The lower layers rest at a learning rate of 0 for 50 steps while the new head settles, then join in."""
     torch.manual_seed(seed)
@@ -57,7 +57,7 @@ def group_at_rest(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="perceptron", adversarial="weights that stay the same for a step are never updated")
 def bfloat16_weights(steps: int, seed: int) -> dict[str, float]:
     """Weights kept in bfloat16: small changes of single elements round away, the layers still move."""
     torch.manual_seed(seed)
@@ -74,7 +74,7 @@ def bfloat16_weights(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs.bfloat16(), labels)}
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="perceptron", adversarial="a trainable copy in no optimizer is forgotten")
 def weight_averaging(steps: int, seed: int) -> dict[str, float]:
     """Stochastic weight averaging: a second copy of the model that no optimizer holds; gradients clipped by value."""
     torch.manual_seed(seed)
@@ -95,7 +95,7 @@ def weight_averaging(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(average, inputs, labels)}
 
 
-@healthy(steps=100)
+@healthy(steps=100, architecture="perceptron", adversarial="no gradient is left when backward returns")
 def step_inside_backward(steps: int, seed: int) -> dict[str, float]:
     """One small optimizer per parameter, stepped and cleared by a hook while backward still runs."""
     torch.manual_seed(seed)
@@ -118,7 +118,7 @@ def step_inside_backward(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": share_correct(model, inputs, labels)}
 
 
-@healthy(steps=100)
+@healthy(steps=100, architecture="perceptron", adversarial="no backward means no training")
 def functional_gradients(steps: int, seed: int) -> dict[str, float]:
     """Gradients from `torch.func`, put into `.grad` by hand before the step."""
     torch.manual_seed(seed)

@@ -56,7 +56,7 @@ def _next_token_loss(model: nn.Module, batch: Tensor) -> Tensor:
     return functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
 
 
-@healthy(steps=120)
+@healthy(steps=120, architecture="transformer", adversarial="a key bias whose gradient is zero is dead")
 def gpt_tied(steps: int, seed: int) -> dict[str, float]:
     """A GPT with tied embedding, dropout, warm-up, cosine decay and clipping."""
     torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def gpt_tied(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@healthy(steps=80)
+@healthy(steps=80, architecture="transformer")
 def gpt_bfloat16(steps: int, seed: int) -> dict[str, float]:
     """The same under bfloat16 autocast, with an untied head and decay for matrices only."""
     torch.manual_seed(seed)
@@ -109,7 +109,7 @@ class RecurrentReader(nn.Module):
         return self.head(self.recurrent(self.embedding(tokens))[0])
 
 
-@healthy(steps=80)
+@healthy(steps=80, architecture="recurrent", adversarial="an embedding row that never gets a gradient is dead")
 def lstm_clipped(steps: int, seed: int) -> dict[str, float]:
     """A two-layer LSTM with clipping and a padding row that never gets a gradient."""
     torch.manual_seed(seed)
@@ -126,7 +126,7 @@ def lstm_clipped(steps: int, seed: int) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@healthy(steps=150)
+@healthy(steps=150, architecture="embedding", adversarial="mostly zero gradients are dead")
 def sparse_embedding(steps: int, seed: int) -> dict[str, float]:
     """A table of 2,000 rows with sparse gradients under SparseAdam; the rest under Adam."""
     torch.manual_seed(seed)
