@@ -32,29 +32,31 @@ MEANING = {
 
 
 class Attached:
-    """One scope per optimizer, made at its first step; the loss is that of the last backward."""
+    """One scope per model, made at its first step; it hears of a step once for every backward."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.scopes, self.loss = folder, {}, float("nan")
+        self.folder, self.loss, self.backwards = folder, float("nan"), 0
+        self.scopes: dict[int, Any] = {}
+        self.heard: dict[int, int] = {}
+        self.roots: dict[int, tuple[Optimizer, list[torch.nn.Module]]] = {}
 
     def on_backward(self, loss: torch.Tensor) -> None:
-        self.loss = float(loss.detach().float().sum())
+        self.loss, self.backwards = float(loss.detach().float().sum()), self.backwards + 1
 
     def on_step(self, optimizer: Optimizer, *_: Any) -> None:
         from trainscope import TrainScope, TrainScopeConfig
 
         from undertow.probe.discovery import find_roots, optimizer_tensors
 
-        if id(optimizer) not in self.scopes:
-            roots = find_roots(optimizer_tensors([optimizer]))
-            config = TrainScopeConfig(run_dir=str(self.folder), run_name=f"run{len(self.scopes)}")
-            self.scopes[id(optimizer)] = (
-                TrainScope(roots[0], optimizer, config=config).attach() if roots else None,
-                optimizer,  # kept: an id must not be used again
-            )
-        scope = self.scopes[id(optimizer)][0]
-        if scope is not None:
-            scope.step(self.loss)
+        if id(optimizer) not in self.roots:  # an optimizer is kept with its model: an id must not be used again
+            self.roots[id(optimizer)] = optimizer, find_roots(optimizer_tensors([optimizer]))[:1]
+        for root in self.roots[id(optimizer)][1]:
+            if id(root) not in self.scopes:
+                config = TrainScopeConfig(run_dir=str(self.folder), run_name=f"run{len(self.scopes)}")
+                self.scopes[id(root)] = TrainScope(root, optimizer, config=config).attach()
+            if self.heard.get(id(root)) != self.backwards:
+                self.heard[id(root)] = self.backwards
+                self.scopes[id(root)].step(self.loss)
 
 
 def main() -> int:
@@ -79,9 +81,8 @@ def main() -> int:
             finally:
                 handle.remove()
                 torch.Tensor.backward = plain_backward  # type: ignore[method-assign]
-            for scope, _ in attached.scopes.values():
-                if scope is not None:
-                    scope.detach()
+            for scope in attached.scopes.values():
+                scope.detach()
             reports = _reports(Path(folder))
         record = {"tier": tier, "case": name, "seed": seed, "judges": {"trainscope": reports}}
         print(json.dumps(record), flush=True)
