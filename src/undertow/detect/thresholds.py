@@ -18,6 +18,7 @@ PROGRESS_REMAINING = 0.9  # of the starting loss: learning the mean of the label
 # NUM005: half precision. Healthy ReLU networks have up to 40 % zeros in the middle of their matrices.
 UNDERFLOW_ZEROS = 0.5
 UNDERFLOW_LARGEST = 2.0**-11  # of the elements left; fp16 ends at 2**-24
+UNDERFLOW_FACTOR = 1e-3  # of the loss, where all gradients are exactly zero
 UNDERFLOW_KEPT = 0.5  # of a gradient's norm, at the step
 UNDERFLOW_KEPT_WHOLE = 0.9
 UNDERFLOW_ZEROS_INSIDE = 0.9
@@ -75,6 +76,7 @@ GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
 # GRD009: gradient norm × weight norm of a head, beside the largest. Healthy heads differ by a factor of 100.
 DROWNED = 3_000.0
 DROWNED_FRAMES = 5
+DROWNED_STEPS = 20  # where gradients are measured rarely
 DROWNED_MOST_HEADS = 16  # more are no heads of tasks, but outputs of an ensemble or a detector
 CONFLICT_FRAMES = 20  # two gradients without relation oppose each other at 19 of 20 steps once in 50,000 times
 
@@ -202,6 +204,7 @@ TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer fin
 # Steps that are too large (OPT007, LSS004). Median over matrices of update over weight; healthy trainings whose loss
 # does not fall at once stay below 0.15.
 LARGE_UPDATE = 0.2
+ABOVE_FIRST = 1.03  # times the first loss, for three steps, is enough at the start where updates are large
 LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a few per cent
 
 # OPT001. Records: a loss so much above all before it. Batch noise makes one now and then, never a row of them that ends
@@ -212,7 +215,8 @@ DIVERGED_RECORDS = 4
 RECORD_BY = 1.1
 LEARNT_TO = 0.6  # share of the first loss: enough to lose
 BACK_TO = 0.85  # of the first loss; all of the latest nine losses are above it…
-BACK_FOR = 25  # …at so many steps in a row: another task, or harder data, is learnt by then
+BACK_FOR = 25  # …at so many steps in a row: another task, or harder data, is learnt by then…
+BACK_STILL = 0.9  # …or is being learnt: the level of twelve steps ago has come down to less than this share
 
 # OPT002.
 PLATEAU_STEPS = 200
@@ -229,7 +233,8 @@ SPIKE_LASTS = 15  # steps in which it must come back: a harder task takes longer
 SPIKE_BACK = 1.5  # times the level before…
 SPIKE_BACK_FOR = 3  # …at so many steps in a row
 SPIKE_ABOVE_START = 1.2  # times the start: worse than an untrained model
-SPIKE_EXTREME = 10.0  # times the start: neither harder data nor another task
+SPIKE_EXTREME = 20.0  # times the start: neither harder data nor another task
+SPIKE_AFTER_RISE = 40  # steps after a rise of the learning rate, which explains a spike
 
 # OPT004. Swings: nine losses in a row that all keep clear of nine others.
 WAVES = 4
@@ -264,7 +269,7 @@ TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
 TINY_UPDATE_FRAMES, TINY_UPDATE_STEPS = 4, 10
 UNEQUAL_RATES = 10.0  # of two optimizers in turn; recipes for adversaries use up to 5
 WON_TO, LOST_TO = 0.3, 1.5  # losses over their starts
-STARVED_TO = 0.1  # gradient norm over its start
+WON_ALONE_TO = 0.15
 WON_FOR = 15  # steps in a row
 SMALL_UPDATE = 2e-4  # half of healthy matrices move thirty times as fast
 SMALL_UPDATE_STEPS = 100

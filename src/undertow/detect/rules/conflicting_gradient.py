@@ -13,7 +13,7 @@ from undertow.detect import thresholds
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
-from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
@@ -56,15 +56,25 @@ class ConflictingGradient:
         self._drowned, self._conflict = Condition("drowned"), Condition("conflict")
         self._behind = 0  # measured steps in a row
         self._measured = 0
+        self._latest: tuple[list[int], Values] | None = None  # heads, and how much the loss depends on each
         self._pairs: deque[tuple[int, bool]] = deque(maxlen=thresholds.CONFLICT_FRAMES)  # (step, against each other)
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        if view.skipped or view.ids("gradient") is None:
+        if view.skipped:
             return ()
+        if view.ids("gradient") is None:
+            return self._wait(view)
         return (*self._watch_heads(view), *self._watch_pair(view))
+
+    def _wait(self, view: View) -> tuple[Verdict, ...]:
+        """Where gradients are measured rarely, two of the first steps will do."""
+        if self._drowned.is_open or self._latest is None or self._behind < 2 or view.step < thresholds.DROWNED_STEPS:
+            return self._drowned.stay()
+        heads, pull = self._latest
+        return self._judge(view, heads, pull)
 
     def _watch_heads(self, view: View) -> tuple[Verdict, ...]:
         heads = _heads_of(view.layout)
@@ -75,18 +85,21 @@ class ConflictingGradient:
         if not (np.isfinite(pull) & (pull > 0)).all():
             return self._drowned.stay()  # a head that had no part in this step
         self._measured += 1
-        largest = float(pull.max())
-        behind = [(head, float(value)) for head, value in zip(heads, pull) if value * thresholds.DROWNED < largest]
+        behind = bool((pull * thresholds.DROWNED < pull.max()).any())
         self._behind = self._behind + 1 if behind else 0
         if not behind:
             return self._drowned.end()
+        self._latest = heads, pull
         late = self._measured > 3 * thresholds.DROWNED_FRAMES
         if self._behind < thresholds.DROWNED_FRAMES or (late and not self._drowned.is_open):
             return self._drowned.stay()
-        members = tuple(head for head, _ in behind)
-        return self._drowned.hold(
-            members, lambda: self._drowned_verdict(view, behind, int(heads[pull.argmax()]), largest)
-        )
+        return self._judge(view, heads, pull)
+
+    def _judge(self, view: View, heads: list[int], pull: Values) -> tuple[Verdict, ...]:
+        largest = float(pull.max())
+        behind = [(head, float(value)) for head, value in zip(heads, pull) if value * thresholds.DROWNED < largest]
+        loudest, members = heads[int(pull.argmax())], tuple(head for head, _ in behind)
+        return self._drowned.hold(members, lambda: self._drowned_verdict(view, behind, loudest, largest))
 
     def _drowned_verdict(self, view: View, behind: list[tuple[int, float]], loudest: int, largest: float) -> Verdict:
         layout = view.layout

@@ -19,6 +19,8 @@ from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
+_HALF_ROUNDING = 2.0**-12
+
 
 class LowPrecision:
     """Numbers fall out of the range of half precision: gradients turn to zero, or outputs to infinity.
@@ -26,7 +28,8 @@ class LowPrecision:
     What it sees
     ------------
     Underflow, in one of three ways. At the bottom of the range: most gradient elements are exactly zero, those left
-    are tiny, and none is smaller than the smallest number of fp16. On the way to the optimizer: tensors with small
+    are tiny, and none is smaller than the smallest number of fp16; or all are zero, of a model in fp16 or a loss
+    multiplied by less than a thousandth, though the units are alive. On the way to the optimizer: tensors with small
     gradients lose most of them between the end of backward and the step, those with larger gradients keep theirs;
     clipping would do the opposite, or the same to all. Inside the network: nearly all gradient elements of the first
     layers are exactly zero, fewer of the later ones, though the units are alive. Overflow: a module's output is
@@ -60,6 +63,7 @@ class LowPrecision:
         self._skips = 0
         self._first_skip = 0
         self._dead = math.nan  # largest share of dead or saturated units of any module, when last known
+        self._factor = math.nan  # what the loss is multiplied by, when last known
         self._alive = math.nan  # smallest share of outputs that are not zero
 
     def grow(self, count: int) -> None:
@@ -168,10 +172,18 @@ class LowPrecision:
             return False
         there = zeros < 1
         if not there.any():
-            return False
+            return self._alive > thresholds.UNDERFLOW_ALIVE and self._suggests_half(view, matrices)
         below = matrices.values(view, "gradient_fp16_underflow")[there]
         largest = matrices.values(view, "gradient_max_abs")[there]
         return bool(np.nanmax(below) == 0) and middle(largest) < thresholds.UNDERFLOW_LARGEST
+
+    def _suggests_half(self, view: View, matrices: Matrices) -> bool:
+        """Weights in fp16, or a loss so small that its gradients are below fp16: what fp32 would not mind."""
+        factor = abs(view.scalar("loss_factor"))
+        if not math.isnan(factor):
+            self._factor = factor
+        in_half = bool((view.layout.rounding[matrices.ids] == _HALF_ROUNDING).any())
+        return in_half or 0 < self._factor < thresholds.UNDERFLOW_FACTOR
 
     def _lost_before_the_step(self, view: View, matrices: Matrices) -> bool:
         clip = view.scalar("clip_coefficient")

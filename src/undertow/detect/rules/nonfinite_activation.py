@@ -66,7 +66,8 @@ class NonfiniteActivation:
         key = "skipped" if view.skipped else "output" if _does_harm(view) else "masked"
         numbers = dict(zip(ids.tolist(), counts.tolist(), strict=True))
         ended = [verdict for k, condition in self._conditions.items() if k != key for verdict in condition.end()]
-        held = self._conditions[key].hold(hit[0], lambda: _verdict(view, key, hit, numbers))
+        unseen = _unseen_before(view, hit[0], {int(i) for i in ids[~np.isnan(counts)]})
+        held = self._conditions[key].hold(hit[0], lambda: _verdict(view, key, hit, unseen, numbers))
         return (*held, *ended)
 
 
@@ -76,6 +77,29 @@ def _in_order(view: View, hit: set[int]) -> list[int]:
     return workers or view.layout.in_order(hit)
 
 
+def _unseen_before(view: View, first: int, seen: set[int]) -> list[int]:
+    """Modules that feed this one and were not called as such, their weights used by a function: it may be theirs."""
+    layout = view.layout
+    by_path = {node.path: node.id for node in layout.graph.nodes if not node.is_merge}
+    path_of = {node: path for path, node in by_path.items()}
+    before: dict[int, list[int]] = {}
+    for source, target in layout.graph.edges:
+        before.setdefault(target, []).append(source)
+    unseen: list[int] = []
+    waiting, met = list(before.get(by_path.get(layout.path(first), -1), ())), set[int]()
+    while waiting:
+        node = waiting.pop()
+        if node in met:
+            continue
+        met.add(node)
+        module = layout.layers.get(path_of.get(node, ""))
+        if node not in path_of:  # a place where branches meet
+            waiting.extend(before.get(node, ()))
+        elif module is not None and module.is_module and module.id not in seen:
+            unseen.append(module.id)
+    return unseen
+
+
 def _does_harm(view: View) -> bool:
     loss, gradients = view.frame.scalars.get("loss"), view.row("gradient_nonfinite_count")
     if loss is None and gradients is None:
@@ -83,7 +107,7 @@ def _does_harm(view: View) -> bool:
     return (loss is not None and not math.isfinite(loss)) or (gradients is not None and bool((gradients > 0).any()))
 
 
-def _verdict(view: View, key: str, hit: list[int], numbers: dict[int, float]) -> Verdict:
+def _verdict(view: View, key: str, hit: list[int], unseen: list[int], numbers: dict[int, float]) -> Verdict:
     layout, first = view.layout, hit[0]
     how = f"NaN or infinite elements in its output at step {view.step}; it is the first module that has any"
     evidence = [Evidence("activation_nonfinite_count", layout.path(first), numbers[first], 0.0, how)]
@@ -92,11 +116,17 @@ def _verdict(view: View, key: str, hit: list[int], numbers: dict[int, float]) ->
     if before >= 0 and np.isfinite(largest[before]):
         how = "largest output of the module before it"
         evidence.append(Evidence("activation_max_abs", layout.path(before), float(largest[before]), None, how))
+    for module in unseen:
+        how = f"feeds {layout.path(first)}; its own output was not seen, since a function uses its weights"
+        evidence.append(Evidence("activation_nonfinite_count", layout.path(module), None, 0.0, how))
     summary = f"NaN or infinity in the output of {layout.path(first)}"
+    if unseen:
+        summary += f", or already of {name_layers(layout, unseen)} before it"
     if len(hit) > 1:
         summary += f", and then of {name_layers(layout, hit[1:])}"
     if key == "output":
         # What comes after it has it from there.
-        return Verdict(key, True, Severity.CRITICAL, (first,), view.step, 1.0, f"{summary}.", tuple(evidence))
+        layers, sure = (*unseen, first), 0.8 if unseen else 1.0
+        return Verdict(key, True, Severity.CRITICAL, layers, view.step, sure, f"{summary}.", tuple(evidence))
     why = "the loss scaler skipped the step" if key == "skipped" else "neither the loss nor any gradient was touched"
     return Verdict(key, True, Severity.INFO, (first,), view.step, 1.0, f"{summary}; {why}.", tuple(evidence))
