@@ -74,6 +74,18 @@ class TestWrongSign:
         (finding,) = run.findings()
         assert (finding.code, finding.severity, finding.detected_step) == ("LSS003", Severity.SEVERE, 1)
 
+    def test_a_sign_that_turns_between_measurements(self) -> None:
+        run = training(WrongSign()).run(16, scalars={**CROSS_ENTROPY, "loss": 2.2}).run(20, scalars={"loss": 2.2})
+        run.run(3, scalars={"loss": -2.2})
+        (finding,) = run.findings()
+        assert (finding.first_step, finding.detected_step) == (36, 37)
+
+    def test_a_bonus_that_outweighs_a_small_error_is_silent(self) -> None:
+        run = training(WrongSign()).run(16, scalars={**CROSS_ENTROPY, "loss": 2.2})
+        for step in range(100):
+            run.run(1, scalars={"loss": 2.2 * 0.9**step - 0.05})
+        assert run.codes() == []
+
     def test_rewards_may_be_negative(self) -> None:
         run = training(WrongSign()).run(20, scalars={"loss_kind": LossKind.UNKNOWN, "loss_factor": -1.0, "loss": -2.3})
         assert run.codes() == []

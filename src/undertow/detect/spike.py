@@ -13,21 +13,22 @@ from undertow.detect.view import View
 @dataclass(slots=True)
 class Spike:
     step: int
-    value: float
+    value: float  # of the step at which it began
     before: float  # the level it left
-    start: float  # of the run
+    untrained: float  # the loss with which the run began
+    peak: float  # the highest so far
     over_after: int | None = None  # steps until the loss was back where it had been; None: it is not
 
     @property
-    def is_extreme(self) -> bool:
-        """So high that no other task or harder data explain it, whether or not it comes back."""
-        return self.value > thresholds.SPIKE_EXTREME * max(self.start, 2 * self.before)
+    def began_extreme(self) -> bool:
+        """So high from one step to the next that no other task or harder data explain it."""
+        return self.value > thresholds.SPIKE_EXTREME * self.untrained
 
     @property
     def is_harmful(self) -> bool:
         """It came back, so it was no change of task, and was worse than an untrained model; or it is extreme."""
-        came_back = self.over_after is not None and self.value > thresholds.SPIKE_ABOVE_START * self.start
-        return came_back or self.is_extreme
+        came_back = self.over_after is not None and self.value > thresholds.SPIKE_ABOVE_START * self.untrained
+        return came_back or self.peak > thresholds.SPIKE_EXTREME * self.untrained
 
 
 class SpikeWatch:
@@ -57,15 +58,19 @@ class SpikeWatch:
                 and loss.ratio > thresholds.SPIKE_RATIO
                 and len(self._recent) == thresholds.SPIKE_CALM
                 and loss.value > thresholds.SPIKE_ABOVE_RECENT * max(self._recent)
-                and view.step - self._rate_rose > thresholds.LEAP_PATIENCE
+                and view.step - self._rate_rose > thresholds.SPIKE_AFTER_RISE
             )
-            self.spike = Spike(view.step, loss.value, loss.value / loss.ratio, loss.start) if is_spike else None
+            self.spike = None
+            if is_spike:
+                untrained = max(loss.first, loss.start)
+                self.spike = Spike(view.step, loss.value, loss.value / loss.ratio, untrained, loss.value)
             self._following, self._back = is_spike, 0
         self._recent.append(loss.value)
 
     def _follow(self, step: int, value: float) -> None:
         spike = self.spike
         assert spike is not None
+        spike.peak = max(spike.peak, value)
         self._back = self._back + 1 if value < thresholds.SPIKE_BACK * spike.before else 0
         if self._back >= thresholds.SPIKE_BACK_FOR:
             spike.over_after = step - spike.step - self._back + 1

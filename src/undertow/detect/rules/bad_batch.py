@@ -29,7 +29,8 @@ class BadBatch:
     A loss more than eight robust deviations above the latest ones and at least e times as large, together with what
     the batch itself was: inputs or targets five times further off than in any batch before, or labels that are
     suddenly all alike. Where the very batch was not measured, a loss that leaps from one step to the next out of a
-    calm course and is back within five steps, or is ten times as high as that of the untrained model.
+    calm course and is back within five steps, or is twenty times as high as that of the untrained
+    model.
 
     Why it is bad
     -------------
@@ -79,7 +80,7 @@ class BadBatch:
             return self._suspect.end()
         short = spike.over_after is not None and spike.over_after <= thresholds.BATCHES
         proved = spike.step <= self._odd_step <= spike.step + thresholds.BATCHES
-        if proved or not (short or spike.is_extreme):
+        if proved or not (short or spike.began_extreme):
             return self._suspect.stay()
         return self._suspect.hold((spike.step, short), lambda: self._verdict_suspect(spike))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import ClassVar
 
 from undertow.detect import thresholds
@@ -21,7 +22,7 @@ class DivergingLoss:
     ------------
     New records: a loss that again and again exceeds everything before it by a tenth, until its median is twice the
     highest of the first losses. Or a loss that had fallen well below its start and has since been back there for
-    twenty-five steps, every single one of them.
+    twenty-five steps, every single one of them, without coming down again.
 
     Why it is bad
     -------------
@@ -47,6 +48,7 @@ class DivergingLoss:
         self._record = math.nan
         self._records: list[int] = []
         self._back_for = 0
+        self._levels: deque[float] = deque(maxlen=12)
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
@@ -86,9 +88,12 @@ class DivergingLoss:
         learnt = loss.best < thresholds.LEARNT_TO * loss.start
         if not learnt or loss.low < thresholds.BACK_TO * loss.start:
             self._back_for = 0
+            self._levels.clear()
             return self._lost.end()
         self._back_for += 1
-        if self._back_for < thresholds.BACK_FOR:
+        self._levels.append(loss.level)
+        recovering = loss.level < thresholds.BACK_STILL * self._levels[0]
+        if self._back_for < thresholds.BACK_FOR or (recovering and not self._lost.is_open):
             return ()
         return self._lost.hold(None, lambda: self._verdict("lost", loss, loss.best_step))
 

@@ -21,7 +21,7 @@ class LossSpike:
     A loss more than eight robust deviations above the median of the latest ones, on a logarithmic scale, at least e
     times as large, and twice as large as any of the thirty losses before it. It is a hint when it happens and an alarm
     once the loss has come back to near where it was within a few steps, for then it was no change of task, or at once
-    when it is ten times as high as that of the untrained model.
+    when it is twenty times as high as that of the untrained model.
 
     Why it is bad
     -------------
@@ -55,12 +55,12 @@ class LossSpike:
         spike = self._watch.spike
         if spike is None:
             return self._condition.end()
-        return self._condition.hold((spike.step, spike.over_after), lambda: self._verdict(spike))
+        return self._condition.hold((spike.step, spike.over_after, spike.is_harmful), lambda: self._verdict(spike))
 
     def _verdict(self, spike: Spike) -> Verdict:
         ending = "" if spike.over_after is None else f" and was back after {count_of(spike.over_after, 'step')}"
-        how = f"loss at step {spike.step}, and the level before it"
-        evidence = Evidence("loss", None, spike.value, spike.before, how)
-        summary = f"The loss leapt from {spike.before:.3g} to {spike.value:.3g} at step {spike.step}{ending}."
+        how = f"highest loss since step {spike.step}, and the level before it"
+        evidence = Evidence("loss", None, spike.peak, spike.before, how)
+        summary = f"The loss leapt from {spike.before:.3g} to {spike.peak:.3g} at step {spike.step}{ending}."
         severity = Severity.MODERATE if spike.is_harmful else Severity.MILD
         return Verdict("spike", True, severity, (), spike.step, 0.7, summary, (evidence,))

@@ -28,10 +28,10 @@ class UnsuitableRate:
     Five things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
     there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above
     what it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above
-    that of the untrained model: the rate is too high, or a warm-up is missing. Updates of less than a
-    fifty-thousandth of the weights from the first step on while the loss stands still: it is too low. And of two
-    optimizers in turn, that the one with a ten times higher rate has won: its loss is next to nothing, the other's has
-    grown.
+    that of the untrained model, or above it for three steps at the start: the rate is too high, or a warm-up is
+    missing. Updates of less than a fifty-thousandth of the weights from the first step on while the loss stands still:
+    it is too low. And of two optimizers in turn, that the one with a ten times higher rate has won: its loss is next to
+    nothing, or low while the other's has grown.
 
     Why it is bad
     -------------
@@ -62,6 +62,7 @@ class UnsuitableRate:
         self._won_for = 0
         self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
+        self._above = 0  # losses in a row that were a little above it
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._implausible_start = False
         self._largest = 0.0  # update over weight, of any matrix at any step
@@ -198,8 +199,11 @@ class UnsuitableRate:
             self._implausible_start |= loss.first > thresholds.IMPLAUSIBLE_START * guess
         if not loss.positive or loss.actors > 1 or self._implausible_start:
             return self._high.stay()
-        if loss.value < thresholds.LEAPS_TO * loss.first:
-            if self._high.is_open and loss.high < thresholds.LEAPS_TO * loss.first and loss.falling:
+        self._above = self._above + 1 if loss.value > thresholds.ABOVE_FIRST * loss.first else 0
+        stays = self._above >= 3 and loss.seen <= thresholds.LARGE_UPDATE_LASTS and loss.low < loss.high
+        stays = stays and loss.level > thresholds.ABOVE_FIRST * loss.first and len(self._large) > 1
+        if loss.value < thresholds.LEAPS_TO * loss.first and not stays:
+            if self._high.is_open and loss.high < thresholds.ABOVE_FIRST * loss.first and loss.falling:
                 return self._high.end()
             return self._high.stay()
         recent = [step for step, _ in self._large if step >= view.step - thresholds.LARGE_UPDATE_LASTS]
@@ -210,7 +214,8 @@ class UnsuitableRate:
         if view.step <= self._foreign_until:
             return self._high.stay()
         self._raised.append(view.step)
-        if len(self._raised) < 2 or view.step - self._raised[0] > thresholds.LARGE_UPDATE_LASTS:
+        twice = len(self._raised) == 2 and view.step - self._raised[0] <= thresholds.LARGE_UPDATE_LASTS
+        if not stays and not twice:
             return self._high.stay()
         return self._high.hold(None, lambda: self._verdict_high(view, history))
 
@@ -225,7 +230,7 @@ class UnsuitableRate:
             evidence.append(Evidence("loss", None, view.loss.value, view.loss.first, how))
         summary = (
             f"The learning rate of {history.now:.3g} is too high: one step changed the weights by {size:.0%} of "
-            "themselves, and the loss rose far above that of the untrained model."
+            "themselves, and the loss rose above that of the untrained model."
         )
         first = min(entry[0] for entry in self._large)
         return Verdict("high", True, Severity.SEVERE, (), first, 0.85, summary, tuple(evidence))
@@ -273,9 +278,10 @@ class UnsuitableRate:
         slow, fast = sorted(self._rates, key=lambda actor: self._rates[actor].now)
         unequal = self._rates[fast].now > thresholds.UNEQUAL_RATES * self._rates[slow].now > 0
         winner, loser = self._losses[fast], self._losses[slow]
-        won = winner.remaining < thresholds.WON_TO and loser.remaining > thresholds.LOST_TO
+        grown = winner.remaining < thresholds.WON_TO and loser.remaining > thresholds.LOST_TO
+        won = grown or winner.remaining < thresholds.WON_ALONE_TO
         self._won_for = self._won_for + 1 if unequal and won else 0
-        if self._won_for == 0 and loser.remaining < 1:
+        if not unequal:
             return self._unequal.end()
         if self._won_for < thresholds.WON_FOR:
             return self._unequal.stay()
@@ -291,7 +297,7 @@ class UnsuitableRate:
         factor = self._rates[fast].now / self._rates[slow].now
         summary = (
             f"One of two optimizers in turn has a learning rate {factor:.0f} times as high and has won: its loss fell "
-            f"to {winner.level:.2g} while the other's rose to {loser.level:.2g}."
+            f"to {winner.level:.2g}, and the other (at {loser.level:.2g}) has nothing left to follow."
         )
         first = view.step - 2 * self._won_for
         return Verdict("unequal", True, Severity.MODERATE, (), max(first, 0), 0.75, summary, evidence)

@@ -48,7 +48,7 @@ class UnusedRows:
         self._rows, self._classes = Condition("rows"), Condition("classes")
         self._labels = 0.0  # seen so far, at measured steps
         self._used: dict[int, tuple[float, int]] = {}  # layer: share used, and since which step it has not grown
-        self._steps = 0
+        self._rows_per_step = 0.0
         self._first_step: int | None = None
 
     def grow(self, count: int) -> None:
@@ -57,6 +57,9 @@ class UnusedRows:
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if self._first_step is None:
             self._first_step = view.step
+        rows = view.frame.scalars.get("loss_rows", 0.0)
+        if rows > 0:
+            self._rows_per_step = rows
         return (*self._observe_rows(view), *self._observe_classes(view))
 
     def _observe_rows(self, view: View) -> tuple[Verdict, ...]:
@@ -74,7 +77,11 @@ class UnusedRows:
             if used > thresholds.UNUSED_GROWS * before:
                 since = view.step
                 self._used[layer] = (used, since)
-            settled = view.step - since >= max(thresholds.UNUSED_STEPS, 0.5 * (view.step - first))
+            # Looked up so often that what there is to meet has been met; at least one row is looked up to a label.
+            lookups, rows = self._rows_per_step * (view.step - first), view.layout.layers[layer].shape[0]
+            many = lookups > thresholds.UNUSED_LOOKUPS * used * rows
+            patience = thresholds.UNUSED_STEPS_AFTER_MANY if many else thresholds.UNUSED_STEPS
+            settled = view.step - since >= max(patience, 0.5 * (view.step - first))
             if settled and 0 < used < thresholds.UNUSED_HINT:
                 members.append(layer)
         if not members:

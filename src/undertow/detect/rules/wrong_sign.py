@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -21,7 +24,8 @@ class WrongSign:
     ------------
     The constant factor between a loss function that cannot be negative (cross-entropy, squared or absolute error,
     binary cross-entropy) and what backward was called on, read in the graph of the loss; and that the loss is
-    negative. Two measured steps in a row are needed.
+    negative. Two measured steps in a row are needed. Between measurements, a loss of such a kind that has always been
+    positive and drops in one step to about minus its size tells the same.
 
     Why it is bad
     -------------
@@ -46,25 +50,45 @@ class WrongSign:
         self._condition = Condition("sign")
         self._lasting = 0
         self._first_step = 0
+        self._known = False  # the loss is of a kind that cannot be negative
+        self._level = math.inf  # of the losses while they were all positive
+        self._turned: bool | None = None  # whether the first loss below zero was about minus that
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        factor = view.frame.scalars.get("loss_factor")
-        if factor is None or factor != factor:  # NaN: not known
-            return self._condition.stay()
         loss = view.loss
-        known = view.scalar("loss_kind") != LossKind.UNKNOWN
-        if factor >= 0 or not known or loss is None or loss.value >= 0 or loss.actors > 1:
+        if loss is None:
+            return self._condition.stay()
+        factor = view.frame.scalars.get("loss_factor", math.nan)
+        if math.isnan(factor):
+            return self._observe_drop(loss)
+        self._known = view.scalar("loss_kind") != LossKind.UNKNOWN
+        if factor >= 0 or not self._known or loss.value >= 0 or loss.actors > 1:
             self._lasting = 0
+            if loss.positive:
+                self._level = loss.level
             return self._condition.end()
-        if self._lasting == 0:
-            self._first_step = view.step
-        self._lasting += 1
-        if self._lasting < PATIENCE:
+        return self._hold(loss.step, lambda: self._verdict(loss.value, factor))
+
+    def _observe_drop(self, loss: Loss) -> tuple[Verdict, ...]:
+        """The factor of this step was not measured, but the loss speaks."""
+        if loss.positive:
+            self._level = loss.level
             return ()
-        return self._condition.hold(None, lambda: self._verdict(loss.value, factor))
+        if self._turned is None:
+            # A term that is taken off carries a loss below zero slowly, and from near zero.
+            self._turned = loss.value < -0.5 * self._level and self._level > 0.2 * loss.start
+        if not self._turned or not self._known or loss.actors > 1 or loss.seen < PATIENCE + 3 or loss.value >= 0:
+            return self._condition.stay()
+        return self._hold(loss.step, lambda: self._verdict(loss.value, -1.0))
+
+    def _hold(self, step: int, describe: Callable[[], Verdict]) -> tuple[Verdict, ...]:
+        if self._lasting == 0:
+            self._first_step = step
+        self._lasting += 1
+        return self._condition.hold(None, describe) if self._lasting >= PATIENCE else ()
 
     def _verdict(self, value: float, factor: float) -> Verdict:
         evidence = (
