@@ -446,9 +446,8 @@ class Recorder:
                     self._signals.note_data(self._forward.data)
                 self._spent["activation"] = self._spent.get("activation", 0.0) + self._forward.seconds
                 self._forward.take()
-            frame.signals = self._signals.take()
-            self._signals.allowance.spent(self._spent.get("signal", 0.0))
-            self._signals.allowance.step(max(self.governor.budget * self.governor.step_seconds, FREE_SECONDS))
+            allowed = max(self.governor.budget * self.governor.step_seconds, FREE_SECONDS)
+            frame.signals = self._signals.take(self._spent.get("signal", 0.0), allowed)
             self._post(frame)
             self.governor.spent(self._spent, now - self._step_began, first=self.step == self._first_step)
             self._spent = {}

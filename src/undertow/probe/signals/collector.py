@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +23,7 @@ from undertow.probe.signals.readings import HeldReading, SignalReadings
 from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_spread
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
-_SHARE = 0.15  # of the budget
+_SHARE = 0.2  # of the budget
 _ALWAYS_STATE = 4  # looks at what an optimizer keeps
 
 Slots = NDArray[np.int64]
@@ -33,12 +35,15 @@ class Allowance:
 
     def __init__(self) -> None:
         self._owed = 0.0
+        self._steps = 0
+        self._costs: deque[float] = deque(maxlen=9)
 
-    def step(self, allowed_seconds: float) -> None:
-        self._owed = max(0.0, self._owed - _SHARE * allowed_seconds)
-
-    def spent(self, seconds: float) -> None:
-        self._owed += seconds
+    def step(self, looked: bool, spent_seconds: float, allowed_seconds: float) -> None:
+        self._steps += 1
+        if looked:  # one slow step on a busy machine says nothing: the median counts
+            self._costs.append(spent_seconds)
+            self._owed += median(self._costs)
+        self._owed = max(0.0, self._owed - _SHARE * allowed_seconds) if self._steps > _ALWAYS else 0.0
 
     @property
     def is_paid(self) -> bool:
@@ -63,17 +68,19 @@ class SignalCollector:
         self._now = SignalReadings()
         self._steps = 0
         self._looks = 0
-        self.allowance = Allowance()
+        self._looked = False
+        self._allowance = Allowance()
 
     def wants_loss(self, planned: bool, governed: bool) -> bool:
         """Whether to look at the loss that is about to be differentiated: the first one of a step."""
         if self._now.loss is not None:
             return False
-        return self._steps < _ALWAYS or (planned and not governed) or self.allowance.is_paid
+        return self._steps < _ALWAYS or (planned and not governed) or self._allowance.is_paid
 
     def look_at_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
         root = next((one for one in roots if _is_plain(one)), None)
         if root is not None:
+            self._looked = True
             self._now.loss = read_loss(root, _address(scaler))
 
     def note_modes(self, modules: Iterable[ModuleRun]) -> None:
@@ -112,9 +119,10 @@ class SignalCollector:
         for tensor in tensors_of(embeddings) if len(embeddings) else ():
             if len(tensor) <= MOST_ROWS and memory_of(optimizer, tensor) is None:
                 self._rows.note_gradient(tensor)
-        if not whole or not (self._looks < _ALWAYS_STATE or not governed or self.allowance.is_paid):
+        if not whole or not (self._looks < _ALWAYS_STATE or not governed or self._allowance.is_paid):
             return None
         self._looks += 1
+        self._looked = True
         tensors = tensors_of(slots)
         spread, unused = np.full((2, len(slots)), np.nan, np.float32)
         for place, tensor in enumerate(tensors):
@@ -128,9 +136,11 @@ class SignalCollector:
         """What has been seen since the last step was not of a watched model."""
         self._now = SignalReadings()
 
-    def take(self) -> SignalReadings:
-        """The signals of the step that ends."""
+    def take(self, spent_seconds: float, allowed_seconds: float) -> SignalReadings:
+        """The signals of the step that ends, and what they have cost."""
         self._steps += 1
+        self._allowance.step(self._looked, spent_seconds, allowed_seconds)
+        self._looked = False
         now, self._now = self._now, SignalReadings()
         return now
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 _SPREAD_SAMPLES = 64
-_SPREAD_ELEMENTS = 1 << 16
+_SPREAD_ELEMENTS = 1 << 14
 _MOST_WATCHED = 64
 
 
@@ -56,10 +57,14 @@ def sample_spread(values: torch.Tensor) -> float | None:
     some = values[:_SPREAD_SAMPLES].flatten(1)
     if some.numel() > _SPREAD_ELEMENTS:
         some = some[:, :: -(-some.numel() // _SPREAD_ELEMENTS)]
-    array = some.double().numpy()
+    array: NDArray[np.float32] = some.float().numpy()
     with np.errstate(all="ignore"):
-        total = float(array.var())
-        return float(array.var(axis=0).mean()) / total if total > 0 else None
+        typical = array.mean(axis=0)  # the output of no sample in particular
+        around = (array - typical).ravel()
+        between = float(around @ around) / array.size
+        typical = typical - typical.mean()
+        total = between + float(typical @ typical) / len(typical)
+    return between / total if 0 < total < np.inf else None
 
 
 class ModeWatch:

@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer
 
 from undertow.schema.quantities import OPTIMIZER
 
-_ELEMENTS = 4096  # looked at per tensor
+_ELEMENTS = 1024  # looked at per tensor
 _MOST_TO_COPY = 1 << 20  # elements of a tensor that lies in memory in another order than it is counted
 
 LINE = {name: line for line, name in enumerate(OPTIMIZER.names)}
@@ -71,12 +71,12 @@ def _kept(optimizer: Optimizer, group: Mapping[str, Any], tensor: torch.Tensor) 
         spread = np.maximum(spread, 0.0)
         alive, eps = spread > 0, _number(group.get("eps"))
         if eps and alive.any():
-            found["optimizer_eps_ratio"] = float(np.median(np.sqrt(spread[alive])) / eps)
+            found["optimizer_eps_ratio"] = _median(np.sqrt(spread[alive])) / eps
         if gradient is not None and len(gradient) == len(spread) and alive.any():
-            found["optimizer_gradient_rms"] = float(np.sqrt(np.mean(np.square(gradient[alive]) / spread[alive])))
+            found["optimizer_gradient_rms"] = math.sqrt(float((gradient[alive] ** 2 / spread[alive]).mean()))
     momentum = _some(state.get("momentum_buffer", state.get("exp_avg")))
     if momentum is not None and gradient is not None and len(gradient) == len(momentum):
-        lengths = float(np.linalg.norm(momentum) * np.linalg.norm(gradient))
+        lengths = math.sqrt(float(momentum @ momentum) * float(gradient @ gradient))
         if 0 < lengths < math.inf:
             sign = -1.0 if group.get("maximize") else 1.0
             found["optimizer_momentum_cosine"] = sign * float(momentum @ gradient) / lengths
@@ -104,6 +104,12 @@ def _some(tensor: Any) -> Floats | None:
         return None
     flat = tensor.detach().reshape(-1)
     return flat[:: max(1, flat.numel() // _ELEMENTS)].double().numpy()
+
+
+def _median(values: Floats) -> float:
+    middle = len(values) // 2
+    ordered = np.partition(values, middle)
+    return float(ordered[middle]) if len(values) % 2 else float(ordered[:middle].max() + ordered[middle]) / 2
 
 
 class Holders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
 _ROWS = 64
-_ELEMENTS = 1 << 16
+_ELEMENTS = 1 << 14
 _COLUMNS = 4  # of an embedding's rows, enough to see whether a row is zero
 MOST_ROWS = 1 << 14  # of an embedding that is looked at in every step
 
@@ -25,10 +26,9 @@ def row_spread(weight: torch.Tensor) -> float | None:
         rows = rows[:, :: -(-rows.numel() // _ELEMENTS)]
     values = rows.double().numpy()
     difference = values - values[0]  # equal rows then give exactly 0
-    length = float(np.linalg.norm(values))
-    if not 0 < length < np.inf:
-        return None
-    return float(np.linalg.norm(difference - difference.mean(axis=0))) / length
+    length = math.sqrt(float(np.vdot(values, values)))
+    difference -= difference.mean(axis=0)
+    return math.sqrt(float(np.vdot(difference, difference))) / length if 0 < length < math.inf else None
 
 
 class RowBook:

@@ -1,0 +1,47 @@
+"""Signals keep to their share of the budget, whatever a look costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from undertow.probe.signals.collector import SignalCollector
+
+
+def looks(cost: float, allowed: float, steps: int) -> list[int]:
+    """The steps in which a governed collector looks at the loss, when every look costs this much."""
+    collector = SignalCollector()
+    chosen = []
+    for step in range(steps):
+        spent = 0.0
+        if collector.wants_loss(planned=True, governed=True):
+            collector.look_at_loss((), None)
+            collector._looked = True
+            chosen.append(step)
+            spent = cost
+        collector.take(spent, allowed)
+    return chosen
+
+
+def test_the_first_steps_are_always_looked_at():
+    assert looks(cost=1.0, allowed=1e-3, steps=300)[:16] == list(range(16))
+
+
+@pytest.mark.parametrize("cost", [1e-4, 1e-3, 1e-2])
+def test_a_share_of_the_budget_is_kept(cost):
+    later = [step for step in looks(cost, allowed=1e-3, steps=3000) if step >= 16]
+    assert cost * len(later) <= 0.2 * 1e-3 * 3000 + cost
+    assert cost * len(later) >= 0.5 * min(0.2 * 1e-3, cost) * 2900
+
+
+def test_cheap_looks_happen_in_every_step():
+    assert looks(cost=1e-4, allowed=1e-3, steps=100) == list(range(100))
+
+
+def test_an_interval_that_was_asked_for_is_kept():
+    collector = SignalCollector()
+    for _ in range(40):
+        collector._looked = True
+        collector.take(1.0, 1e-3)
+    assert not collector.wants_loss(planned=True, governed=True)
+    assert collector.wants_loss(planned=True, governed=False)
+    assert not collector.wants_loss(planned=False, governed=False)
