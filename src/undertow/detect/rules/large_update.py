@@ -41,7 +41,7 @@ class LargeUpdate:
     ----------------
     The first steps of small networks, of adapters that start at zero, and of second-order methods are as large in
     health; there the loss falls, and nothing is said. Weights shorter than usual are measured by the usual length.
-    In the zoo of healthy trainings there is no false alarm.
+    Of optimizers that step in turn, as those of a GAN do, nothing is said: their losses need not fall. In the zoo of healthy trainings there is no false alarm.
 
     References
     ----------
@@ -108,7 +108,8 @@ class LargeUpdate:
         else:
             if view.loss is not None and not self._condition.is_open:
                 self._calm = view.loss.level
-            if self._base is not None and view.step - self._last_fast > thresholds.LARGE_STEP_MEMORY:
+            over = view.step - self._last_fast > thresholds.LARGE_STEP_MEMORY
+            if over and not self._condition.is_open:
                 self._base = None
         self._speed, self._last_step = speed, view.step
 
@@ -120,13 +121,13 @@ class LargeUpdate:
 
     def _judge(self, view: View) -> tuple[Verdict, ...]:
         loss, base = view.loss, self._base
-        if loss is None or base is None:
+        if loss is None or base is None or loss.actors > 1:  # losses of adversaries rise in health
             return self._condition.stay()
         burst = view.step - self._last_burst <= thresholds.LARGE_STEP_MEMORY
         if burst and (view.step > self._since or self._shocks):
             self._shocks += self._is_shocking(loss, loss.value)
         shocked = burst and self._shocks >= thresholds.LARGE_STEP_SHOCKS
-        moved = self._travelled >= thresholds.LARGE_STEP_TRAVEL
+        moved = loss.positive and self._travelled >= thresholds.LARGE_STEP_TRAVEL
         moved &= view.step - self._since >= thresholds.LARGE_STEP_MEMORY
         if shocked or (moved and loss.level >= base):
             return self._condition.hold(True, lambda: self._verdict(view, loss, base, shocked))

@@ -175,7 +175,7 @@ class LowPrecision:
             return self._alive > thresholds.UNDERFLOW_ALIVE and self._suggests_half(view, matrices)
         below = matrices.values(view, "gradient_fp16_underflow")[there]
         largest = matrices.values(view, "gradient_max_abs")[there]
-        return bool(np.nanmax(below) == 0) and middle(largest) < thresholds.UNDERFLOW_LARGEST
+        return not (below > 0).any() and middle(largest) < thresholds.UNDERFLOW_LARGEST
 
     def _suggests_half(self, view: View, matrices: Matrices) -> bool:
         """Weights in fp16, or a loss so small that its gradients are below fp16: what fp32 would not mind."""

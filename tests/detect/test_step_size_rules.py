@@ -1,0 +1,166 @@
+"""UPD001, UPD002."""
+
+from __future__ import annotations
+
+import pytest
+from tests.detect.building import Training
+
+from undertow.detect.engine import Engine
+from undertow.detect.rule import Rule
+from undertow.detect.rules.large_update import LargeUpdate
+from undertow.detect.rules.small_update import SmallUpdate
+from undertow.schema.severity import Severity
+
+
+def watched_by(rule: Rule) -> Training:
+    training = Training("first", "second", "third", "head")
+    training.engine = Engine([rule])
+    training.engine.set_layers(training.layers, training.graph)
+    return training
+
+
+def step(training: Training, loss: float, ratio: float | None, **more: object) -> Training:
+    """`ratio` None: the update is not measured. Weights have the usual length for their shape or more."""
+    if ratio is None:
+        return training.run(1, scalars={"loss": loss}, streams=("gradient",), **more)
+    return training.run(1, scalars={"loss": loss}, update_ratio=ratio, update_norm=10 * ratio, **more)
+
+
+# -- UPD001 -------------------------------------------------------------------------------------------------------
+
+
+def test_large_steps_with_a_loss_that_shoots_up() -> None:
+    training = watched_by(LargeUpdate())
+    for loss in (2.3, 5.0, 9.0, 20.0, 50.0):
+        step(training, loss, 0.5)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity, finding.layers) == ("UPD001", Severity.SEVERE, ())
+    assert (finding.first_step, finding.detected_step) == (0, 3)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e5])
+def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
+    training = watched_by(LargeUpdate())
+    for loss in (2.3, 5.0, 9.0, 20.0, 50.0):
+        step(training, scale * loss, 0.5)
+    assert training.codes() == ["UPD001"]
+
+
+def test_steps_that_lead_nowhere() -> None:
+    training = watched_by(LargeUpdate())
+    for count in range(40):
+        step(training, 2.3 + 0.1 * (count % 3), 0.1)
+    assert training.findings()[0].detected_step == 19  # two lengths of the weight
+
+
+def test_large_steps_with_a_loss_that_falls_are_healthy() -> None:
+    training = watched_by(LargeUpdate())
+    for count in range(40):
+        step(training, 2.3 * 0.8**count, 0.3)
+    assert training.findings() == []
+
+
+def test_small_steps_with_a_loss_that_shoots_up_are_not_at_fault() -> None:
+    training = watched_by(LargeUpdate())
+    for loss in (2.3, 5.0, 9.0, 20.0, 50.0, 50.0, 50.0):
+        step(training, loss, 0.01)
+    assert training.findings() == []
+
+
+def test_weights_that_start_at_zero_are_measured_by_the_usual_length() -> None:
+    training = watched_by(LargeUpdate())
+    for count in range(40):
+        training.run(1, scalars={"loss": 2.3 + 0.1 * (count % 3)}, update_ratio=1.0, update_norm=0.01)
+    assert training.findings() == []
+
+
+def test_a_rate_that_leaps_between_two_measured_steps() -> None:
+    training = watched_by(LargeUpdate())
+    for count in range(60):
+        step(training, 2.3 * 0.95**count, 0.01 if count % 6 == 0 else None)
+    for loss in (4.0, 9.0, 8.0, 12.0, 15.0):
+        step(training, loss, None)
+    step(training, 20.0, 0.8)
+    assert training.findings()[0].detected_step == 65
+
+
+def test_large_steps_end_when_the_loss_falls_again() -> None:
+    training = watched_by(LargeUpdate())
+    for loss in (2.3, 5.0, 9.0, 20.0, 9.0):
+        step(training, loss, 0.5)
+    for count in range(60):
+        step(training, 2.0 * 0.95**count, 0.01)
+    assert not training.findings()[0].ongoing
+
+
+def test_a_group_that_runs_ahead_is_named() -> None:
+    training = watched_by(LargeUpdate())
+    changes = {"optimizer_rate": {"second": 1.0, "first": 1e-3, "third": 1e-3, "head": 1e-3},
+               "update_ratio": {"second": 0.5}, "update_norm": {"second": 5.0}}  # fmt: skip
+    training.run(5, streams=("gradient", "weight", "update", "optimizer"), **changes)
+    (finding,) = training.findings()
+    assert (finding.severity, finding.layers, finding.detected_step) == (Severity.MODERATE, ("second.weight",), 2)
+
+
+# -- UPD002 -------------------------------------------------------------------------------------------------------
+
+
+def test_steps_too_small_to_learn_anything() -> None:
+    training = watched_by(SmallUpdate()).run(10, update_ratio=5e-6)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity, finding.layers) == ("UPD002", Severity.SEVERE, ())
+    assert (finding.first_step, finding.detected_step) == (0, 7)
+    training.run(1, update_ratio=1e-3)
+    assert not training.findings()[0].ongoing
+
+
+def test_small_steps_need_gradients_that_agree() -> None:
+    for cosine, codes in ((0.8, ["UPD002"]), (0.05, [])):
+        training = watched_by(SmallUpdate()).run(60, update_ratio=1e-4, gradient_cosine=cosine)
+        assert training.codes() == codes
+
+
+def test_a_few_measured_steps_will_do_where_they_are_rare() -> None:
+    training = watched_by(SmallUpdate()).run(3, update_ratio=5e-6)
+    training.run(30, streams=())
+    assert training.findings()[0].detected_step == 20
+
+
+def test_a_warm_up_is_waited_for() -> None:
+    training = watched_by(SmallUpdate())
+    for count in range(60):
+        training.run(1, update_ratio=1e-7 * (count + 1), scalars={"lr": 1e-6 * (count + 1)})
+    assert training.findings() == []
+
+
+def test_a_model_that_has_learnt_or_was_trained_before_may_rest() -> None:
+    training = watched_by(SmallUpdate())
+    for count in range(50):
+        training.run(1, scalars={"loss": 2.3 * 0.9**count})
+    training.run(50, update_ratio=1e-7, scalars={"loss": 0.01})
+    assert training.findings() == []
+    tuned = watched_by(SmallUpdate())
+    tuned.run(50, update_ratio=1e-6, scalars={"loss": 0.1, "loss_kind": 1.0, "loss_classes": 10.0})
+    assert tuned.findings() == []
+
+
+def test_layers_that_are_slow_while_others_move_are_left_to_other_rules() -> None:
+    slow = {"first": 1e-8, "second": 1e-7, "third": 1e-6, "head": 1e-3}
+    assert watched_by(SmallUpdate()).run(60, update_ratio=slow).findings() == []
+
+
+def test_weights_without_a_gradient_or_that_never_moved_are_left_to_other_rules() -> None:
+    assert watched_by(SmallUpdate()).run(60, update_ratio=1e-7, gradient_norm=0.0).findings() == []
+    assert watched_by(SmallUpdate()).run(60, update_ratio=0.0).findings() == []
+
+
+def test_a_group_that_stays_behind_is_named() -> None:
+    training = watched_by(SmallUpdate())
+    changes = {"optimizer_rate": {"first": 0.1, "second": 0.1, "third": 0.1, "head": 1e-5},
+               "update_ratio": {"head": 1e-7}}  # fmt: skip
+    training.run(5, streams=("gradient", "weight", "update", "optimizer"), **changes)
+    (finding,) = training.findings()
+    assert (finding.severity, finding.layers) == (Severity.MODERATE, ("head.weight",))
+    resting = {**changes, "optimizer_rate": {"first": 0.1, "second": 0.1, "third": 0.1, "head": 0.0}}
+    other = watched_by(SmallUpdate()).run(10, streams=("gradient", "weight", "update", "optimizer"), **resting)
+    assert other.findings() == []
