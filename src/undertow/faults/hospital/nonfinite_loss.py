@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from undertow.faults.data import glyphs, share_correct
@@ -60,3 +60,49 @@ def logarithm_of_zero(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         loss.backward()
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, test_pictures, test_labels)}
+
+
+class NaiveSoftmax(nn.Module):
+    def forward(self, scores: Tensor) -> Tensor:
+        exponential = scores.exp()
+        return exponential / exponential.sum(-1, keepdim=True)
+
+
+class Pooled(nn.Module):
+    """Sixteen patches of a picture, pooled by attention."""
+
+    def __init__(self, softmax: nn.Module) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 24, 2, stride=2)
+        self.score = nn.Linear(24, 1)
+        self.softmax = softmax
+        self.offset = 0.0  # of no meaning: a softmax does not see it
+        self.head = nn.Linear(24, 10)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        patches = self.patches(pictures.view(-1, 1, 8, 8)).flatten(2).transpose(1, 2).relu()
+        weights = self.softmax(self.score(patches).squeeze(-1) + self.offset)
+        return self.head((weights.unsqueeze(-1) * patches).sum(1))
+
+
+@sick(
+    "NUM004", "NUM002", steps=120, onset=60, layers=("softmax",), architecture="attention", onsets=(20,),
+    change="scores.softmax(-1), which subtracts the largest score first",
+)  # fmt: skip
+def naive_softmax(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """A softmax written by hand overflows when an offset is added to all scores at step 60."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    model = Pooled(NaiveSoftmax() if fault else nn.Softmax(-1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        if step == fault.onset:
+            model.offset = 100.0
+        batch = torch.randint(len(pictures), (64,))
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}

@@ -160,3 +160,50 @@ def adapter_scale(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         loss.backward()
         optimizer.step()
     return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+@sick(
+    "WGT005", "GRD009", steps=150, architecture="perceptron", ladder=(8e-3, 2e-2, 0.2), onsets=(60,),
+    change="a penalty of 1e-5",
+)  # fmt: skip
+def penalty_too_strong(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """An L1 penalty meant to make weights sparse is so strong that it drives all of them to zero."""
+    torch.manual_seed(seed)
+    pictures, labels = glyphs(seed)
+    model = perceptron(64, 48, 32, 10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    loss = torch.tensor(0.0)
+    for step in range(steps):
+        batch = torch.randint(len(pictures), (64,))
+        size = torch.stack([p.abs().sum() for p in model.parameters()]).sum()
+        strength = fault.strength if fault.at(step) else 1e-5
+        loss = functional.cross_entropy(model(pictures[batch]), labels[batch]) + strength * size
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "accuracy": share_correct(model, *glyphs(seed + 1000))}
+
+
+@sick(
+    "OPT001", "WGT001", steps=250, bites="level", architecture="perceptron", ladder=(1.02, 1.1, 1.5),
+    change="a discount below one",
+)  # fmt: skip
+def discount_above_one(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+    """Value learning with a discount of 1.1: every target is larger than the value it was made from, without end."""
+    torch.manual_seed(seed)
+    value = perceptron(4, 48, 3)
+    optimizer = torch.optim.Adam(value.parameters(), lr=5e-3)
+    discount = fault.strength if fault else 0.8
+    loss, level = torch.tensor(0.0), 0.0
+    for _ in range(steps):
+        state, action = torch.randn(64, 4), torch.randint(3, (64,))
+        reward = 1 + state[torch.arange(64), action]
+        with torch.no_grad():
+            target = reward + discount * value(0.9 * state + 0.3 * torch.randn(64, 4)).max(1).values
+        chosen = value(state).gather(1, action.unsqueeze(1)).squeeze(1)
+        loss = functional.mse_loss(chosen, target)
+        level = target.abs().mean().item()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {"loss": loss.item(), "level": level}
