@@ -1,7 +1,7 @@
 """Reads lists of tensors through the kernel of their device, and notices cheaply whether tensors have changed.
 
 The same lists are read at every step, so what does not change between steps (sizes, formats) is kept, and the
-calls left per tensor are those that do not let go of the interpreter lock.
+rest is a few calls for the whole list.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from undertow.probe.readings import Number, Reading, Slots
 
 _MOST_LISTS = 64
 
-Addresses = NDArray[np.uint64]
-
 
 @dataclass(slots=True)
 class _Known:
@@ -33,14 +31,27 @@ class _Known:
 
 
 @dataclass(slots=True)
+class Place:
+    """Where each tensor of a list lies and which version it is, as the native kernel saw it: arrays as bytes."""
+
+    addresses: bytes
+    versions: bytes
+
+    def chosen(self, places: list[int]) -> Place:
+        addresses, versions = np.frombuffer(self.addresses, np.uint64), np.frombuffer(self.versions, np.int64)
+        return Place(addresses[places].tobytes(), versions[places].tobytes())
+
+
+Identity = Place | list[tuple[int, int]]
+
+
+@dataclass(slots=True)
 class Marks:
     """What identified each tensor of a list and its content: memory, version, and a few of its elements."""
 
     slots: Slots
-    identity: list[tuple[int, int]]
+    identity: Identity
     content: NDArray[np.float64] | None
-    addresses: Addresses | None = None  # where the native kernel may look again
-    shapes: Any = None
 
 
 class TensorReader:
@@ -74,14 +85,14 @@ class TensorReader:
         mark: bool = True,
     ) -> tuple[list[Reading], Marks | None]:
         """A reading, and what it takes to notice later that any of these tensors has changed."""
-        known, addresses = self._addresses(slots, tensors)
-        if known is not None and addresses is not None:
+        known, place = self._place(slots, tensors)
+        if known is not None and place is not None:
             kernel: Any = self.kernel_for("cpu")
-            readings = [Reading(slots, kernel.measure_at(addresses, known.shapes, want), factor)]
+            readings = [Reading(slots, kernel.measure_at(place.addresses, known.shapes, want), factor)]
             if not mark:
                 return readings, None
-            content = kernel.fingerprint_at(addresses, known.shapes)
-            return readings, Marks(slots, _identity(tensors), content, addresses, known.shapes)
+            content = kernel.fingerprint_at(place.addresses, known.shapes)
+            return readings, Marks(slots, place, content)
         with torch.no_grad():
             readings = self._read_slowly(slots, [tensor.detach() for tensor in tensors], want, factor)
         return readings, Marks(slots, _identity(tensors), self.contents(slots, tensors)) if mark else None
@@ -100,7 +111,8 @@ class TensorReader:
             readings.append(Reading(chosen, measure(mine, want), factor))
         return readings
 
-    def _addresses(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> tuple[_Known | None, Addresses | None]:
+    def _place(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> tuple[_Known | None, Place | None]:
+        """What is known of this list and where it lies now; None when the native kernel cannot read it there."""
         key = id(slots)
         if key not in self._lists:
             if len(self._lists) >= _MOST_LISTS:
@@ -109,14 +121,11 @@ class TensorReader:
             shapes = None if shapes_of is None or not len(tensors) else shapes_of(tensors)
             self._lists[key] = None if shapes is None else _Known(slots, [t.dtype for t in tensors], shapes)
         known = self._lists[key]
-        if known is None or known.slots is not slots:
+        if known is None or known.slots is not slots or len(known.dtypes) != len(tensors):
             return None, None
-        addresses: list[int] = []
-        for tensor, dtype in zip(tensors, known.dtypes):
-            if tensor.dtype is not dtype or tensor.layout is not torch.strided or not tensor.is_contiguous():
-                return None, None
-            addresses.append(tensor.data_ptr())
-        return known, np.array(addresses, np.uint64)
+        kernel: Any = self.kernel_for("cpu")
+        found = kernel.look(tensors, known.dtypes)
+        return (None, None) if found is None else (known, Place(*found))
 
     # -- has it changed? ----------------------------------------------------------------------------------
 
@@ -135,24 +144,24 @@ class TensorReader:
             if None in chosen:
                 return False
             found = [index for index in chosen if index is not None]
-            identity = [identity[index] for index in found]
+            identity = identity.chosen(found) if isinstance(identity, Place) else [identity[i] for i in found]
             content = None if content is None else content[found]
-        if identity != _identity(tensors):
+        known, place = self._place(slots, tensors)
+        if identity != (_identity(tensors) if place is None else place):
             return False
         if content is None:
             return True
-        if marks.slots is slots and marks.addresses is not None:  # the same memory, as `identity` has shown
+        if known is not None and place is not None:
             kernel: Any = self.kernel_for("cpu")
-            now = kernel.fingerprint_at(marks.addresses, marks.shapes)
-        else:
-            now = self.contents(slots, tensors)
+            return bool((kernel.fingerprint_at(place.addresses, known.shapes) == content).all())
+        now = self.contents(slots, tensors)
         return now is None or bool((now == content).all())
 
     def contents(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
-        known, addresses = self._addresses(slots, tensors)
-        if known is not None and addresses is not None:
+        known, place = self._place(slots, tensors)
+        if known is not None and place is not None:
             kernel: Any = self.kernel_for("cpu")
-            return kernel.fingerprint_at(addresses, known.shapes)
+            return kernel.fingerprint_at(place.addresses, known.shapes)
         if not len(tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
             return None
         return self.kernel_for("cpu").fingerprint(tensors)

@@ -49,7 +49,7 @@ class Subjects:
         self.unowned = 0
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
         self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._same: dict[bytes, Slots] = {}
+        self._same: dict[tuple[int, ...], Slots] = {}
         self._exposed: dict[int, Slots] = {}
         self._holders: dict[int, NDArray[np.float32]] = {}
         self._sentinels: Slots | None = None
@@ -114,8 +114,11 @@ class Subjects:
 
     def _one(self, slots: Sequence[int]) -> Slots:
         """The one array that stands for these slots: equal lists are then the same object."""
-        array = np.array(slots, np.int64)
-        return self._same.setdefault(array.tobytes(), array)
+        key = tuple(slots)
+        array = self._same.get(key)
+        if array is None:
+            array = self._same[key] = np.array(key, np.int64)
+        return array
 
     def _number_optimizers(self) -> None:
         self._exposed, self._holders = {}, {}

@@ -2,7 +2,8 @@
  *
  * The caller (native.py) hands over addresses, lengths and formats of contiguous tensors and the arrays to fill.
  * A tensor is cut into tasks by size alone, and the results of tasks are merged in order, so the answer does not
- * depend on the number of threads. The interpreter lock is released for the whole pass.
+ * depend on the number of threads. The interpreter lock is released for the whole pass, unless that takes less time
+ * than getting the lock back from another thread.
  */
 #define PY_SSIZE_T_CLEAN
 #ifndef Py_LIMITED_API
@@ -19,7 +20,7 @@
 #include <string.h>
 
 enum { BUCKETS = 1024, ROWS = 4, BLOCK = ROWS * BUCKETS, TASK = 64 * BLOCK, EXPONENTS = 256, MOMENTS = 14 };
-enum { MOST_THREADS = 64, WORTH_A_THREAD = 1 << 19 };
+enum { MOST_THREADS = 64, WORTH_A_THREAD = 1 << 19, WORTH_THE_LOCK = 1 << 16 };
 enum { TOGETHER = 4, WIDEST = 40 }; /* exponents counted at once; exponents counted that way at all */
 enum { WANT_MOMENTS = 1, WANT_EXPONENTS = 2, WANT_SKETCH = 4 };
 enum format { FLOAT32, BFLOAT16, FLOAT16, FLOAT64 };

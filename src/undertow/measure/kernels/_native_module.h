@@ -2,18 +2,17 @@
  * would write outside an array. */
 
 static struct {
-    PyObject *grad, *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version;
+    PyObject *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version;
 } names;
 
 static int make_names(void) {
-    names.grad = PyUnicode_InternFromString("grad");
     names.dtype = PyUnicode_InternFromString("dtype");
     names.layout = PyUnicode_InternFromString("layout");
     names.is_cpu = PyUnicode_InternFromString("is_cpu");
     names.is_contiguous = PyUnicode_InternFromString("is_contiguous");
     names.data_ptr = PyUnicode_InternFromString("data_ptr");
     names.version = PyUnicode_InternFromString("_version");
-    return names.grad && names.dtype && names.layout && names.is_cpu && names.is_contiguous && names.data_ptr &&
+    return names.dtype && names.layout && names.is_cpu && names.is_contiguous && names.data_ptr &&
            names.version;
 }
 
@@ -29,11 +28,10 @@ static int says_yes(PyObject *object, PyObject *method) {
     return value == Py_True;
 }
 
-/* Address and version of a plain tensor, 0 and 0 for None. Returns 0 when it is not plain. */
+/* Address and version of a plain tensor. Returns 0 when it is not plain. */
 static int describe(PyObject *tensor, PyObject *type, PyObject *strided, uint64_t *address, int64_t *version) {
     *address = 0;
     *version = 0;
-    if (tensor == Py_None) return 1;
     if (!attribute_is(tensor, names.dtype, type) || !attribute_is(tensor, names.layout, strided) ||
         !attribute_is(tensor, names.is_cpu, Py_True) || !says_yes(tensor, names.is_contiguous))
         return 0;
@@ -41,7 +39,6 @@ static int describe(PyObject *tensor, PyObject *type, PyObject *strided, uint64_
     PyObject *number = PyObject_GetAttr(tensor, names.version);
     if (place && number) {
         *address = PyLong_AsUnsignedLongLong(place);
-        if (*address == 0) *address = 1; /* an empty tensor: there, and never read */
         *version = PyLong_AsLongLong(number);
     }
     const int known = place && number && !PyErr_Occurred();
@@ -79,9 +76,15 @@ static PyObject *python_measure(PyObject *self, PyObject *arguments) {
     }
     if (fits) {
         int done;
-        Py_BEGIN_ALLOW_THREADS
-        done = measure_all(&request);
-        Py_END_ALLOW_THREADS
+        size_t elements = 0;
+        for (size_t t = 0; t < n; t++) elements += (size_t)request.counts[t];
+        if (elements < WORTH_THE_LOCK) {
+            done = measure_all(&request);
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            done = measure_all(&request);
+            Py_END_ALLOW_THREADS
+        }
         if (done)
             answer = Py_NewRef(Py_None);
         else
@@ -212,13 +215,12 @@ static PyObject *python_direction_sums(PyObject *self, PyObject *arguments) {
     return answer;
 }
 
-/* Where each tensor (or its gradient) lies and which version it is: (addresses, versions) as bytes; an address is 0
- * where there is no gradient. None when any of them is not plain memory of the expected type on the processor. */
+/* Where each tensor lies and which version it is: (addresses, versions) as bytes. None when any of them is not plain
+ * memory of the expected type on the processor. */
 static PyObject *python_look(PyObject *self, PyObject *arguments) {
     PyObject *tensors, *types, *strided, *answer = NULL;
-    int at_gradients;
     (void)self;
-    if (!PyArg_ParseTuple(arguments, "OOOp", &tensors, &types, &strided, &at_gradients)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "OOO", &tensors, &types, &strided)) return NULL;
     const Py_ssize_t n = PyList_Size(tensors);
     if (n < 0 || PyList_Size(types) != n) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "look: one type per tensor");
@@ -229,12 +231,8 @@ static PyObject *python_look(PyObject *self, PyObject *arguments) {
         uint64_t *address = (uint64_t *)PyBytes_AsString(addresses);
         int64_t *version = (int64_t *)PyBytes_AsString(versions);
         int plain = 1;
-        for (Py_ssize_t i = 0; plain && i < n; i++) {
-            PyObject *tensor = PyList_GetItem(tensors, i); /* borrowed */
-            PyObject *seen = at_gradients ? PyObject_GetAttr(tensor, names.grad) : Py_NewRef(tensor);
-            plain = seen && describe(seen, PyList_GetItem(types, i), strided, &address[i], &version[i]);
-            Py_XDECREF(seen);
-        }
+        for (Py_ssize_t i = 0; plain && i < n; i++) /* the items of a list are borrowed */
+            plain = describe(PyList_GetItem(tensors, i), PyList_GetItem(types, i), strided, &address[i], &version[i]);
         if (!plain) PyErr_Clear(); /* a tensor that cannot even be asked is not plain */
         answer = plain ? PyTuple_Pack(2, addresses, versions) : Py_NewRef(Py_None);
     }

@@ -42,10 +42,10 @@ class NativeKernel:
         return self.measure_at(addresses, Shapes(counts, formats, offsets_of(counts)), want, threads)
 
     def measure_at(
-        self, addresses: NDArray[np.uint64], shapes: Shapes, want: Want = Want.ALL, threads: int | None = None
+        self, addresses: NDArray[np.uint64] | bytes, shapes: Shapes, want: Want = Want.ALL, threads: int | None = None
     ) -> Partials:
         """Measure memory that holds tensors of known shapes: for lists that are read again at every step."""
-        number, offsets, flags = len(addresses), shapes.offsets, int(want)  # flags of an enum are slow to test
+        number, offsets, flags = len(shapes.counts), shapes.offsets, int(want)  # flags of an enum are slow to test
         moments = np.empty((number, _MOMENTS))
         exponents = np.empty((number, EXPONENT_BUCKETS), np.int64) if flags & _EXPONENTS else None
         sketches = np.empty(offsets[-1]) if flags & _SKETCH else None
@@ -81,10 +81,14 @@ class NativeKernel:
         addresses, counts, formats = _describe(tensors)
         return self.fingerprint_at(addresses, Shapes(counts, formats, offsets_of(counts)))
 
-    def fingerprint_at(self, addresses: NDArray[np.uint64], shapes: Shapes) -> NDArray[np.float64]:
-        out = np.empty(len(addresses))
+    def fingerprint_at(self, addresses: NDArray[np.uint64] | bytes, shapes: Shapes) -> NDArray[np.float64]:
+        out = np.empty(len(shapes.counts))
         _native.fingerprint(addresses, shapes.counts, shapes.formats, out)
         return out
+
+    def look(self, tensors: Sequence[torch.Tensor], dtypes: list[torch.dtype]) -> tuple[bytes, bytes] | None:
+        """Addresses and versions of the tensors, or None when one cannot be read where it lies."""
+        return _native.look(tensors if isinstance(tensors, list) else list(tensors), dtypes, torch.strided)
 
     def shapes(self, tensors: Sequence[torch.Tensor]) -> Shapes | None:
         """What stays the same from step to step; None when the kernel cannot read these where they lie."""
