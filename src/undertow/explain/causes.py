@@ -98,9 +98,10 @@ LINKS: tuple[Link, ...] = (
     Link("WGT003", ("ACT001", "ACT002", "ACT003", "ACT004", "GRD004"), "units get inputs they cannot respond to"),
     Link("WGT003", (*_NONFINITE, *_UNSTABLE, "GRD006", "NUM005"), "the scale multiplies until values overflow"),
     # forward
-    Link("MOD001", ("GRD002", "UPD001", "ACT001", "ACT002", "ACT003"), "nothing keeps the activations in range"),
+    Link("MOD001", ("GRD002", "UPD001", "OPT007", "ACT001", "ACT002", "ACT003"), "nothing keeps values in range"),
     Link("MOD001", (*_UNSTABLE, *_NONFINITE, "GRD006", "OPT006", "WGT003", "GRD001"), "the layer does not do its work"),
     Link("MOD002", ("GRD006", "GRD008", "GRD002", "ACT003", "ACT001", *_UNSTABLE), "its statistics are noise"),
+    Link("MOD002", ("UPD001", "OPT007"), "steps follow the noise"),
     Link("MOD002", (*_NONFINITE, "GRD001"), "it divides by a spread that is not there"),
     Link("ACT001", ("GRD004", "GRD001", "ACT003", "UPD002"), "no gradient passes through units that are off"),
     Link("ACT002", ("GRD001", "GRD004", "ACT003", "UPD002"), "hardly any gradient passes through saturated units"),
@@ -111,7 +112,7 @@ LINKS: tuple[Link, ...] = (
     Link("LSS001", ("GRD001", "UPD002", "ACT002"), "a second softmax flattens the gradient"),
     Link("LSS001", ("NUM001", "NUM002", "OPT001", "LSS003"), "the logarithm meets values it is not made for"),
     Link("LSS002", ("ACT003", "GRD008", "DAT004"), "every prediction is drawn to the mean of all targets"),
-    Link("LSS003", ("OPT001", "UPD001", "GRD002", "WGT001", "DAT004", *_NONFINITE), "it climbs, not descends"),
+    Link("LSS003", ("OPT001", "UPD001", "OPT007", "GRD002", "WGT001", "DAT004", *_NONFINITE), "it climbs"),
     Link("LSS004", ("UPD001", "OPT007", "GRD002", "GRD010", *_UNSTABLE), "steps are as many times too large"),
     Link("NUM002", ("NUM001", "NUM003", "GRD004", "OPT001"), "every gradient of such a loss is non-finite"),
     # backward
@@ -130,7 +131,7 @@ LINKS: tuple[Link, ...] = (
     Link("NUM005", ("GRD001", "GRD004", "UPD002", "NUM001"), "what is too small for the format becomes zero"),
     # optimizer
     Link("OPT007", ("UPD001", "UPD002"), "every update is a multiple of the learning rate"),
-    Link("OPT008", ("UPD001", "UPD002", "WGT005", "WGT001", "GRD005", *_UNSTABLE), "it outweighs the gradient"),
+    Link("OPT008", ("OPT007", "UPD001", "UPD002", "WGT005", "WGT001", "GRD005", *_UNSTABLE), "the gradient is ignored"),
     # update
     Link("UPD001", ("ACT001", "ACT002", "ACT003", "ACT004", "ACT005"), "units are thrown to where they do not respond"),
     Link("UPD001", ("GRD002", "GRD005", "GRD006", "WGT001", "WGT004", "WGT006"), "each step overshoots the last"),

@@ -32,6 +32,7 @@ _HEALTH_STYLES = {
 _ROWS = 23  # of a terminal of 24, so that the prompt below does not push the verdict out
 _LEAST_OTHERS = 3  # lines for other findings that the code to paste leaves
 _NOTES = 2
+_SURE = 0.8
 
 
 def report(diagnosis: Diagnosis, *, tensors: Sequence[str] = (), details: bool = False) -> RenderableType:
@@ -124,7 +125,8 @@ def _label(finding: Finding) -> Text:
 
 
 def _main(finding: Finding, tensors: Sequence[str]) -> Iterator[tuple[str, Text]]:
-    yield "What", _label(finding)
+    unsure = f"  ({percent(finding.confidence, 0)} sure)" if finding.confidence < _SURE else ""
+    yield "What", Text.assemble(_label(finding), (unsure, "dim"))
     yield "When", Text(when(finding))
     yield "Where", Text(where(finding.layers, tensors))
     if finding.evidence:

@@ -56,7 +56,10 @@ def cost(overhead: Overhead) -> str:
 
 # Evidence that is a sentence and no measurement, and quantities whose values are numbers for names.
 _WORDS = ("consequence", "place", "first_nonfinite")
-_NAMES = ("gradient_state", "gradient_optimizer", "gradient_carried")
+_NAMES = (
+    "gradient_state", "gradient_optimizer", "gradient_carried", "activation_training", "loss_broadcast",
+    "loss_input_is_probability", "loss_input_is_logit", "optimizer_rebuilt",
+)  # fmt: skip
 
 
 def evidence_line(evidence: Evidence) -> str:
