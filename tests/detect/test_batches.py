@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.detect.building import Training, chain
 
+from undertow.detect.anatomy import Anatomy
 from undertow.detect.engine import Engine, FindingChange
+from undertow.detect.layout import Layout
 from undertow.detect.rule import PatientRule, Verdict
 from undertow.detect.rules import RULES
 from undertow.detect.view import View
@@ -103,8 +106,13 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [plain(getattr(value, one.name)) for one in dataclasses.fields(value)]
-    if hasattr(value, "__dict__") and type(value).__module__.startswith("undertow.detect.rules"):
-        return plain(vars(value))
+    if isinstance(value, deque):
+        return plain(list(value))
+    if isinstance(value, (Layout, Anatomy)):
+        return type(value).__name__  # facts of the run, not a memory
+    if type(value).__module__.startswith("undertow.detect"):
+        names: list[str] = [*vars(value)] if hasattr(value, "__dict__") else [*getattr(type(value), "__slots__", ())]
+        return [(name, plain(getattr(value, name))) for name in names]
     return repr(value)
 
 
@@ -143,8 +151,12 @@ def test_the_same_as_one_by_one(periods: list[dict[str, Any]], sizes: list[int],
     assert repr(together.findings()) == repr(single.findings())
 
 
-def test_every_rule_is_patient() -> None:
-    assert [rule.code for rule in RULES if not isinstance(rule(), PatientRule)] == []
+# Exact rules, of what is nearly always as it should be. Statistical rules follow every frame and keep `observe` cheap.
+PATIENT = {"NUM001", "NUM002", "NUM003", "GRD003", "GRD004", "GRD007", "UPD003", "UPD004"}
+
+
+def test_exact_rules_are_patient() -> None:
+    assert {rule.code for rule in RULES if isinstance(rule(), PatientRule)} >= PATIENT
 
 
 class Counting:
@@ -176,7 +188,8 @@ def test_quiet_frames_are_passed_over() -> None:
     training, shown = Training("first", "second", "third"), 0
     engine = Engine()
     engine.set_layers(LAYERS, GRAPH)
-    for rule in engine._rules:
+    patient = [rule for rule in engine._rules if isinstance(rule, PatientRule)]
+    for rule in patient:
 
         def counted(view: View, observe: Any = rule.observe) -> tuple[Verdict, ...]:
             nonlocal shown
@@ -186,7 +199,7 @@ def test_quiet_frames_are_passed_over() -> None:
         rule.observe = counted
     frames = [dataclasses.replace(training.frame(), sequence=i, step=i) for i in range(100)]
     assert engine.observe_many(frames) == []
-    assert shown <= len(RULES)
+    assert shown <= len(patient)
 
 
 def test_layers_come_in_another_order() -> None:
