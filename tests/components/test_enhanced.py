@@ -240,3 +240,56 @@ def test_extreme_magnitudes_keep_their_shape(size: float) -> None:
     assert scaled.gradient_statistics.kurtosis == pytest.approx(-1.3)
     assert scaled.flow_characteristics.stability_measure == pytest.approx(plain.flow_characteristics.stability_measure)
     assert scaled.flow_characteristics.consistency_score == pytest.approx(plain.flow_characteristics.consistency_score)
+
+
+def test_gradients_that_turn_back_on_themselves_oscillate() -> None:
+    """Their norms are calm: only the directions tell."""
+    steps = np.arange(60)
+    turning = GradientHistory.from_norms("turning", noise(60), sketches=np.stack([(-1.0) ** steps, 0.1 * steps**0], 1))
+    given = GradientHistory.from_norms("given", noise(60, 1), cosines=np.r_[np.nan, np.full(59, -0.6)])
+    steady = GradientHistory.from_norms("steady", noise(60, 2), cosines=np.r_[np.nan, np.full(59, 0.2)])
+    analysis = analyze([turning, given, steady, GradientHistory.from_norms("plain", noise(60, 3))])
+    found = {name: details.flow_characteristics for name, details in analysis.layer_details.items()}
+    assert {name for name, item in found.items() if item.is_oscillating} == {"turning", "given"}
+    assert found["given"].direction_cosine == pytest.approx(-0.6)
+    assert found["plain"].direction_cosine is None
+    sources = analysis.network_level_analysis.stability_assessment.instability_sources
+    assert {source.affected_layers[0]: source.severity for source in sources} == pytest.approx(
+        {"turning": 0.98, "given": 0.6}, abs=0.01
+    )
+
+
+def test_speed_of_learning_ranks_layers_when_it_is_known() -> None:
+    """Adam's updates do not follow the size of gradients."""
+    series = {"small": np.full(120, 1e-3), "large": np.full(120, 10.0), "other": np.full(120, 1.0)}
+    ratios = np.tile([1e-3, 1e-3, 0.5], (120, 1))
+    compared = {
+        name: details.comparative_analysis
+        for name, details in analyze(series, update_ratios=ratios).layer_details.items()
+    }
+    assert [compared[name].rank_among_layers for name in series] == [1, 1, 3]
+    assert compared["other"].optimization_potential == pytest.approx(1 - 1e-3 / 0.5)
+    plain = analyze(series).layer_details["other"].comparative_analysis
+    assert plain.rank_among_layers == 1
+
+
+def test_a_flat_loss_at_the_end_of_the_schedule_is_no_plateau_to_act_on() -> None:
+    rng = np.random.default_rng(2)
+    loss = np.r_[np.linspace(2, 1, 200), np.ones(300)] + rng.normal(0, 0.01, 500)
+    norms = {"a": noise(500)}
+    constant = analyze(norms, loss=loss, learning_rate=np.full(500, 0.1)).network_level_analysis.training_dynamics
+    assert constant.learning_phase == "Plateau"
+    assert "Lower the learning rate" in constant.plateau_detection.suggested_actions[0]
+    rate = np.linspace(0.1, 1e-4, 500)
+    ended = analyze(norms, loss=loss, learning_rate=rate).network_level_analysis.training_dynamics
+    assert ended.learning_phase == "Convergence"
+    assert not any("Lower the learning rate" in action for action in ended.plateau_detection.suggested_actions)
+
+
+def test_velocity_per_second() -> None:
+    loss = np.linspace(2, 1, 200)
+    dynamics = analyze({"a": noise(200)}, loss=loss, step_seconds=[0.5] * 200).network_level_analysis.training_dynamics
+    assert dynamics.learning_velocity_per_second == pytest.approx(2 / 199)
+    without = analyze({"a": noise(200)}, loss=loss).network_level_analysis.training_dynamics
+    assert without.learning_velocity_per_second is None
+    assert "how long" in without.unavailable["learning_velocity_per_second"]

@@ -290,6 +290,12 @@ def test_configuration_is_honoured() -> None:
     assert flow(equal, [("a", "b")], flow_threshold=2.0).flow_network.edges == []
     with pytest.raises(InputError, match="temporal_window"):
         flow(GOLDEN, temporal_window=0)
+    with pytest.raises(InputError, match="flow_threshold"):
+        flow(GOLDEN, flow_threshold=math.nan)
+    for scheme in ("Default", "HighContrast", "ColorBlind", "Monochrome"):
+        assert flow(GOLDEN, color_scheme=scheme).visualization_config.color_scheme == scheme
+    with pytest.raises(InputError, match="Legal values: Default, HighContrast"):
+        flow(GOLDEN, color_scheme="Purple")
 
 
 def test_create_visualization_uses_the_last_recorded_step() -> None:

@@ -24,15 +24,20 @@ def separation_limit(count: int) -> float:
     return max(5.1, 3.4 + 75 / count)
 
 
-def compare_layers(series: LayerSeries, mean: Floats, dead: Flags) -> list[ComparativeAnalysis]:
+def compare_layers(
+    series: LayerSeries, mean: Floats, dead: Flags, speed: Floats | None = None
+) -> list[ComparativeAnalysis]:
     """Rank 1 is the layer nearest to the typical one: too large is as bad as too small.
 
-    Layers are compared by RMS gradient when all sizes are known, by norm otherwise. `optimization_potential` is
+    Layers are compared by how fast they learn (`speed`: update over weight) when that is known of all live ones, else
+    by RMS gradient when all sizes are known, else by norm. `optimization_potential` is
     1 − min(ratio, 1/ratio) with the ratio to the network's median; 1 for a dead layer.
     """
     count = len(mean)
     level = mean / _roots(series)
     live = (level > 0) & ~dead
+    if speed is not None and live.any() and (speed[live] > 0).all():
+        level = np.where(live, speed, 0.0)
     typical = float(np.median(level[live])) if live.any() else np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = level / typical

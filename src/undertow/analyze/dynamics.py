@@ -25,6 +25,7 @@ RETAINED = 0.15  # of the fall: how far the loss may hang above its best, on ave
 FLATNESS = 0.1  # of the fall: how far a plateau may stray
 RAPID_SHARE = 0.2  # of the whole fall within one window
 RISE = 0.72  # score of a trend at four standard errors: the best value was picked for being low, what follows is higher
+ENDED = 0.05  # of the highest learning rate
 NO_LOSS = "no loss was given"
 WANDERS = "the loss has come down, and its newest values show neither a certain fall nor a settled level"
 
@@ -37,6 +38,8 @@ class TrainingSeries:
     validation_loss: Floats | None = None
     learning_rate: Floats | None = None
     update_ratio: Floats | None = None  # (steps × layers), aligned with the gradient norms
+    gradient_cosine: Floats | None = None  # of successive gradients, (steps × layers)
+    step_seconds: Floats | None = None  # how long steps took
     update_cosine: Floats | None = None  # of the update with the negative gradient, (steps × layers)
     unit_activity: dict[str, float] = field(default_factory=dict[str, float])  # layer → share of live units
 
@@ -78,8 +81,17 @@ def _is_flat(loss: Floats, means: Floats, blocks: int, size: int, room: float) -
     return bool(test.stationary[0]) and int(test.direction[0]) == 0
 
 
-def detect_plateau(loss: Floats | None, patience: int) -> PlateauDetection:
-    """A stretch of at least `patience` samples without improvement, flat, after the loss had come down."""
+def rate_left(learning_rate: Floats | None) -> float:
+    """The newest learning rate over the highest one; 1 where it is not known."""
+    known = np.empty(0) if learning_rate is None else learning_rate[np.isfinite(learning_rate)]
+    return float(known[-1] / known.max()) if len(known) and known.max() > 0 else 1.0
+
+
+def detect_plateau(loss: Floats | None, patience: int, rate: float = 1.0) -> PlateauDetection:
+    """A stretch of at least `patience` samples without improvement, flat, after the loss had come down.
+
+    `rate` is what is left of the learning rate: advice to lower it must not come when it is low already.
+    """
     if loss is None:
         return _no_plateau(NO_LOSS)
     if len(loss) < 2 * patience:
@@ -92,6 +104,8 @@ def detect_plateau(loss: Floats | None, patience: int) -> PlateauDetection:
     times = fall.flat_samples / patience
     severity = PlateauSeverity.MILD if times < 2 else PlateauSeverity.MODERATE if times < 4 else PlateauSeverity.SEVERE
     actions = ["Lower the learning rate (or let its schedule do so) and see whether the loss moves."]
+    if rate < ENDED:
+        actions = [f"The learning rate is down to {rate:.1%} of its highest value: training longer changes little."]
     if severity is not PlateauSeverity.MILD:
         actions.append("If it does not, more capacity, other data or an end of training are the choices left.")
     return PlateauDetection(True, fall.flat_samples, severity, actions)
@@ -126,7 +140,8 @@ def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetectio
     if is_overfitting(loss, series.validation_loss):
         return LearningPhase.OVERFITTING
     if plateau.is_plateau:
-        return LearningPhase.PLATEAU
+        # Where the schedule has run out, a flat loss is the end that was planned.
+        return LearningPhase.CONVERGENCE if rate_left(series.learning_rate) < ENDED else LearningPhase.PLATEAU
     fall = measure_fall(loss, window)
     trend = trend_test(loss[-window:, None])
     if int(trend.direction[0]) < 0:
@@ -139,13 +154,16 @@ def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetectio
 
 def training_dynamics(series: TrainingSeries, window: int) -> TrainingDynamics:
     unavailable: dict[str, str] = {}
-    plateau = detect_plateau(series.loss, window)
+    plateau = detect_plateau(series.loss, window, rate_left(series.learning_rate))
     phase = learning_phase(series, window, plateau)
     if not isinstance(phase, LearningPhase):
         unavailable["learning_phase"] = phase
     velocity = _velocity(series.loss, window)
     if isinstance(velocity, str):
-        unavailable["learning_velocity"] = velocity
+        unavailable["learning_velocity"] = unavailable["learning_velocity_per_second"] = velocity
+    seconds = _newest_median(series.step_seconds, window)
+    if seconds is None and not isinstance(velocity, str):
+        unavailable["learning_velocity_per_second"] = "how long steps took is not known"
     momentum = _newest_median(series.update_cosine, window)
     if momentum is None:
         unavailable["gradient_momentum"] = "no updates were given"
@@ -158,6 +176,7 @@ def training_dynamics(series: TrainingSeries, window: int) -> TrainingDynamics:
         learning_velocity=None if isinstance(velocity, str) else velocity,
         adaptation_rate=adaptation,
         plateau_detection=plateau,
+        learning_velocity_per_second=None if isinstance(velocity, str) or not seconds else velocity / seconds,
         unavailable=unavailable,
     )
 
@@ -179,6 +198,17 @@ def _newest_median(table: Floats | None, window: int) -> float | None:
     recent = table[-window:]
     finite = recent[np.isfinite(recent)]
     return float(np.median(finite)) if len(finite) else None
+
+
+def typical_ratios(table: Floats | None, window: int) -> Floats | None:
+    """Per layer, the median update-to-weight ratio of the newest window; NaN where there is none."""
+    if table is None:
+        return None
+    recent = np.where(np.isfinite(table[-window:]) & (table[-window:] > 0), table[-window:], np.nan)
+    ratios = np.full(int(recent.shape[1]), np.nan)
+    some = (~np.isnan(recent)).any(axis=0)
+    ratios[some] = np.nanmedian(recent[:, some], axis=0)
+    return ratios
 
 
 def convergence_indicators(series: TrainingSeries, layer_scores: Floats, window: int) -> ConvergenceIndicators:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.analyze.comparison import compare_layers, gradient_distribution
-from undertow.analyze.dynamics import TrainingSeries, convergence_indicators, training_dynamics
+from undertow.analyze.dynamics import TrainingSeries, convergence_indicators, training_dynamics, typical_ratios
 from undertow.analyze.hierarchy import build_hierarchy, group_layers
 from undertow.analyze.interactions import layer_interactions
 from undertow.analyze.layer_health import LayerRisks, assess_layers, network_health, suggestions
-from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
+from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers, with_directions
 from undertow.analyze.network import known
 from undertow.analyze.priorities import optimization_priorities
 from undertow.analyze.regions import Extremes
@@ -64,10 +64,10 @@ def enhanced_analysis(
     threshold: float = 0.8,
 ) -> EnhancedLayerGradientAnalysis:
     training = training or TrainingSeries()
-    numbers = layer_numbers(series, window)
+    numbers = with_directions(layer_numbers(series, window), training.gradient_cosine, window)
     extremes = Extremes.of(series)
     risks = assess_layers(series, numbers, extremes, topology)
-    compared = compare_layers(series, numbers.mean, risks.dead)
+    compared = compare_layers(series, numbers.mean, risks.dead, typical_ratios(training.update_ratio, window))
     dynamics = training_dynamics(training, window)
     convergence = convergence_indicators(training, numbers.convergence, window)
     extent = DEPTHS[depth]
@@ -148,7 +148,7 @@ def _statistics(numbers: LayerNumbers, layer: int) -> GradientStatistics:
 
 def _characteristics(numbers: LayerNumbers, layer: int) -> FlowCharacteristics:
     slope = known(numbers.slope[layer])
-    z = known(numbers.oscillation_z[layer])
+    z, cosine = known(numbers.oscillation_z[layer]), known(numbers.direction_cosine[layer])
     values = {
         "consistency_score": known(numbers.consistency[layer]),
         "smoothness_index": known(numbers.smoothness[layer]),
@@ -160,7 +160,8 @@ def _characteristics(numbers: LayerNumbers, layer: int) -> FlowCharacteristics:
     return FlowCharacteristics(
         **values,
         oscillation_z=z,
-        is_oscillating=None if z is None else bool(numbers.oscillating[layer]),
+        is_oscillating=None if z is None and cosine is None else bool(numbers.oscillating[layer]),
+        direction_cosine=cosine,
         unavailable={name: reason for name, value in values.items() if value is None},
     )
 

@@ -227,6 +227,8 @@ def _training(run: RunNumbers, layers: list[Layer], whole: RunNumbers) -> Traini
         validation_loss=None if validation is None else _present(whole.scalars(validation)),
         learning_rate=run.scalars("lr") if "lr" in names else None,
         update_ratio=table("update_ratio"),
+        gradient_cosine=table("gradient_cosine"),
+        step_seconds=run.scalars("step_time") if "step_time" in names else None,
         update_cosine=table("update_gradient_cosine"),
         unit_activity=_activity(run, layers),
     )

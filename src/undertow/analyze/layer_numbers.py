@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from undertow.analyze.oscillation import oscillation, turning_points
+from undertow.analyze.oscillation import oscillation, turning_directions, turning_points
 from undertow.analyze.series import Counts, Flags, Floats, LayerSeries
 from undertow.analyze.trend import detrend, trend_test
 
@@ -34,6 +34,7 @@ class LayerNumbers:
     turn_share: Floats
     oscillation_z: Floats  # of the newest `window` samples, as all below
     oscillating: Flags
+    direction_cosine: Floats  # mean of successive gradients; NaN where directions are not known
     stability: Floats
     log_change: Floats  # change of ln norm over the window
     convergence: Floats  # certainty that the norm falls (1) or rises (−1); NaN until the window is full
@@ -53,6 +54,14 @@ def layer_numbers(series: LayerSeries, window: int = 100) -> LayerNumbers:
     return LayerNumbers(**{
         field.name: np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(LayerNumbers)
     })  # fmt: skip
+
+
+def with_directions(numbers: LayerNumbers, cosines: Floats | None, window: int = 100) -> LayerNumbers:
+    """The same, with what the directions of successive gradients say: turning back on itself is oscillation, too."""
+    if cosines is None:
+        return numbers
+    mean, turning = turning_directions(cosines[-window:])
+    return replace(numbers, direction_cosine=mean, oscillating=numbers.oscillating | turning)
 
 
 def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
@@ -88,6 +97,7 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
         turn_share=np.where(whole & (count > 0), turning_points(values) * (count >= 4) / np.maximum(1, count), np.nan),
         oscillation_z=swing[0],
         oscillating=swing[1],
+        direction_cosine=np.full(len(count), np.nan),
         stability=_stability(recent),
         log_change=change,
         convergence=convergence,

@@ -13,6 +13,8 @@ MINIMUM = 14  # the shortest series whose perfect alternation is rarer than 1 % 
 LIMIT = 2.81  # standard deviations above the turning points of independent noise: 0.25 %
 CORRELATION_LIMIT = -0.3
 AMPLITUDE_FLOOR = 0.01  # of the level
+TURNING = -0.3  # mean cosine of successive gradients; of the healthy trainings' 453 layers none is below −0.28
+TURNING_ERRORS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,15 @@ def oscillation(series: Floats) -> Oscillation:
     amplitude = np.sqrt(power / max(1, count)) / np.where(level > 0, level, 1)
     verdict = (z > LIMIT) & (correlation < CORRELATION_LIMIT) & (amplitude > AMPLITUDE_FLOOR)
     return Oscillation(turns, z, correlation, amplitude, verdict & (count >= MINIMUM))
+
+
+def turning_directions(cosines: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Mean cosine of successive gradients per column (NaN below 14), and whether they surely turn back each time."""
+    known = np.isfinite(cosines)
+    count = known.sum(axis=0)
+    some = np.maximum(1, count)
+    mean = np.where(known, cosines, 0).sum(axis=0) / some
+    spread = np.sqrt(np.where(known, np.square(cosines - mean), 0).sum(axis=0) / some)
+    enough = count >= MINIMUM
+    verdict = enough & (mean < TURNING) & (mean < -TURNING_ERRORS * spread / np.sqrt(some))
+    return np.where(enough, mean, np.nan), verdict

@@ -154,8 +154,8 @@ def instability_sources(
         if numbers.oscillating[layer]:
             length = min(count, 100)
             top = float(turning_point_z(np.array(length - 2), length))
-            share = min(1.0, float(numbers.oscillation_z[layer]) / top)
-            found.append((InstabilityType.OSCILLATION, share, "norms swing to and fro more than noise does"))
+            share = float(np.fmax(numbers.oscillation_z[layer] / top, -numbers.direction_cosine[layer]))
+            found.append((InstabilityType.OSCILLATION, min(1.0, share), "it swings to and fro more than noise does"))
         if numbers.constant[layer]:
             newest = series.samples[-1, layer]
             share = float((np.abs(series.samples[:, layer] - newest) <= 1e-6 * newest).sum() / count)

@@ -19,6 +19,7 @@ _BITS = {1: torch.uint8, 2: torch.int16}
 
 def entry_of(path: str, tensor: torch.Tensor, kind: str = "", *, mapped: bool = False) -> Entry | Skipped:
     """`mapped`: the tensor lies in a mapped file, so its pages can be given back after use."""
+    tensor = whole_part(tensor)
     reason = _unsuitable(tensor)
     if reason:
         return Skipped(path, reason)
@@ -35,6 +36,14 @@ def entry_of(path: str, tensor: torch.Tensor, kind: str = "", *, mapped: bool = 
     return Entry(path, kind or kind_of(path, shape), shape, dtype, load, release, where)
 
 
+def whole_part(tensor: Any) -> Any:
+    """Of a tensor spread over devices, what lies here, if that is all of it; gathering it would take every rank."""
+    if hasattr(tensor, "full_tensor"):
+        replicated = all(placement.is_replicate() for placement in tensor.placements)
+        return tensor.detach().to_local() if replicated or tensor.device_mesh.size() == 1 else tensor
+    return tensor
+
+
 def elements_of(tensor: torch.Tensor) -> Elements:
     """The values on the host, in row-major order; a copy only where the tensor is elsewhere or otherwise ordered."""
     dtype = _NAMES[tensor.dtype]
@@ -46,7 +55,7 @@ def elements_of(tensor: torch.Tensor) -> Elements:
 
 def _unsuitable(tensor: torch.Tensor) -> str:
     if hasattr(tensor, "full_tensor"):
-        return "it is one rank's part of a tensor spread over devices; read the saved checkpoint instead"
+        return "it is one rank's part of a tensor spread over devices: gather it on all ranks, or read the checkpoint"
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return (
             f"it is stored as {tensor.layout if not tensor.is_quantized else 'quantised values'}, not as plain floats"

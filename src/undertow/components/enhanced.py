@@ -9,6 +9,7 @@ from undertow.analyze.dynamics import TrainingSeries
 from undertow.analyze.enhanced import enhanced_analysis
 from undertow.analyze.series import LayerSeries, named_histories
 from undertow.analyze.topology import topology_of
+from undertow.components.cosines import successive_cosines
 from undertow.schema.seeds.arrays import Floats, InputError, as_array, as_series
 from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.history import GradientHistory
@@ -40,18 +41,23 @@ class EnhancedGradientAnalyzer:
         learning_rate: Any = None,
         update_ratios: Any = None,
         unit_activity: Mapping[str, float] | None = None,
+        step_seconds: Any = None,
     ) -> EnhancedLayerGradientAnalysis:
         """Analyse histories of norms. What the optional series would tell is None without them, with the reason.
 
         `loss`, `validation_loss` and `learning_rate` are one number per step; `update_ratios` is (steps × layers);
-        `unit_activity` the share of live units per layer; `graph` as for the flow visualizer.
+        `unit_activity` the share of live units per layer; `step_seconds` how long steps took; `graph` as for the flow
+        visualizer. Histories with cosines or sketches also tell gradients that turn back on themselves.
         """
-        series = LayerSeries.from_histories(named_histories(histories))
+        table = named_histories(histories)
+        series = LayerSeries.from_histories(table)
         training = TrainingSeries(
             loss=_optional(loss, "loss"),
             validation_loss=_optional(validation_loss, "validation_loss"),
             learning_rate=_aligned(_optional(learning_rate, "learning_rate"), "learning_rate", series),
             update_ratio=_ratios(update_ratios, series),
+            gradient_cosine=successive_cosines(table, series),
+            step_seconds=_optional(step_seconds, "step_seconds"),
             unit_activity=dict(unit_activity or {}),
         )
         return enhanced_analysis(

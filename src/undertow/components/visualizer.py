@@ -10,8 +10,9 @@ import numpy as np
 from undertow.analyze.flow import gradient_flow
 from undertow.analyze.series import Floats, LayerSeries, named_histories
 from undertow.analyze.topology import topology_of
+from undertow.components.cosines import successive_cosines
 from undertow.schema.seeds.arrays import InputError
-from undertow.schema.seeds.flow import GradientFlowVisualization, GradientVisualizationConfig
+from undertow.schema.seeds.flow import ColorScheme, GradientFlowVisualization, GradientVisualizationConfig
 from undertow.schema.seeds.history import GradientHistory
 
 Histories = Mapping[str, Any] | Iterable[GradientHistory]
@@ -24,6 +25,11 @@ class GradientFlowVisualizer:
         self.config = config or GradientVisualizationConfig()
         if self.config.temporal_window < 1:
             raise InputError(f"temporal_window is {self.config.temporal_window}, expected 1 or more")
+        if not self.config.flow_threshold >= 0:
+            raise InputError(f"flow_threshold is {self.config.flow_threshold}, expected 0 or more")
+        if self.config.color_scheme not in list(ColorScheme):
+            legal = ", ".join(ColorScheme)
+            raise InputError(f"color_scheme is {self.config.color_scheme!r}", way_out=f"Legal values: {legal}")
 
     def generate_visualization(
         self, histories: Histories, current_step: int | None = None, graph: Any = None
@@ -41,44 +47,13 @@ class GradientFlowVisualizer:
             self.config,
             current_step=current_step,
             topology=None if graph is None else topology_of(graph, series.names),
-            cosines=_cosines(table, series),
+            cosines=successive_cosines(table, series),
             sketches=_sketches(table),
         )
 
     def create_visualization(self, histories: Histories) -> GradientFlowVisualization:
         """The same, up to the last recorded step."""
         return self.generate_visualization(histories)
-
-
-def _cosines(table: Mapping[str, GradientHistory], series: LayerSeries) -> Floats | None:
-    """(steps × layers), from the cosines given or else from successive sketches; None when there are neither."""
-    columns: dict[str, Floats] = {}
-    for name, history in table.items():
-        if not (history.gradient_cosines or history.gradient_sketches):
-            continue
-        given = np.array([np.nan if c is None else c for c in history.gradient_cosines], dtype=np.float64)
-        if np.isnan(given).all() and any(sketch is not None for sketch in history.gradient_sketches):
-            given = _successive(history)
-        if len(given) == len(history) and not np.isnan(given).all():
-            columns[name] = given
-    if not columns:
-        return None
-    cosines = np.full(series.values.shape, np.nan)
-    for name, column in columns.items():
-        layer = series.index[name]
-        cosines[series.recorded[:, layer], layer] = column
-    return cosines
-
-
-def _successive(history: GradientHistory) -> Floats:
-    cosines = np.full(len(history), np.nan)
-    sketches = list(history.gradient_sketches)
-    for place in range(1, len(sketches)):
-        before, after = sketches[place - 1], sketches[place]
-        if before is not None and after is not None and len(before) == len(after):
-            size = float(np.linalg.norm(before) * np.linalg.norm(after))
-            cosines[place] = float(np.dot(before, after)) / size if size > 0 else np.nan
-    return cosines
 
 
 def _sketches(table: Mapping[str, GradientHistory]) -> dict[str, dict[int, Floats]]:

@@ -62,7 +62,7 @@ def as_steps(steps: Any, layer: str, length: int) -> NDArray[np.int64]:
 
 def _without_tensors(values: Any) -> Any:
     if hasattr(values, "detach"):
-        tensor = values.detach()
+        tensor = _own_part(values.detach())
         if getattr(tensor, "is_sparse", False):
             tensor = tensor.to_dense()
         tensor = tensor.cpu()
@@ -75,6 +75,17 @@ def _without_tensors(values: Any) -> Any:
             return [_without_tensors(item) for item in items]
         return items
     return values
+
+
+def _own_part(tensor: Any) -> Any:
+    """A tensor that is spread over devices, if this process holds all of it. Gathering it would take every rank."""
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
+    if tensor.device_mesh.size() > 1 and not all(placement.is_replicate() for placement in tensor.placements):
+        raise TypeError(
+            "it is one rank's part of a tensor spread over devices: give tensor.full_tensor(), on all ranks"
+        )
+    return tensor.to_local()
 
 
 _WAY_OUT = "Give a numpy array, a list of numbers or a torch tensor"

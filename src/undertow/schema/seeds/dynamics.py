@@ -83,6 +83,7 @@ class TrainingDynamics:
     learning_velocity: float | None  # loss decrease per step
     adaptation_rate: float | None  # update norm over weight norm
     plateau_detection: PlateauDetection
+    learning_velocity_per_second: float | None = None
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 

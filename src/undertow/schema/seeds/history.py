@@ -222,6 +222,7 @@ class FlowCharacteristics:
     stability_measure: float | None
     oscillation_z: float | None = None  # turning points against independent noise, in standard deviations
     is_oscillating: bool | None = None
+    direction_cosine: float | None = None  # mean of successive gradients, where directions are known
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
