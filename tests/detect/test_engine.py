@@ -11,7 +11,9 @@ import pytest
 from tests.detect.building import Training, chain
 
 from undertow.detect.engine import Engine
+from undertow.detect.rule import Verdict
 from undertow.detect.rules import RULES
+from undertow.detect.view import View
 from undertow.schema.codes import CODES
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
@@ -113,3 +115,40 @@ def test_a_few_frames_far_apart_tell_as_much_as_many(sick: dict[str, Any]) -> No
     assert (finding.first_step, finding.detected_step) == (0, 48)
     close = Training().run(3, **sick)
     assert close.findings() == []
+
+
+class Counter:
+    """Counts what it is shown."""
+
+    code = "WGT001"
+    pace = ("weight", 5)
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def grow(self, count: int) -> None:
+        pass
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        if view.ids("weight") is not None:
+            self.steps.append(view.step)
+        return ()
+
+
+@pytest.mark.parametrize("weights_every", [1, 3, 10])
+@pytest.mark.parametrize("together", [1, 50])
+def test_a_slow_rule_sees_one_frame_in_its_pace(weights_every: int, together: int) -> None:
+    training = Training()
+    for step in range(200):
+        training.run(1, streams=("gradient", "weight") if step % weights_every == 0 else ("gradient",))
+    rule = Counter()
+    engine = Engine([rule])
+    engine.set_layers(training.layers, training.graph)
+    for first in range(0, 200, together):
+        engine.observe_many(training.frames[first : first + together])
+    measured = [step for step in range(200) if step % weights_every == 0]
+    early = [step for step in measured if step < 64]
+    assert rule.steps[: len(early)] == early
+    gaps = np.diff(rule.steps[len(early) - 1 :])
+    assert gaps.min() >= min(5, gaps.max())
+    assert gaps.max() <= 5 + weights_every

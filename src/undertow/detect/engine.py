@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import LossTrend
-from undertow.detect.rule import Rule, Verdict, attend
+from undertow.detect.rule import Rule, Verdict, attend, pace_of
 from undertow.detect.rules import RULES
 from undertow.detect.stretch import stretches
 from undertow.detect.view import View
@@ -18,6 +19,7 @@ from undertow.schema.frames import Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
+_EVERY_FRAME = 64  # steps at the start of which every rule sees every frame
 _FEW = 8  # frames; below this, looking at them together costs more than one by one
 
 
@@ -56,6 +58,7 @@ class Engine:
         self._rules: list[Rule] = [rule() for rule in RULES] if rules is None else list(rules)
         self._layout = Layout()
         self._losses = LossTrend()
+        self._shown = [-1] * len(self._rules)  # the step at which each rule last saw what it paces itself by
         self._cases: dict[tuple[str, str], _Case] = {}
 
     def set_layers(self, layers: LayerTable, graph: LayerGraph) -> None:
@@ -72,7 +75,9 @@ class Engine:
                 return changes  # layers that no table names: nothing can be said of them
         view = View(frame, self._layout)
         view.loss = self._losses.observe(frame)
-        for rule in self._rules:
+        for place, rule in enumerate(self._rules):
+            if not self._is_due(place, frame):
+                continue
             for verdict in rule.observe(view):
                 change = self._settle(rule.code, verdict, frame.step)
                 if change is not None:
@@ -91,8 +96,9 @@ class Engine:
             for place, frame in enumerate(stretch.frames):
                 stretch.view(place).loss = self._losses.observe(frame)
             verdicts: dict[int, list[tuple[str, Verdict]]] = {}
-            for rule in self._rules:
-                for place, said in attend(rule, stretch):
+            for number, rule in enumerate(self._rules):
+                due = None if pace_of(rule) is None else partial(self._is_due, number)
+                for place, said in attend(rule, stretch, due):
                     if said:
                         verdicts.setdefault(place, []).extend((rule.code, verdict) for verdict in said)
             for place in sorted(verdicts):
@@ -102,6 +108,17 @@ class Engine:
                 if changes:
                     found.append((frame, changes))
         return found
+
+    def _is_due(self, number: int, frame: Frame) -> bool:
+        """Rules about slow conditions need not see every frame of a long run; which ones depends on steps alone."""
+        pace = pace_of(self._rules[number])
+        if pace is None or pace[0] not in frame.blocks:
+            return True
+        last, step = self._shown[number], frame.step
+        if step >= _EVERY_FRAME and last < step < last + pace[1]:
+            return False
+        self._shown[number] = step
+        return True
 
     def findings(self) -> list[Finding]:
         """Everything found so far, in the order it was first found."""

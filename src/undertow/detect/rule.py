@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.frames import Frame
 from undertow.schema.severity import Severity
 
 
@@ -36,6 +37,9 @@ class Verdict:
 class Rule(Protocol):
     """One code. The docstring has the sections "What it sees", "Why it is bad", "When it is wrong",
     "References": `undertow explain CODE` prints them.
+
+    A rule about something slow may have `pace: ClassVar[Pace]`: of the frames that have a block of that stream it
+    is then shown only one in so many steps, after the first steps of a run.
     """
 
     code: ClassVar[str]
@@ -71,11 +75,19 @@ class PatientRule(Rule, Protocol):
         ...
 
 
-def attend(rule: Rule, stretch: Stretch) -> Iterator[Said]:
-    """What a rule says of a stretch: the same as if it had been shown every frame."""
-    if not isinstance(rule, PatientRule):
-        for place in range(len(stretch)):
-            yield place, rule.observe(stretch.view(place))
+Pace = tuple[str, int]  # a stream, and the least number of steps between two of its blocks
+
+
+def pace_of(rule: Rule) -> Pace | None:
+    return getattr(rule, "pace", None)
+
+
+def attend(rule: Rule, stretch: Stretch, is_due: Callable[[Frame], bool] | None = None) -> Iterator[Said]:
+    """What a rule says of a stretch: the same as if it had been shown every frame that is due."""
+    if is_due is not None or not isinstance(rule, PatientRule):
+        for place, frame in enumerate(stretch.frames):
+            if is_due is None or is_due(frame):
+                yield place, rule.observe(stretch.view(place))
         return
     news = np.flatnonzero(rule.news(stretch)).tolist()
     news.append(len(stretch))
