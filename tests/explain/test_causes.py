@@ -102,6 +102,13 @@ def test_the_cause_comes_first_and_all_else_follows_from_it(given_: list[tuple[s
         assert {follows for _, follows in result[1:]} == {cause}
 
 
+def test_a_guess_does_not_explain_what_is_sure() -> None:
+    weight, batch = found("WGT004", 88, 99, layers=("2.weight",)), found("DAT002", 80, 80, confidence=0.6)
+    assert told(batch, weight, found("OPT003", 80, 80))[0] == ("WGT004", None)
+    proven = found("DAT002", 80, 80, confidence=0.9)
+    assert told(proven, weight, found("OPT003", 80, 80))[0] == ("DAT002", None)
+
+
 def test_after_a_value_that_is_not_finite_nothing_else_is_a_cause() -> None:
     assert told(found("OPT007", 41, 42), found("NUM001", 40, 40, "critical"), found("NUM003", 40, 40, "critical")) == [
         ("NUM001", None), ("NUM003", "NUM001"), ("OPT007", "NUM001"),

@@ -92,6 +92,7 @@ LINKS: tuple[Link, ...] = (
     Link("DAT004", ("GRD008", "OPT006"), "where nothing can be learnt, gradients point every way"),
     Link("DAT005", ("GRD005", "GRD006", "GRD009", "OPT003", "OPT004"), "every batch pulls towards its own class"),
     Link("DAT005", ("ACT003", "OPT001"), "what one batch teaches, the next one overwrites"),
+    Link("DAT006", ("DAT004",), "what never occurs cannot be learnt, and looks like chance when it does"),
     # initialisation
     Link("WGT002", ("ACT003", "GRD004", "ACT001", "GRD001"), "equal units compute, and learn, the same thing"),
     Link("WGT003", ("GRD001", "GRD002", "UPD001", "UPD002", "OPT007"), "the scale multiplies from layer to layer"),
@@ -148,6 +149,7 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("ACT005", ("GRD003", "UPD003"), "experts that get no tokens get no gradient and do not move"),
     Link("GRD010", ("OPT007",), "what is left of the gradient moves nothing, whatever the rate"),
     Link("GRD001", ("OPT007",), "where next to no gradient arrives, no rate moves the layers"),
+    Link("WGT004", ("DAT002", "GRD006", "OPT001", "OPT003"), "a weight out of all proportion spoils every output"),
     Link("WGT001", ("ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
     Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
     Link("GRD002", ("UPD003",), "beside gradients of that size, what clipping leaves of the others moves nothing"),

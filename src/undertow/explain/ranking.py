@@ -22,6 +22,7 @@ from undertow.explain.remedies.optimisation import rate_is_too_low
 from undertow.schema.findings import Finding
 
 _SLACK = 10  # steps; a statistical rule cannot tell the first bad step more closely
+_SURE = 0.7  # confidence; below it a finding is a guess
 _SOON = 50  # steps; what begins later does not follow from an event of a moment
 
 
@@ -78,9 +79,9 @@ class Ranking:
         return nearly
 
     def _without_circles(self, causes: list[set[int]]) -> list[set[int]]:
-        """Where findings seem to bring about each other, the first one did."""
+        """Where findings seem to bring about each other, the first one did; of those that are sure, if any are."""
         reached = [_reached(causes, place) for place in range(len(causes))]
-        moments = [self._moment(finding) for finding in self.findings]
+        moments = [(finding.confidence < _SURE, *self._moment(finding)) for finding in self.findings]
         return [
             {cause for cause in mine if place not in reached[cause] or moments[cause] < moments[place]}
             for place, mine in enumerate(causes)
