@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Matrices, Values, depth_trend, matrices_of
+from undertow.detect.matrices import Matrices, depth_trend, matrices_of
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Pace, Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -51,6 +51,7 @@ class ExplodingGradient:
     """
 
     code: ClassVar[str] = "GRD002"
+    pace: ClassVar[Pace] = ("gradient", 3)
 
     def __init__(self) -> None:
         self._condition = Condition("exploding")
@@ -59,6 +60,7 @@ class ExplodingGradient:
         self._sensitive = 0
         self._since = {"depth": 0, "growth": 0, "start": 0}
         self._firsts: list[float] = []  # norms of all gradients in the first measured steps
+        self._first = math.nan  # the middle of them
         self._measured = 0
         self._began_so = False  # the finding is open for what the first steps showed
         self._largest_loss = 0.0
@@ -78,16 +80,16 @@ class ExplodingGradient:
         if not len(matrices):
             return ()
         self._measured += 1
-        norms = matrices.values(view, "gradient_norm")
         total = view.scalar("gradient_norm_total")
         if len(self._firsts) < thresholds.EXPLODING_FIRST_STEPS and 0 < total < math.inf:
             self._firsts.append(total)
-        through_time = self._early(view, matrices, norms)
+            self._first = float(np.median(self._firsts))
+        through_time = self._early(view, matrices)
         inverted = self._depth(view, matrices)
         growth = self._growth(view, total)
         if through_time is not None:
             self._began_so = True
-            return self._condition.hold(("start", *through_time), lambda: self._start(view, through_time, norms))
+            return self._condition.hold(("start", *through_time), lambda: self._start(view, through_time))
         if inverted is not None:
             return self._condition.hold(("depth", *inverted), lambda: self._inversion(view, inverted))
         if growth is not None:
@@ -98,7 +100,7 @@ class ExplodingGradient:
 
     # -- the three conditions -------------------------------------------------------------------------------
 
-    def _early(self, view: View, matrices: Matrices, norms: Values) -> tuple[int, ...] | None:
+    def _early(self, view: View, matrices: Matrices) -> tuple[int, ...] | None:
         """Matrices to which the loss is far too sensitive; judged in the first measured steps only."""
         if self._measured > thresholds.EXPLODING_FIRST_STEPS or not self._largest_loss or view.ids("update") is None:
             return None
@@ -112,7 +114,7 @@ class ExplodingGradient:
             # The weight before the step: after it, it is what the explosion left.
             length, ratio = matrices.values(view, "update_norm"), matrices.values(view, "update_ratio")
             before = np.where(ratio > 0, length / ratio, matrices.values(view, "weight_norm"))
-            sensitivity = norms * before / self._largest_loss
+            sensitivity = matrices.values(view, "gradient_norm") * before / self._largest_loss
         bound = np.where(self._repeated, thresholds.EXPLODING_THROUGH_TIME, thresholds.EXPLODING_AT_START)
         over = np.isfinite(sensitivity) & (sensitivity > bound)
         if not over.any():
@@ -151,7 +153,7 @@ class ExplodingGradient:
         loss = view.loss
         if len(self._firsts) < thresholds.EXPLODING_FIRST_STEPS or not math.isfinite(total):
             return None
-        times = total / float(np.median(self._firsts))
+        times = total / self._first
         if times < thresholds.EXPLODING_GROWTH or loss is None or loss.gain >= 0:
             self._grown = 0
             return None
@@ -162,10 +164,10 @@ class ExplodingGradient:
 
     # -- in words ---------------------------------------------------------------------------------------------
 
-    def _start(self, view: View, layers: tuple[int, ...], norms: Values) -> Verdict:
+    def _start(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
         place = matrices_of(layout).ids == layers[0]
-        norm = float(norms[place][0])
+        norm = float(view.all_layers("gradient_norm")[layers[0]])
         evidence = Evidence(
             "gradient_norm", layout.path(layers[0]), norm, None,
             f"at step {view.step}; with a loss of {self._largest_loss:.3g}, a change of the weight by 1 % changes the "
@@ -190,8 +192,9 @@ class ExplodingGradient:
         return self._verdict("depth", Severity.SEVERE, layers, 0.8, summary, (evidence,))
 
     def _growing(self, view: View, total: float, times: float) -> Verdict:
-        first = float(np.median(self._firsts))
-        evidence = Evidence("gradient_norm_total", None, total, first, f"norm of all gradients at step {view.step}")
+        evidence = Evidence(
+            "gradient_norm_total", None, total, self._first, f"norm of all gradients at step {view.step}"
+        )
         summary = f"Gradients have grown {times:,.0f}-fold since the first steps, and the loss is above its start."
         return self._verdict("growth", Severity.SEVERE, (), 0.8, summary, (evidence,))
 

@@ -12,7 +12,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import Matrices, Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Streak, Verdict
+from undertow.detect.rule import Pace, Streak, Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -50,6 +50,7 @@ class SmallUpdate:
     """
 
     code: ClassVar[str] = "UPD002"
+    pace: ClassVar[Pace] = ("update", 4)
 
     def __init__(self) -> None:
         self._condition = Condition("steps")

@@ -11,7 +11,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import DepthTrend, Matrices, Values, depth_trend, matrices_of, middle
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Pace, Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -48,6 +48,7 @@ class VanishingGradient:
     """
 
     code: ClassVar[str] = "GRD001"
+    pace: ClassVar[Pace] = ("gradient", 4)
 
     def __init__(self) -> None:
         self._condition = Condition("depth")
