@@ -16,6 +16,7 @@ from tests.detect.building import Training
 from undertow.cli import group
 from undertow.run import Run
 from undertow.schema import summaries
+from undertow.show.report import sections
 from undertow.show.report.sections import NEWEST, SECTIONS, report_to_json
 
 PAGE = Path(__file__).parents[2] / "docs/json.md"
@@ -102,10 +103,10 @@ def test_wrong_names_are_refused(run: Path) -> None:
 def test_a_failing_analysis_does_not_take_the_report_with_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Run(run)
 
-    def broken(self: Run, last: int | None = None) -> Any:
+    def broken(*_: object) -> Any:
         raise RuntimeError("no such luck")
 
-    monkeypatch.setattr(Run, "flow", broken)
+    monkeypatch.setattr(sections, "flow_of_run", broken)
     document = json.loads(report_to_json(opened.diagnose(), opened))
     assert document["flow"] is None
     assert "flow could not be analysed: no such luck" in document["coverage"]["reasons"]

@@ -12,15 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from undertow.analyze.document import dynamics_document, flow_document
+from undertow.analyze.from_run import NewestSteps, dynamics_of_run, flow_of_run
 from undertow.analyze.summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis, StepRange
+from undertow.schema.seeds.enhanced import AnalysisDepth
+from undertow.schema.seeds.flow import GradientVisualizationConfig
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, Named, WeightsSummary
 from undertow.show.report.document import to_json
 from undertow.show.report.wording import percent
 
 SECTIONS = ("flow", "dynamics", "weights")
 NEWEST = 512  # recorded steps that a summary looks at, so that it is quick however long the run is
+# Summaries say nothing of single samples, pairs of layers and groups: these are left out of the work.
+_QUICK_FLOW = GradientVisualizationConfig(show_temporal_flows=False)
 
 
 def report_to_json(diagnosis: Diagnosis, run: Run, details: Collection[str] = ()) -> str:
@@ -53,11 +58,13 @@ def _steps(run: Run, last: int | None) -> StepRange:
 
 
 def _flow(run: Run, last: int | None) -> FlowSummary:
-    return summarise_flow(run.flow(last), _steps(run, last))
+    numbers = run if last is None else NewestSteps(run, last)
+    return summarise_flow(flow_of_run(numbers, _QUICK_FLOW), _steps(run, last))
 
 
 def _dynamics(run: Run, last: int | None) -> DynamicsSummary:
-    return summarise_dynamics(run.dynamics(last), _steps(run, last))
+    numbers = run if last is None else NewestSteps(run, last)
+    return summarise_dynamics(dynamics_of_run(numbers, depth=AnalysisDepth.BASIC, whole=run), _steps(run, last))
 
 
 def _weights(run: Run, last: int | None) -> WeightsSummary:
