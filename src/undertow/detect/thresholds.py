@@ -146,6 +146,7 @@ GROWING_FRAMES = 6  # measured steps, each with a larger norm than the one befor
 # WGT002. Rows that began equal and are told apart by one random neighbour differ by 1e-3 after a single step.
 EQUAL_ROWS = 1e-4
 EQUAL_ROWS_FRAMES = 2
+EQUAL_ROWS_LOOKS = 10  # measured steps in a row without a suspect; then it is settled
 MOVED = 1e-3  # relative distance from the start: rows had the chance to part
 ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it within three, warm-up from zero included
 
@@ -212,6 +213,8 @@ LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a f
 DIVERGED_START = 10  # losses
 DIVERGED_TO = 2.0
 DIVERGED_RECORDS = 4
+DIVERGED_BEYOND_DOUBT = 100.0  # times the start; less needs large updates as a witness, where targets may grow
+DIVERGED_UPDATE = 0.1  # median over matrices
 RECORD_BY = 1.1
 LEARNT_TO = 0.6  # share of the first loss: enough to lose
 BACK_TO = 0.85  # of the first loss; all of the latest nine losses are above it…
@@ -232,13 +235,15 @@ SPIKE_ABOVE_RECENT = 2.0  # …the highest of which it exceeds so many times
 SPIKE_LASTS = 15  # steps in which it must come back: a harder task takes longer
 SPIKE_BACK = 1.5  # times the level before…
 SPIKE_BACK_FOR = 3  # …at so many steps in a row
-SPIKE_ABOVE_START = 1.2  # times the start: worse than an untrained model
+SPIKE_ABOVE_START = 1.2  # times the start, for a cross-entropy: worse than a guess
+SPIKE_ABOVE_START_ELSE = 3.0  # for losses without a natural size, such as those of moving targets
 SPIKE_EXTREME = 20.0  # times the start: neither harder data nor another task
 SPIKE_AFTER_RISE = 40  # steps after a rise of the learning rate, which explains a spike
 
 # OPT004. Swings: nine losses in a row that all keep clear of nine others.
 WAVES = 4
-WAVE_SHARE = 0.2  # gap between them, as a part of what was learnt
+WAVE_SHARE = 0.2  # gap between them, as a part of what was learnt…
+WAVE_SHARE_OF_START = 0.1  # …and of the first loss
 WAVE_LONGEST = 100  # steps, when only one swing is known
 WAVE_FORGOTTEN = 4  # periods without a swing
 
@@ -258,7 +263,10 @@ OVERFIT_AFTER = 5
 # OPT007. The learning rate. Share of the peak: (fewest steps below it, as a part of the steps above it). A cosine is
 # below a thousandth of its peak for 2 % of its length, and below a hundredth for 6 %; a cubic decay for 10 and 21 %.
 FALLEN_TO = {1e-3: (5, 0.15), 1e-2: (3, 0.3)}
-FALLEN_REMAINING = {1e-3: 0.3, 1e-2: 0.9}  # share of the first loss that is still there: much is left to learn
+FALLEN_REMAINING = 0.9  # share of the first loss that is still there: next to nothing was learnt…
+FALLEN_GAIN = 8.0  # deviations of a single loss
+FALLEN_WHILE_FALLING = 0.3  # …or so much is left, and the loss was falling when the rate went (not a plateau)
+FALLING_UNTIL = 0.2  # share of the peak
 RATE_LEAP = 5.0  # over the established peak; warm-ups rise in small steps
 RATE_ESTABLISHED = 10  # steps without a larger rate
 LEAP_PATIENCE = 15  # steps after a leap in which the loss must follow
@@ -273,6 +281,7 @@ WON_ALONE_TO = 0.15
 WON_FOR = 15  # steps in a row
 SMALL_UPDATE = 2e-4  # half of healthy matrices move thirty times as fast
 SMALL_UPDATE_STEPS = 100
+SMALL_UPDATE_NOISE = 0.03  # deviation over the loss: more, and it cannot be seen to stand still
 FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and of the latest nine
 
 # OPT008. Settings of optimizers.
@@ -308,7 +317,7 @@ CHANCE_DRIFT = 0.3  # healthy classifiers have learnt by a third of this
 HEALTHY_UPDATE = (3e-4, 0.1)
 
 # DAT005.
-SORTED_SHARE = 0.4  # well mixed batches: 0.75 and more of what they can hold, 0.58 with much padding
+SORTED_SHARE = 0.3  # well mixed batches: 0.75 and more of what they can hold, 0.4 for pixels of a few pictures
 SORTED_FRAMES = 4
 SORTED_MEMORY = 50
 SORTED_ROWS = 8
@@ -324,7 +333,7 @@ UNUSED_LOOKUPS = 10  # …ten lookups to each row in use
 UNUSED_LABELS = 50  # labels to each class in use
 UNUSED_LABELS_LEAST = 500
 # By entropy, which counts rare classes for less than one: English text amounts to 1,000 of 50,000 tokens.
-UNUSED_CLASSES_HINT, UNUSED_CLASSES_ALARM = 0.005, 0.002
+UNUSED_CLASSES = 0.005
 SINGLE_CLASS = 1e-3  # nats
 
 # LSS004. Several backward passes to a step.

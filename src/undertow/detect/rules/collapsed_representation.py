@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of
+from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Streak, Verdict, grown
@@ -55,6 +56,7 @@ class CollapsedRepresentation:
         self._start: NDArray[np.float64] = np.zeros(0)
         self._start_share: NDArray[np.float64] = np.zeros(0)
         self._now: NDArray[np.float64] = np.zeros(0)
+        self._cadence = Cadence()
         self._flat = Streak()
         self._condition = Condition("collapsed")
 
@@ -65,7 +67,7 @@ class CollapsedRepresentation:
         self._flat.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        if view.row("activation_sample_spread") is None:
+        if view.row("activation_sample_spread") is None or not self._cadence.is_due(view.step):
             return ()
         if view.layout is not self._layout:
             self._layout, anatomy = view.layout, anatomy_of(view.layout)

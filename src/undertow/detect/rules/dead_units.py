@@ -59,6 +59,7 @@ class DeadUnits:
         self._silent, self._dead = Streak(), Streak()
         self._rows: NDArray[np.float64] = np.zeros(0)  # samples seen while a layer's units were silent
         self._share: NDArray[np.float64] = np.zeros(0)
+        self._building = False  # some layer is silent, or was until this frame
         self._condition = Condition("dead")
 
     def grow(self, count: int) -> None:
@@ -68,7 +69,11 @@ class DeadUnits:
         self._share = grown(self._share, count, 0.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        if view.row("activation_zero_fraction") is None:
+        zero_row, dead_row = view.row("activation_zero_fraction"), view.row("activation_dead_fraction")
+        if zero_row is None or dead_row is None:
+            return ()
+        suspect = (zero_row == 1) | (dead_row >= limit.DEAD_SHARE_OF_OUTPUTS)
+        if not self._building and not suspect.any():
             return ()
         if view.layout is not self._layout:
             self._look(view.layout)
@@ -85,7 +90,9 @@ class DeadUnits:
         self._silent.end(ids[measured & ~silent])
         self._dead.end(ids[measured & ~mostly])
         self._rows[ids[measured & ~mostly]] = 0.0
+        self._building = bool(self._silent.length[ids].any() or self._dead.length[ids].any())
         if silent.any() or mostly.any():
+            self._building = True
             self._silent.hold(ids[silent], view.step)
             self._dead.hold(ids[mostly], view.step)
             self._rows[ids[mostly]] += 0.0 if np.isnan(rows) else rows

@@ -12,7 +12,7 @@ from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.rule import Streak, Verdict
 from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart, norms_before
+from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -49,6 +49,7 @@ class ShrinkingWeights:
     def __init__(self) -> None:
         self._start = WeightStart()
         self._shrinks = Streak()
+        self._building = False
         self._condition = Condition("shrinking")
 
     def grow(self, count: int) -> None:
@@ -58,22 +59,22 @@ class ShrinkingWeights:
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped or not self._start.take(view):
             return ()
-        lengths, ids = view.row("update_norm"), view.ids("update")
+        lengths, ratios, ids = view.row("update_norm"), view.row("update_ratio"), view.ids("update")
         norms = view.row("weight_norm")
-        if lengths is None or ids is None or norms is None or len(norms) != len(lengths):
+        if lengths is None or ratios is None or ids is None or norms is None or len(norms) != len(lengths):
             return ()
-        before = norms_before(view)
         with np.errstate(divide="ignore", invalid="ignore"):
-            radial = (before - norms) / lengths
-            shrinks = (radial > limit.RADIAL_SHARE) & ((before - norms) / before > limit.SHRINKS_BY)
+            lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
+        shrinks = (lost > limit.SHRINKS_BY) & (lost > limit.RADIAL_SHARE * ratios)
+        if not self._building and not shrinks.any():
+            return ()
         spread = view.row("weight_row_spread")
         if spread is not None:  # rows that are all equal can only grow or shrink: see WGT002
             shrinks &= ~(spread < limit.EQUAL_ROWS)
         measured = ~np.isnan(lengths)
         self._shrinks.end(ids[measured & ~shrinks])
-        if not shrinks.any():
-            return self._condition.end()
         self._shrinks.hold(ids[shrinks], view.step)
+        self._building = bool(self._shrinks.length.any())
         members = self._members(view, ids, norms)
         if not len(members):
             return self._condition.end()

@@ -52,6 +52,7 @@ class SymmetricWeights:
         self._judged: NDArray[np.bool_] = np.zeros(0, bool)
         self._starved: NDArray[np.bool_] = np.zeros(0, bool)  # the latest gradient was exactly zero
         self._equal, self._zero = Streak(), Streak()
+        self._looks = 0  # in a row at which no layer was suspect
         self._condition = Condition("equal")
 
     def grow(self, count: int) -> None:
@@ -67,6 +68,9 @@ class SymmetricWeights:
             return ()
         if view.layout is not self._layout:
             self._look(view.layout)
+        elif self._looks >= limit.EQUAL_ROWS_LOOKS and not self._condition.is_open:
+            return ()  # rows that have parted do not become equal again
+        self._looks += 1
         self._remember(view)
         judged = self._judged[ids] & ~np.isnan(norms)
         zero = judged & (norms == 0) & self._starved[ids]
@@ -74,6 +78,7 @@ class SymmetricWeights:
         self._zero.end(ids[judged & ~zero])
         self._equal.end(ids[judged & ~alike])
         if alike.any() or zero.any():
+            self._looks = 0
             self._zero.hold(ids[zero], view.step)
             self._equal.hold(ids[alike & (drift > limit.MOVED)], view.step)
         due = (self._equal.length >= limit.EQUAL_ROWS_FRAMES) | (
@@ -92,7 +97,7 @@ class SymmetricWeights:
             self._starved[ids[known]] = zeros[known] == 1
 
     def _look(self, layout: Layout) -> None:
-        self._layout = layout
+        self._layout, self._looks = layout, 0
         matrices = [layout.layers[int(i)] for i in anatomy_of(layout).matrices]
         adapted = any(not layer.trainable for layer in matrices)  # zero factors of adapters: GRD004 tells
         self._judged[:] = False

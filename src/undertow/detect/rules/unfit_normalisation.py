@@ -16,6 +16,9 @@ from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
+_SETTINGS = ("norm_eps", "norm_momentum", "dropout_rate")
+_KEYS = ("eps", "momentum", "dropout")
+
 
 class UnfitNormalisation:
     """A normalisation cannot normalise, or a dropout leaves next to nothing.
@@ -51,7 +54,8 @@ class UnfitNormalisation:
         self._spatial: NDArray[np.bool_] = np.zeros(0, bool)
         self._few = Streak()
         self._values: NDArray[np.float64] = np.zeros(0)
-        self._conditions = {key: Condition(key) for key in ("values", "eps", "momentum", "dropout")}
+        self._settings = b""
+        self._conditions = {key: Condition(key) for key in ("values", *_KEYS)}
 
     def grow(self, count: int) -> None:
         self._few.grow(count)
@@ -64,7 +68,15 @@ class UnfitNormalisation:
         training = modes == 1
         if not training.any():
             return ()
-        return (*self._judge_values(view, ids, training), *self._judge_settings(view, ids, training))
+        said = self._judge_values(view, ids, training)
+        eps, momentum, rate = (view.row(name) for name in _SETTINGS)
+        if eps is None or momentum is None or rate is None:
+            return said
+        settings = modes.tobytes() + eps.tobytes() + momentum.tobytes() + rate.tobytes()
+        if settings == self._settings:  # as they nearly always are
+            return (*said, *(verdict for key in _KEYS for verdict in self._conditions[key].stay()))
+        self._settings = settings
+        return (*said, *self._judge_settings(view, ids, training, eps, momentum, rate))
 
     def _judge_values(self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_]) -> tuple[Verdict, ...]:
         values = view.row("norm_values")
@@ -96,11 +108,10 @@ class UnfitNormalisation:
             )
         return self._spatial
 
-    def _judge_settings(self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_]) -> tuple[Verdict, ...]:
-        eps, momentum, rate = (view.row(name) for name in ("norm_eps", "norm_momentum", "dropout_rate"))
-        assert eps is not None
-        assert momentum is not None
-        assert rate is not None
+    def _judge_settings(
+        self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_],
+        eps: NDArray[np.float32], momentum: NDArray[np.float32], rate: NDArray[np.float32],
+    ) -> tuple[Verdict, ...]:  # fmt: skip
         tests = (
             ("eps", "norm_eps", eps, (eps <= 0) | (eps >= limit.LARGE_EPS), 1e-5,
              "an eps of {value:.3g} does not fit a variance of about one"),

@@ -47,6 +47,7 @@ class WeightOutliers:
         self._layout: Layout | None = None
         self._judged: NDArray[np.bool_] = np.zeros(0, bool)
         self._odd = Streak()
+        self._building = False
         self._condition = Condition("outliers")
 
     def grow(self, count: int) -> None:
@@ -57,15 +58,18 @@ class WeightOutliers:
         largest, usual, ids = view.row("weight_max_abs"), view.row("weight_abs_p95"), view.ids("weight")
         if largest is None or usual is None or ids is None:
             return ()
+        odd = (largest > limit.OUTLIER * usual) & (usual > 0)
+        if not self._building and not odd.any():
+            return ()
         if view.layout is not self._layout:
             self._layout = view.layout
             self._judged[:] = False
             self._judged[anatomy_of(view.layout).matrices] = True
         measured = (usual > 0) & self._judged[ids]
-        odd = measured & (largest > limit.OUTLIER * usual)
+        odd &= measured
         self._odd.end(ids[measured & ~odd])
-        if odd.any():
-            self._odd.hold(ids[odd], view.step)
+        self._odd.hold(ids[odd], view.step)
+        self._building = bool(self._odd.length.any())
         due = np.flatnonzero(self._odd.length >= limit.OUTLIER_FRAMES)
         if not len(due):
             return self._condition.end()

@@ -57,6 +57,7 @@ class WrongMode:
         self._was_training: NDArray[np.bool_] = np.zeros(0, bool)
         self._untouched: NDArray[np.bool_] = np.zeros(0, bool)
         self._asleep = False  # the whole model was in evaluation mode
+        self._all_awake = False  # every module was seen in training mode, the last time too
         self._condition = Condition("mode")
 
     def grow(self, count: int) -> None:
@@ -65,17 +66,22 @@ class WrongMode:
         self._untouched = grown(self._untouched, count, False)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        if view.row("activation_training") is None:
+        row = view.row("activation_training")
+        if row is None:
             return ()
         if view.layout is not self._layout:
             self._look(view.layout)
+        elif self._all_awake and not (row == 0).any():
+            return ()
         if not len(self._norms) and not len(self._dropouts):
             return ()
         modes = view.all_layers("activation_training")
         if np.isnan(modes).all():
             return ()
+        judged = np.concatenate([self._norms, self._dropouts])
         self._asleep = not (modes[self._workers] == 1).any()
         self._was_training |= modes == 1
+        self._all_awake = bool(self._was_training[judged].all()) and not (row == 0).any()
         self._untouched[self._norms] = (modes[self._norms] == 0) & (
             self._untouched[self._norms] | self._passes_on(view, modes)
         )
@@ -86,7 +92,6 @@ class WrongMode:
         if self._asleep:
             rates = view.all_layers("dropout_rate")
             wrong[self._dropouts] = (modes[self._dropouts] == 0) & (rates[self._dropouts] > 0)
-        judged = np.concatenate([self._norms, self._dropouts])
         measured = judged[~np.isnan(modes[judged])].astype(np.int32)
         self._wrong.end(measured[~wrong[measured]])
         self._wrong.hold(measured[wrong[measured]], view.step)
@@ -98,7 +103,7 @@ class WrongMode:
 
     def _look(self, layout: Layout) -> None:
         """Only modules among parameters that are trained: a frozen part may be in any mode."""
-        self._layout = layout
+        self._layout, self._all_awake = layout, False
         anatomy = anatomy_of(layout)
         trained = {layer.group for layer in layout.layers.parameters if layer.trainable}
         types = {i: layout.layers[i].module_type for i in anatomy.sequence}
