@@ -63,7 +63,7 @@ def _watch_and_report(training: Training, steps: int) -> None:
 
     import undertow
     from undertow.settings import Settings
-    from undertow.show.report.text import report
+    from undertow.show.report.text import ROWS, report
     from undertow.show.terminal.live import Picture, follow
 
     torch.set_num_threads(1)  # the model is tiny: a second thread would only wait for the first
@@ -95,7 +95,8 @@ def _watch_and_report(training: Training, steps: int) -> None:
         screen.print(picture)
     screen.print()
     run = undertow.open_run(watch.folder)
-    show(report(run.diagnose(), tensors=[layer.path for layer in run.layers.parameters]))
+    tensors = [layer.path for layer in run.layers.parameters]
+    show(report(run.diagnose(), tensors=tensors, rows=ROWS - 4))  # what to do next is to be seen with it
     _say_what_next(screen, str(watch.folder))
 
 

@@ -29,16 +29,18 @@ _HEALTH_STYLES = {
     Health.CRITICAL: "bold magenta",
     None: "dim",
 }
-_ROWS = 23  # of a terminal of 24, so that the prompt below does not push the verdict out
+ROWS = 23  # of a terminal of 24, so that the prompt below does not push the verdict out
 _LEAST_OTHERS = 3  # lines for other findings that the code to paste leaves
 _NOTES = 2
 _SURE = 0.8
 
 
-def report(diagnosis: Diagnosis, *, tensors: Sequence[str] = (), details: bool = False) -> RenderableType:
+def report(
+    diagnosis: Diagnosis, *, tensors: Sequence[str] = (), details: bool = False, rows: int = ROWS
+) -> RenderableType:
     """`tensors` are the paths of all that the run watched: with them, long lists of layers become short."""
     if not details:
-        return Screen(diagnosis, tensors)
+        return Screen(diagnosis, tensors, rows)
     parts: list[RenderableType] = [_title(diagnosis), Text(""), Text(diagnosis.story), Text("")]
     table = _grid()
     for place, reason in enumerate(diagnosis.coverage.reasons):
@@ -54,6 +56,7 @@ class Screen:
 
     diagnosis: Diagnosis
     tensors: Sequence[str] = ()
+    rows: int = ROWS
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         first, others = self._first_and_others()
@@ -67,7 +70,7 @@ class Screen:
         def height(*rows: tuple[str, Text]) -> int:
             return len(console.render_lines(_rows(rows), options, pad=False)) if rows else 0
 
-        room = _ROWS - 2 - sum(len(console.render_lines(part, options, pad=False)) for part in top)
+        room = self.rows - 2 - sum(len(console.render_lines(part, options, pad=False)) for part in top)
         room -= height(*main, *closing)
         code_row = ("Next", Text(code, style="bold"))
         if code and height(code_row) <= room - min(len(others), _LEAST_OTHERS):
