@@ -31,6 +31,12 @@ def training(rule: Rule) -> Training:
     return made
 
 
+def cross_entropy(run: Training, losses: Iterable[float]) -> Training:
+    for loss in losses:
+        run.run(1, scalars={"loss": float(loss), "lr": 0.1, "loss_kind": 1.0, "loss_classes": 10.0})
+    return run
+
+
 def follow(run: Training, losses: Iterable[float], rates: Iterable[float] | None = None, **changes: Any) -> Training:
     steady = rates or iter(lambda: 0.1, None)
     for loss, rate in zip(losses, steady):
@@ -49,10 +55,21 @@ def falling(steps: int, to: float = 0.1) -> Iterator[float]:
 
 class TestDivergingLoss:
     def test_records_again_and_again(self) -> None:
-        run = follow(training(DivergingLoss()), noisy(np.geomspace(2.3, 230, 30)))
+        run = cross_entropy(training(DivergingLoss()), noisy(np.geomspace(2.3, 230, 30)))
         (finding,) = run.findings()
         assert (finding.code, finding.severity, finding.ongoing) == ("OPT001", Severity.SEVERE, True)
         assert finding.detected_step <= 15
+
+    def test_a_loss_that_grows_with_its_targets_is_a_hint(self) -> None:
+        run = follow(training(DivergingLoss()), noisy(np.geomspace(0.1, 2, 60)))
+        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
+
+    def test_large_updates_are_the_witness_where_the_loss_has_no_natural_size(self) -> None:
+        run = follow(training(DivergingLoss()), noisy(np.geomspace(0.1, 2, 60)), update_ratio=0.5, update_norm=5.0)
+        assert run.alarms() == ["OPT001"]
+
+    def test_a_cross_entropy_below_that_of_a_guess_has_not_diverged(self) -> None:
+        assert cross_entropy(training(DivergingLoss()), noisy(np.geomspace(0.01, 1, 60))).codes() == []
 
     def test_all_that_was_learnt_is_lost(self) -> None:
         run = follow(follow(training(DivergingLoss()), falling(60)), noisy([2.3] * 40))
@@ -78,12 +95,16 @@ class TestDivergingLoss:
 
 class TestLossSpike:
     def test_a_spike_is_a_hint_and_an_alarm_once_it_is_over(self) -> None:
-        run = follow(training(LossSpike()), falling(60))
-        follow(run, [20.0])
+        run = cross_entropy(training(LossSpike()), falling(60))
+        cross_entropy(run, [20.0])
         assert [finding.severity for finding in run.findings()] == [Severity.MILD]
-        follow(run, noisy([0.23] * 4))
+        cross_entropy(run, noisy([0.23] * 4))
         (finding,) = run.findings()
         assert (finding.code, finding.severity, finding.first_step) == ("OPT003", Severity.MODERATE, 60)
+
+    def test_a_small_spike_of_a_loss_without_a_natural_size_stays_a_hint(self) -> None:
+        run = follow(follow(training(LossSpike()), falling(60)), [5.0, *noisy([0.23] * 10)])
+        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
 
     def test_a_jump_that_stays_never_is_an_alarm(self) -> None:
         run = follow(follow(training(LossSpike()), falling(60)), noisy(np.geomspace(5, 1, 60)))
@@ -203,6 +224,11 @@ class TestUnsuitableRate:
     def test_the_end_of_a_cosine_is_silent(self, steps: int) -> None:
         rates = [0.05 * (1 + math.cos(math.pi * step / steps)) for step in range(steps)]
         assert follow(training(UnsuitableRate()), noisy([2.3] * steps, 0.01), rates).codes() == []
+
+    def test_a_rate_that_went_because_of_a_plateau_is_silent(self) -> None:
+        losses = [*noisy(np.geomspace(2.3, 1.6, 40)), *noisy([1.6] * 200)]
+        rates = [0.05 * 0.5 ** (max(0, step - 100) // 8) for step in range(240)]
+        assert follow(training(UnsuitableRate()), losses, rates).codes() == []
 
     def test_a_learnt_model_may_rest(self) -> None:
         rates = [0.05 * 0.1 ** (step // 20) for step in range(200)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from undertow.detect import thresholds
 from undertow.detect.view import View
+from undertow.schema.quantities import LossKind
 
 
 @dataclass(slots=True)
@@ -17,17 +18,21 @@ class Spike:
     before: float  # the level it left
     untrained: float  # the loss with which the run began
     peak: float  # the highest so far
+    worse_than: float  # times the untrained loss from which on it does harm
+    lowest: float  # since it began
+    lasted: int = 0  # steps
     over_after: int | None = None  # steps until the loss was back where it had been; None: it is not
 
     @property
-    def began_extreme(self) -> bool:
-        """So high from one step to the next that no other task or harder data explain it."""
-        return self.value > thresholds.SPIKE_EXTREME * self.untrained
+    def was_of_a_batch(self) -> bool:
+        """So high from one step to the next that no other task explains it, and other batches are not as high."""
+        extreme = self.value > thresholds.SPIKE_EXTREME * self.untrained
+        return extreme and self.lasted >= 3 and self.lowest < self.value / 3
 
     @property
     def is_harmful(self) -> bool:
         """It came back, so it was no change of task, and was worse than an untrained model; or it is extreme."""
-        came_back = self.over_after is not None and self.value > thresholds.SPIKE_ABOVE_START * self.untrained
+        came_back = self.over_after is not None and self.value > self.worse_than * self.untrained
         return came_back or self.peak > thresholds.SPIKE_EXTREME * self.untrained
 
 
@@ -39,6 +44,8 @@ class SpikeWatch:
         self._following = False
         self._back = 0  # losses in a row that are back where they were
         self._recent: deque[float] = deque(maxlen=thresholds.SPIKE_CALM)
+        self._highest = 0.0  # of all losses but spikes
+        self._natural = False  # a cross-entropy has a natural size: that of a guess
         self._rate = math.nan
         self._rate_rose = -(10**9)
 
@@ -46,6 +53,9 @@ class SpikeWatch:
         loss = view.loss
         if loss is None or not loss.positive or loss.actors > 1:
             return
+        kind = view.frame.scalars.get("loss_kind")
+        if kind is not None:
+            self._natural = kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
         rate = view.frame.scalars.get("lr", self._rate)
         if rate > 2 * self._rate:
             self._rate_rose = view.step
@@ -59,18 +69,24 @@ class SpikeWatch:
                 and len(self._recent) == thresholds.SPIKE_CALM
                 and loss.value > thresholds.SPIKE_ABOVE_RECENT * max(self._recent)
                 and view.step - self._rate_rose > thresholds.SPIKE_AFTER_RISE
+                and self._highest < thresholds.SPIKE_CALM_BELOW * max(loss.first, loss.start)
             )
             self.spike = None
             if is_spike:
                 untrained = max(loss.first, loss.start)
-                self.spike = Spike(view.step, loss.value, loss.value / loss.ratio, untrained, loss.value)
+                worse = thresholds.SPIKE_ABOVE_START if self._natural else thresholds.SPIKE_ABOVE_START_ELSE
+                self.spike = Spike(
+                    view.step, loss.value, loss.value / loss.ratio, untrained, loss.value, worse, loss.value
+                )
             self._following, self._back = is_spike, 0
         self._recent.append(loss.value)
+        if self.spike is None:
+            self._highest = max(self._highest, loss.value)
 
     def _follow(self, step: int, value: float) -> None:
         spike = self.spike
         assert spike is not None
-        spike.peak = max(spike.peak, value)
+        spike.peak, spike.lowest, spike.lasted = max(spike.peak, value), min(spike.lowest, value), step - spike.step
         self._back = self._back + 1 if value < thresholds.SPIKE_BACK * spike.before else 0
         if self._back >= thresholds.SPIKE_BACK_FOR:
             spike.over_after = step - spike.step - self._back + 1

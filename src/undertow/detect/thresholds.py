@@ -35,11 +35,12 @@ SKIPS_AT_SMALL_SCALE = 5
 # GRD001, GRD002: sizes of gradients along depth. Healthy trainings: within 1.3 decades from end to end.
 GRADIENT_DEPTH_LEAST_MATRICES = 4  # fewer make no line
 GRADIENT_DEPTH_DECADES = 3.0
+GRADIENT_DEPTH_DECADES_IN_DOUBT = 2.5  # seven plain ReLU layers make this, and may learn yet
 GRADIENT_DEPTH_DECADES_TO_END = 2.0
 GRADIENT_DEPTH_FIT = 0.6
 GRADIENT_DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices move faster
 GRADIENT_DEPTH_PATIENCE = 5
-GRADIENT_DEPTH_PATIENCE_WHEN_MOVING = 25  # Adam can get a deep plain network out of it; most that will are by then
+GRADIENT_DEPTH_PATIENCE_IN_DOUBT = 25  # Adam can get a deep plain network out of it; most that will are by then
 GRADIENT_DEPTH_GAP_SHARE = 0.6  # of the whole loss, at one place
 
 # GRD002: gradient norm × weight norm / loss in the first steps; healthy at most 22. And growth since then: 13-fold.
@@ -232,6 +233,7 @@ SPIKE_DEVIATIONS = 8.0
 SPIKE_RATIO = 2.718
 SPIKE_CALM = 30  # losses before it…
 SPIKE_ABOVE_RECENT = 2.0  # …the highest of which it exceeds so many times
+SPIKE_CALM_BELOW = 3.0  # times the untrained loss: a run that has been above it is sick for another reason
 SPIKE_LASTS = 15  # steps in which it must come back: a harder task takes longer
 SPIKE_BACK = 1.5  # times the level before…
 SPIKE_BACK_FOR = 3  # …at so many steps in a row

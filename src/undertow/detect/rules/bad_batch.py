@@ -80,7 +80,7 @@ class BadBatch:
             return self._suspect.end()
         short = spike.over_after is not None and spike.over_after <= thresholds.BATCHES
         proved = spike.step <= self._odd_step <= spike.step + thresholds.BATCHES
-        if proved or not (short or spike.began_extreme):
+        if proved or not (short or spike.was_of_a_batch):
             return self._suspect.stay()
         return self._suspect.hold((spike.step, short), lambda: self._verdict_suspect(spike))
 

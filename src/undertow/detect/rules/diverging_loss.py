@@ -8,10 +8,13 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss
+from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
 
@@ -31,8 +34,9 @@ class DivergingLoss:
     When it is wrong
     ----------------
     Losses that go below zero (rewards, adversaries) have no natural size and are left out, and so are optimizers that
-    step in turn: a generator's loss rises when its opponent learns. One jump to a higher level (harder data, another
-    task) is no row of records. No false alarm in the zoo.
+    step in turn: a generator's loss rises when its opponent learns. The loss of moving targets (values in reinforcement
+    learning) grows with them: without a cross-entropy, large updates or a hundredfold growth this is only a hint. One
+    jump to a higher level (harder data, another task) is no row of records. No false alarm in the zoo.
 
     References
     ----------
@@ -47,6 +51,8 @@ class DivergingLoss:
         self._highest_early = 0.0
         self._record = math.nan
         self._records: list[int] = []
+        self._guess = math.nan  # the loss of a guess, for a cross-entropy that began near it
+        self._large_step = -(10**9)
         self._back_for = 0
         self._levels: deque[float] = deque(maxlen=12)
 
@@ -59,7 +65,22 @@ class DivergingLoss:
             return (*self._growing.stay(), *self._lost.stay())
         if not loss.positive or loss.actors > 1:
             return (*self._growing.end(), *self._lost.end())
+        self._take(view)
         return (*self._observe_growing(loss), *self._observe_lost(loss))
+
+    def _take(self, view: View) -> None:
+        """What else tells a model that falls apart from one whose targets grow."""
+        loss = view.loss
+        assert loss is not None
+        kind = view.frame.scalars.get("loss_kind")
+        if kind is not None:
+            crossed = kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
+            guess = loss_of_a_guess(view) if crossed else math.nan
+            self._guess = guess if loss.first < thresholds.IMPLAUSIBLE_START * guess else math.nan
+        if view.row("update_ratio") is None or loss.value < thresholds.LEAPS_TO * loss.first:
+            return
+        if middle(matrices_of(view.layout).update_ratios(view)) > thresholds.DIVERGED_UPDATE:
+            self._large_step = view.step
 
     def _observe_growing(self, loss: Loss) -> tuple[Verdict, ...]:
         if loss.seen <= thresholds.DIVERGED_START:
@@ -73,14 +94,16 @@ class DivergingLoss:
             del self._records[: -thresholds.DIVERGED_RECORDS]
         # The highest of the first losses is itself a record where a run explodes at once.
         base = min(self._highest_early, 2 * loss.first)
+        if self._guess == self._guess:
+            base = max(base, self._guess)
         if loss.level < thresholds.DIVERGED_TO * base:
             return self._growing.end()
-        if self._growing.is_open:
-            return self._growing.stay()
         if len(self._records) < thresholds.DIVERGED_RECORDS or loss.noise > loss.level:
-            return ()
+            return self._growing.stay()
         first = self._records[0]
-        return self._growing.hold(None, lambda: self._verdict("growing", loss, first))
+        sure = self._guess == self._guess or loss.level > thresholds.DIVERGED_BEYOND_DOUBT * loss.first
+        sure = sure or self._large_step >= first - thresholds.LARGE_UPDATE_LASTS
+        return self._growing.hold(sure, lambda: self._verdict("growing", loss, first, sure))
 
     def _observe_lost(self, loss: Loss) -> tuple[Verdict, ...]:
         if loss.seen <= thresholds.DIVERGED_START:
@@ -97,7 +120,7 @@ class DivergingLoss:
             return ()
         return self._lost.hold(None, lambda: self._verdict("lost", loss, loss.best_step))
 
-    def _verdict(self, key: str, loss: Loss, first: int) -> Verdict:
+    def _verdict(self, key: str, loss: Loss, first: int, sure: bool = True) -> Verdict:
         if key == "growing":
             evidence = Evidence("loss", None, loss.level, loss.first, "median of the latest losses, and the first one")
             summary = f"The loss grows: {loss.first:.3g} at the start, {loss.level:.3g} at step {loss.step}."
@@ -107,4 +130,5 @@ class DivergingLoss:
                 f"What was learnt is lost: the loss had fallen to {loss.best:.3g} by step {loss.best_step} and is back "
                 f"at {loss.level:.3g}, where it started."
             )
-        return Verdict(key, True, Severity.SEVERE, (), first, 0.9, summary, (evidence,))
+        severity = Severity.SEVERE if sure else Severity.MILD
+        return Verdict(key, True, severity, (), first, 0.9 if sure else 0.5, summary, (evidence,))

@@ -20,8 +20,9 @@ class OscillatingLoss:
     What it sees
     ------------
     Waves: nine losses in a row that are all above nine earlier ones, then nine that are all below these, and so on. A
-    swing counts when the gap between them is a fifth of all that was ever learnt; it is an alarm after four swings of
-    which the latest is still half as large as the largest, under a learning rate that does not swing itself.
+    swing counts when the gap between them is a fifth of all that was ever learnt, and a tenth of the first loss. It is
+    an alarm after four swings of which the latest is still half as large as the largest, under a learning rate that
+    does not swing itself.
 
     Why it is bad
     -------------
@@ -76,7 +77,8 @@ class OscillatingLoss:
 
     def _turn(self, loss: Loss) -> None:
         """A turning point is known once nine losses in a row keep clear of nine on its other side."""
-        enough = thresholds.WAVE_SHARE * (loss.start - loss.best)
+        learnt = thresholds.WAVE_SHARE * (loss.start - loss.best)
+        enough = max(learnt, thresholds.WAVE_SHARE_OF_START * loss.start)
         self._ceiling, self._floor = min(self._ceiling, loss.high), max(self._floor, loss.low)
         up, down = loss.low - self._ceiling, self._floor - loss.high
         if self._direction <= 0 and up > enough:

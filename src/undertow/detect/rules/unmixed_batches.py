@@ -19,7 +19,7 @@ class UnmixedBatches:
     What it sees
     ------------
     The entropy of the labels within each batch, on average over at least four measured batches, against that of all
-    labels together, or of as many labels as a batch can hold. It is reported below two fifths.
+    labels together, or of as many labels as a batch can hold. It is reported below three tenths.
 
     Why it is bad
     -------------

@@ -68,8 +68,10 @@ class UnsuitableRate:
         self._largest = 0.0  # update over weight, of any matrix at any step
         self._measured = 0
         self._level_before_leap = math.nan
-        self._positive = False
+        self._positive = self._fell_while_falling = False
         self._begun: int | None = None
+        self._seen = 0
+        self._clipped = 1.0
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
@@ -87,7 +89,8 @@ class UnsuitableRate:
         if self._begun is None:
             self._begun = view.step
         if loss is not None:
-            self._positive = loss.positive
+            self._positive, self._seen = loss.positive, loss.seen
+        self._clipped = view.frame.scalars.get("clip_coefficient", self._clipped)
         if history.leap_step == view.step:
             self._level_before_leap = loss.level if loss is not None else math.nan
         # What the loss of this step shows was caused by updates before it.
@@ -122,12 +125,14 @@ class UnsuitableRate:
 
     def _observe_schedule(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
         fallen = 0
+        if history.now > thresholds.FALLING_UNTIL * history.peak:
+            self._fell_while_falling = loss.falling  # the last time it was said is when the rate went
         for share, (fewest, part) in thresholds.FALLEN_TO.items():
             below = history.fallen_for(share)
             if below >= max(fewest, part * (history.steps - below)):
-                remaining = thresholds.FALLEN_REMAINING[share]
-                left = loss.remaining > remaining if loss.positive else loss.gain < thresholds.FLAT_DEVIATIONS
-                if left and loss.actors == 1:
+                unlearnt = not loss.remaining < thresholds.FALLEN_REMAINING and loss.gain < thresholds.FALLEN_GAIN
+                cut_off = self._fell_while_falling and loss.remaining > thresholds.FALLEN_WHILE_FALLING
+                if unlearnt or (cut_off and share == min(thresholds.FALLEN_TO)):
                     fallen = below
         if fallen:
             return self._gone.hold(None, lambda: self._verdict_gone(view, history, fallen))
@@ -191,7 +196,8 @@ class UnsuitableRate:
         if loss is None:
             broken = not math.isfinite(view.scalar("loss")) and "loss" in view.frame.scalars
             trusted = self._positive and not self._implausible_start and view.step > self._foreign_until
-            if broken and self._large and trusted:
+            # Without a loss that had risen before, or a run that had just begun, NaN has other causes.
+            if broken and self._large and trusted and (self._raised or self._above or self._seen < 5):
                 return self._high.hold(None, lambda: self._verdict_high(view, history))
             return self._high.stay()
         if loss.seen <= thresholds.ADDED_SEEN_EARLY:
@@ -240,15 +246,15 @@ class UnsuitableRate:
     def _observe_low(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
         tiny = self._largest < thresholds.TINY_UPDATE
         small = self._largest < thresholds.SMALL_UPDATE and loss.seen >= thresholds.SMALL_UPDATE_STEPS
+        small = small and loss.noise < thresholds.SMALL_UPDATE_NOISE * abs(loss.start)
         if not (tiny or small) or not self._largest or history.risen:
             return self._low.end()
         enough = self._measured >= thresholds.TINY_UPDATE_FRAMES and loss.seen >= thresholds.TINY_UPDATE_STEPS
         still = loss.gain < thresholds.FLAT_DEVIATIONS and not loss.remaining < 0.98
-        clipped = view.scalar("clip_coefficient") < 0.1
         if (
             not enough
             or not still
-            or clipped
+            or self._clipped < 0.1  # GRD010
             or loss.actors > 1
             or self._gone.is_open
             or history.now < history.first / 2

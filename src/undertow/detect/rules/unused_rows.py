@@ -23,8 +23,7 @@ class UnusedRows:
     ------------
     The share of an embedding's rows that never had a gradient, once it has stopped falling for half of the run: one
     in ten used is a hint, one in a hundred an alarm. And the number of classes that the labels amount to (by their
-    entropy), against the number of outputs: one in two hundred is a hint, one in five hundred, or one single class, an
-    alarm.
+    entropy), against the number of outputs: one in two hundred, or one single class, is a hint.
 
     Why it is bad
     -------------
@@ -34,8 +33,8 @@ class UnusedRows:
     When it is wrong
     ----------------
     A large vocabulary is met little by little: while new rows still come into use, nothing is said. A fine-tuning on a
-    narrow text uses a small part of a large vocabulary for good reason; that is a hint at most. No false alarm in the
-    zoo.
+    narrow text uses a small part of a large vocabulary for good reason; that is a hint at most. Contrastive losses give
+    every row the same label by design. No false alarm in the zoo.
 
     References
     ----------
@@ -112,17 +111,14 @@ class UnusedRows:
         # Enough labels to have met what there is to meet.
         if self._labels < max(thresholds.UNUSED_LABELS_LEAST, thresholds.UNUSED_LABELS * used):
             return ()
-        single = pooled < thresholds.SINGLE_CLASS
-        if not single and used > thresholds.UNUSED_CLASSES_HINT * classes:
+        if pooled > thresholds.SINGLE_CLASS and used > thresholds.UNUSED_CLASSES * classes:
             return self._classes.end()
-        alarm = single or used < thresholds.UNUSED_CLASSES_ALARM * classes
-        return self._classes.hold(alarm, lambda: self._verdict_classes(used, classes, alarm))
+        return self._classes.hold(None, lambda: self._verdict_classes(used, classes))
 
-    def _verdict_classes(self, used: float, classes: float, alarm: bool) -> Verdict:
+    def _verdict_classes(self, used: float, classes: float) -> Verdict:
         how = f"of {classes:.0f}, as far as the entropy of {self._labels:,.0f} labels tells"
         evidence = Evidence(
             "label_entropy_pooled", None, math.log(used), math.log(classes), f"{used:.3g} classes in use {how}"
         )
         summary = f"The labels amount to {used:.3g} of {classes:.0f} classes: most outputs are never asked for."
-        severity = Severity.MODERATE if alarm else Severity.MILD
-        return Verdict("classes", True, severity, (), self._first_step or 0, 0.75, summary, (evidence,))
+        return Verdict("classes", True, Severity.MILD, (), self._first_step or 0, 0.75, summary, (evidence,))

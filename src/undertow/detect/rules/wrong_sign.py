@@ -69,6 +69,8 @@ class WrongSign:
             self._lasting = 0
             if loss.positive:
                 self._level = loss.level
+            else:
+                self._turned = False  # below zero with the right sign: what is differentiated holds more than an error
             return self._condition.end()
         return self._hold(loss.step, lambda: self._verdict(loss.value, factor))
 
