@@ -51,6 +51,7 @@ class OverClipping:
         self._length = 0
         self._since = 0
         self._left = 1.0
+        self._settled = False  # the base is one of losses since then
         self._base = math.nan  # the level of the loss when this began
         self._speed = math.nan  # update over weight, in the middle of all matrices
         self._follows = False  # updates are as long as the learning rate times the gradient
@@ -67,18 +68,27 @@ class OverClipping:
             return self._condition.end()
         if left < thresholds.CLIPPED_TO:
             if self._length == 0:
-                self._since = view.step
+                self._since, self._settled = view.step, False
                 self._base = math.nan if view.loss is None else view.loss.level
             self._length, self._left = self._length + 1, left
         if self._length == 0:
             return ()
+        late = self._since > thresholds.CLIPPED_STEPS
+        if (
+            late
+            and not self._settled
+            and view.loss is not None
+            and view.step - self._since >= thresholds.CLIPPED_FRAMES
+        ):
+            # The level is a median of the latest losses: only now does it speak of none from before the clipping.
+            self._base, self._settled = view.loss.level, True
         if view.ids("update") is not None:
             self._learn_how_it_steps(view)
         # Where gradients are measured rarely, a few of them will do.
         rarely = self._length >= 3 and view.step - self._since >= thresholds.CLIPPED_STEPS
         if self._length < thresholds.CLIPPED_FRAMES and not rarely:
             return ()
-        if not self._follows or has_fallen(view.loss, self._base):
+        if (late and not self._settled) or not self._follows or has_fallen(view.loss, self._base):
             return self._condition.stay()
         if not self._speed < thresholds.CLIPPED_STEP:
             return self._condition.end()

@@ -27,7 +27,8 @@ class VanishingGradient:
     from the first in execution order to the last. It speaks when the line falls by three decades or more towards the
     input, explains most of the differences between layers, and stays so while the loss makes no progress: at five
     measured steps when the first layers hardly move, at twenty-five when the optimizer makes up for small gradients,
-    as Adam does. Only differences between layers count, so the scale of the loss does not matter.
+    as Adam does, or the line falls by two and a half decades only. Only differences between layers count, so the
+    scale of the loss does not matter.
 
     Why it is bad
     -------------
@@ -72,8 +73,8 @@ class VanishingGradient:
             return ()
         if has_learnt(view.loss):
             return self._condition.end()
-        starved = self._starved
-        patience = thresholds.GRADIENT_DEPTH_PATIENCE if starved else thresholds.GRADIENT_DEPTH_PATIENCE_WHEN_MOVING
+        clear = self._starved and self._latest is not None and self._latest[1].rise > thresholds.GRADIENT_DEPTH_DECADES
+        patience = thresholds.GRADIENT_DEPTH_PATIENCE if clear else thresholds.GRADIENT_DEPTH_PATIENCE_IN_DOUBT
         # Where gradients are measured rarely, a few of them and a loss that stays where it is will do.
         rarely = self._length >= 3 and view.step - self._since >= 4 * patience
         if self._latest is None or (self._length < patience and not rarely):
@@ -90,7 +91,7 @@ class VanishingGradient:
         trend = depth_trend(sizes)
         if trend.size < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
             return True  # this step does not tell
-        if trend.rise < thresholds.GRADIENT_DEPTH_DECADES or trend.fit < thresholds.GRADIENT_DEPTH_FIT:
+        if trend.rise < thresholds.GRADIENT_DEPTH_DECADES_IN_DOUBT or trend.fit < thresholds.GRADIENT_DEPTH_FIT:
             if self._condition.is_open and trend.rise > thresholds.GRADIENT_DEPTH_DECADES_TO_END:
                 return True
             self._length = 0
@@ -137,7 +138,7 @@ def _faded(sizes: Values) -> NDArray[np.int64]:
     """
     known = np.flatnonzero(np.isfinite(sizes))
     values = sizes[known]
-    small = known[values < values.max() - thresholds.GRADIENT_DEPTH_DECADES]
+    small = known[values < values.max() - thresholds.GRADIENT_DEPTH_DECADES_IN_DOUBT]
     if not len(small):
         small = known[[int(values.argmin())]]
     drops = np.diff(values)
