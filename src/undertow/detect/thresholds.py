@@ -35,7 +35,7 @@ SKIPS_AT_SMALL_SCALE = 5
 # GRD001, GRD002: sizes of gradients along depth. Healthy trainings: within 1.3 decades from end to end.
 GRADIENT_DEPTH_LEAST_MATRICES = 4  # fewer make no line
 GRADIENT_DEPTH_DECADES = 3.0
-GRADIENT_DEPTH_DECADES_IN_DOUBT = 2.5  # seven plain ReLU layers make this, and may learn yet
+GRADIENT_DEPTH_DECADES_IN_DOUBT = 2.2  # six plain ReLU layers make this, and may learn yet
 GRADIENT_DEPTH_DECADES_TO_END = 2.0
 GRADIENT_DEPTH_FIT = 0.6
 GRADIENT_DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices move faster
@@ -143,12 +143,18 @@ ROUTER_FRAMES = 2
 # WGT001. Over 200 steps healthy weights grow to at most three times their start.
 GROWN_BY = 10.0
 GROWING_FRAMES = 6  # measured steps, each with a larger norm than the one before
+RUNAWAY_BY = 3.0  # since the start, while…
+RUNAWAY_RADIAL = 0.97  # …this share of every update only lengthens the weight (healthy growth turns it, too)…
+RUNAWAY_RATE = 3e-3  # …by this share of itself at least, in all matrices…
+RUNAWAY_ALIKE = 0.15  # …at the same rate: deviation of the rates over their mean
+RUNAWAY_FRAMES = 3
 
 # WGT002. Rows that began equal and are told apart by one random neighbour differ by 1e-3 after a single step.
 EQUAL_ROWS = 1e-4
 EQUAL_ROWS_FRAMES = 2
 EQUAL_ROWS_LOOKS = 10  # measured steps in a row without a suspect; then it is settled
-MOVED = 1e-3  # relative distance from the start: rows had the chance to part
+MOVED = 1e-5  # relative distance from the start: rows had the chance to part…
+EQUAL_ROWS_OF_DRIFT = 0.05  # …and would differ by about as much, had they taken it
 ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it within three, warm-up from zero included
 
 # WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.

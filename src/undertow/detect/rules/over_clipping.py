@@ -54,6 +54,7 @@ class OverClipping:
         self._settled = False  # the base is one of losses since then
         self._base = math.nan  # the level of the loss when this began
         self._speed = math.nan  # update over weight, in the middle of all matrices
+        self._speed_per_gradient = math.nan
         self._follows = False  # updates are as long as the learning rate times the gradient
 
     def grow(self, count: int) -> None:
@@ -62,7 +63,11 @@ class OverClipping:
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped:
             return ()
-        left = view.scalar("clip_coefficient")
+        left, total = view.scalar("clip_coefficient"), view.scalar("gradient_norm_total")
+        if view.ids("update") is not None and not math.isnan(left):
+            self._learn_how_it_steps(view, left * total)
+        elif self._follows and not math.isnan(left):
+            self._speed = self._speed_per_gradient * left * total
         if left >= thresholds.CLIPPED_TO:
             self._length = 0
             return self._condition.end()
@@ -82,8 +87,6 @@ class OverClipping:
         ):
             # The level is a median of the latest losses: only now does it speak of none from before the clipping.
             self._base, self._settled = view.loss.level, True
-        if view.ids("update") is not None:
-            self._learn_how_it_steps(view)
         # Where gradients are measured rarely, a few of them will do.
         rarely = self._length >= 3 and view.step - self._since >= thresholds.CLIPPED_STEPS
         if self._length < thresholds.CLIPPED_FRAMES and not rarely:
@@ -94,12 +97,13 @@ class OverClipping:
             return self._condition.end()
         return self._condition.hold(True, lambda: self._verdict(view))
 
-    def _learn_how_it_steps(self, view: View) -> None:
+    def _learn_how_it_steps(self, view: View, stepped: float) -> None:
         matrices = matrices_of(view.layout)
         self._speed = middle(matrices.values(view, "update_ratio"))
         rate = view.scalar("lr")
         with np.errstate(divide="ignore", invalid="ignore"):
             length = matrices.values(view, "update_norm") / (rate * matrices.values(view, "stepped_gradient_norm"))
+        self._speed_per_gradient = self._speed / stepped if stepped > 0 else math.nan
         # Momentum makes a step up to a few hundred times as long as the gradient; Adam's length has no bound here.
         self._follows = 0.3 < middle(length) < thresholds.CLIPPED_MOMENTUM
 

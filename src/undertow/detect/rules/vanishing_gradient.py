@@ -27,7 +27,7 @@ class VanishingGradient:
     from the first in execution order to the last. It speaks when the line falls by three decades or more towards the
     input, explains most of the differences between layers, and stays so while the loss makes no progress: at five
     measured steps when the first layers hardly move, at twenty-five when the optimizer makes up for small gradients,
-    as Adam does, or the line falls by two and a half decades only. Only differences between layers count, so the
+    as Adam does, or the line falls by 2.2 decades only. Only differences between layers count, so the
     scale of the loss does not matter.
 
     Why it is bad
