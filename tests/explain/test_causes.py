@@ -109,6 +109,12 @@ def test_a_guess_does_not_explain_what_is_sure() -> None:
     assert told(proven, weight, found("OPT003", 80, 80))[0] == ("DAT002", None)
 
 
+def test_a_leap_of_the_loss_in_a_training_that_diverges_is_no_bad_batch() -> None:
+    guess = found("DAT002", 53, 53, confidence=0.6)
+    assert dict(told(guess, found("GRD007", 1, 3), found("UPD001", 8, 20)))["DAT002"] == "GRD007"
+    assert dict(told(guess, found("UPD001", 55, 60)))["UPD001"] == "DAT002"
+
+
 def test_after_a_value_that_is_not_finite_nothing_else_is_a_cause() -> None:
     assert told(found("OPT007", 41, 42), found("NUM001", 40, 40, "critical"), found("NUM003", 40, 40, "critical")) == [
         ("NUM001", None), ("NUM003", "NUM001"), ("OPT007", "NUM001"),

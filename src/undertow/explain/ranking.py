@@ -66,6 +66,9 @@ class Ranking:
             return nearly and bool(set(cause.layers) & set(effect.layers))
         if effect.code in FOLLOWS_FROM_ANYTHING and cause.code not in VAGUE:
             return cause.first_step <= effect.detected_step
+        guessed = effect.code == "DAT002" and effect.confidence < _SURE and can_lead_to(cause.code, "OPT003")
+        if guessed and cause.first_step < effect.first_step:
+            return True  # a leap of the loss, and no other sign of a bad batch
         if cause.code in NONFINITE and effect.code not in EXACT:
             return self._moment(cause) < self._moment(effect)
         if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect):

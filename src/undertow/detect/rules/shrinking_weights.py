@@ -63,7 +63,7 @@ class ShrinkingWeights:
         norms = view.row("weight_norm")
         if lengths is None or ratios is None or ids is None or norms is None or len(norms) != len(lengths):
             return ()
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
         shrinks = (lost > limit.SHRINKS_BY) & (lost > limit.RADIAL_SHARE * ratios)
         if not self._building and not shrinks.any():
