@@ -294,7 +294,7 @@ FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and 
 
 # OPT008. Settings of optimizers.
 REBUILT_FRAMES = 3
-EPS_RATIO = 0.3  # median √v over eps; 1e2 to 1e7 in healthy trainings until they have learnt all
+EPS_RATIO = 0.1  # median √v over eps; 1e2 to 1e7 in healthy trainings, 0.2 with branches that start next to zero
 EPS_REMAINING = 0.7
 EPS_UPDATE = 1e-3  # update over weight
 EPS_FRAMES = 2
