@@ -1,35 +1,65 @@
-"""The programs themselves: they are distinct, they repeat, and each fault does harm."""
+"""The programs themselves: they are distinct, they repeat, they can be turned up, down and put off."""
 
 import math
-import statistics
 
 import pytest
 
-from undertow.faults.training import hospital, zoo
+from undertow.faults.equivalence import EQUIVALENT, are_equivalent
+from undertow.faults.fault import Fault
+from undertow.faults.training import Training, hospital, zoo
 from undertow.schema.codes import CODES
 
-# Silent faults: the accuracy hardly suffers, so the harm is shown by what they do.
-INVARIANTS = {"NUM001", "NUM002", "NUM003", "GRD003", "GRD004", "GRD007", "UPD003", "UPD004"}
+# Known faults that no small program shows honestly.
+LEFT_OUT = {
+    32: "buffers that part need several processes",
+    51: "logits of a small model that learns well drift as far",
+}
 
 
-def test_every_invariant_has_a_sick_training() -> None:
-    assert {training.code for training in hospital().values()} == INVARIANTS
-    assert set(CODES) > INVARIANTS
+def test_the_hospital_covers_the_catalogue() -> None:
+    covered = {number for training in hospital().values() for number in training.catalogue}
+    assert covered | set(LEFT_OUT) == set(range(1, 59))
+    assert not covered & set(LEFT_OUT)
+    assert len({training.architecture for training in hospital().values()}) >= 8
 
 
 def test_the_zoo_is_large_enough_to_mean_something() -> None:
-    assert len(zoo()) >= 16
+    assert len(zoo()) >= 40
+    adversarial = [training for training in zoo().values() if training.adversarial]
+    assert len(adversarial) >= 15
+
+
+@pytest.mark.parametrize("training", [*hospital().values(), *zoo().values()], ids=lambda training: training.name)
+def test_the_truth_is_complete(training: Training) -> None:
+    assert training.summary.endswith(".")
+    assert training.architecture
+    if training.is_sick:
+        assert training.change
+        assert training.code == training.codes[0]
+        assert set(training.codes) <= set(CODES)
+        assert max(training.onset, *training.onsets, 0) < training.steps
+        assert not training.adversarial
+
+
+def test_every_accepted_code_is_published_with_a_reason_and_used() -> None:
+    used = {(training.codes[0], code) for training in hospital().values() for code in training.codes[1:]}
+    assert used == set(EQUIVALENT)
+    assert all(reason for reason in EQUIVALENT.values())
+    assert are_equivalent("OPT007", "UPD001")
+    assert are_equivalent("GRD007", "GRD007")
+    assert not are_equivalent("ACT001", "OPT007")
 
 
 @pytest.mark.parametrize("name", sorted(hospital()))
-def test_the_fault_bites(name: str) -> None:
-    """Over three seeds the harm exceeds what seeds alone do to the healthy twin, and two points."""
-    training = hospital()[name]
-    sick = [training.run(seed=seed)[training.bites] for seed in range(3)]
-    twin = [training.run(seed=seed, fault_on=False)[training.bites] for seed in range(3)]
-    assert all(math.isfinite(value) for value in [*sick, *twin])
-    harm = abs(statistics.mean(sick) - statistics.mean(twin))
-    assert harm > max(3 * statistics.stdev(twin), 0.02), f"{training.bites}: sick {sick}, twin {twin}"
+def test_sick_trainings_may_be_short(name: str) -> None:
+    """Three steps are over before a late fault begins, and no program minds."""
+    assert hospital()[name].run(steps=3)
+
+
+@pytest.mark.parametrize("name", sorted(zoo()))
+def test_healthy_trainings_end_with_a_finite_loss(name: str) -> None:
+    metrics = zoo()[name].run(steps=6)
+    assert all(math.isfinite(value) for value in metrics.values())
 
 
 def test_the_same_seed_gives_the_same_training() -> None:
@@ -38,10 +68,37 @@ def test_the_same_seed_gives_the_same_training() -> None:
     assert training.run(steps=5, seed=3) != training.run(steps=5, seed=4)
 
 
-@pytest.mark.parametrize("name", sorted(zoo()))
-def test_healthy_trainings_end_with_a_finite_loss(name: str) -> None:
-    metrics = zoo()[name].run(steps=12)
-    assert all(math.isfinite(value) for value in metrics.values())
+def test_a_fault_begins_at_its_onset() -> None:
+    fault = Fault(True, strength=2.0, onset=40)
+    assert fault
+    assert [step for step in (0, 39, 40, 41) if fault.at(step)] == [40, 41]
+    assert not Fault(False, onset=0).at(100)
+
+
+def test_before_a_late_onset_the_sick_training_is_its_twin() -> None:
+    late = hospital()["rate_leaps"].variant(onset=40)
+    assert late.run(steps=40) == late.run(steps=40, fault_on=False)
+    assert late.run(steps=42) != late.run(steps=42, fault_on=False)
+
+
+def test_severities_are_a_ladder() -> None:
+    training = hospital()["rate_too_high"]
+    losses = [training.variant(severity).run(steps=3)["loss"] for severity in ("mild", "clear", "extreme")]
+    assert losses == sorted(losses)
+    assert losses[0] < losses[2]
+    assert training.run(steps=3) == training.variant("clear").run(steps=3)
+    assert [(variant.severity, variant.onset) for variant in training.variants()] == [
+        ("mild", 0), ("clear", 0), ("extreme", 0), ("clear", 60),
+    ]  # fmt: skip
+
+
+def test_a_severity_or_onset_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ValueError, match="'huge'; it has mild, clear, extreme"):
+        hospital()["rate_too_high"].variant("huge")
+    with pytest.raises(ValueError, match=r"'mild'; it has clear"):
+        hospital()["forgotten_detach"].variant("mild")
+    with pytest.raises(ValueError, match=r"cannot begin at 7; it can at \[40, 100\]"):
+        hospital()["rate_leaps"].variant(onset=7)
 
 
 def test_a_truth_covers_everything_below_it() -> None:

@@ -24,8 +24,9 @@ EPILOG = "Example:  undertow demo --fault masked_entropy --steps 120"
 @click.command("demo", short_help="Watch a small training that is broken on purpose.", epilog=EPILOG)
 @click.option("--fault", default=DEFAULT_FAULT, show_default=True, metavar="NAME", help="Which fault; see --list.")
 @click.option("--steps", type=click.IntRange(min=1), default=None, help="How long to train.")
+@click.option("--severity", type=click.Choice(["mild", "clear", "extreme"]), default="clear", help="How strong it is.")
 @click.option("--list", "show_list", is_flag=True, help="List the faults and stop.")
-def command(fault: str, steps: int | None, show_list: bool) -> None:
+def command(fault: str, steps: int | None, severity: str, show_list: bool) -> None:
     """Train a small model that is broken on purpose, live in the terminal, then print the diagnosis.
 
     Needs no network and no data, and is over in seconds. The run is kept like any other.
@@ -33,13 +34,17 @@ def command(fault: str, steps: int | None, show_list: bool) -> None:
     trainings = _trainings()
     if show_list:
         for name, training in trainings.items():
-            click.echo(f"{name:28} {training.code}  {training.summary}")
+            click.echo(f"{name:32} {training.code}  {training.summary}")
         return
     if fault not in trainings:
         raise click.BadParameter(
             f"there is no fault {fault!r}. There are: {', '.join(trainings)}", param_hint="--fault"
         )
-    _watch_and_report(trainings[fault], steps or max(LEAST_STEPS, trainings[fault].steps))
+    try:
+        training = trainings[fault].variant(severity)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--severity") from error
+    _watch_and_report(training, steps or max(LEAST_STEPS, training.steps))
 
 
 def _trainings() -> dict[str, Training]:

@@ -125,7 +125,8 @@ def constant_tokens(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         optimizer.step()
         losses.append(loss.item())
     accuracy = share_of_next_tokens(model, sentences(seed + 1000))
-    return {"loss": losses[-1], "accuracy": accuracy, "worst": max(losses[fault.onset :]) / losses[fault.onset - 1]}
+    worst = max(losses[fault.onset :], default=0.0) / losses[: fault.onset][-1]
+    return {"loss": losses[-1], "accuracy": accuracy, "worst": worst}
 
 
 @sick(
@@ -189,7 +190,7 @@ def labels_of_other_pictures(steps: int, seed: int, fault: Fault) -> dict[str, f
     )  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     loss = torch.tensor(0.0)
-    for _ in range(steps // len(loader)):
+    for _ in range(max(1, steps // len(loader))):
         for inputs, targets in loader:
             optimizer.zero_grad()
             loss = functional.cross_entropy(model(inputs), targets)
@@ -211,7 +212,7 @@ def sorted_by_class(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     model = perceptron(64, 64, 32, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     loss = torch.tensor(0.0)
-    for _ in range(steps // len(loader)):
+    for _ in range(max(1, steps // len(loader))):
         for inputs, targets in loader:
             loss = functional.cross_entropy(model(inputs), targets)
             optimizer.zero_grad()

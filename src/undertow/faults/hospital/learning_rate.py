@@ -158,7 +158,7 @@ def schedule_stepped_per_batch(steps: int, seed: int, fault: Fault) -> dict[str,
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     schedule = lr_scheduler.StepLR(optimizer, step_size=int(fault.strength) if fault else 8, gamma=0.1)
     loss = torch.tensor(0.0)
-    for _ in range(steps // len(loader)):
+    for _ in range(max(1, steps // len(loader))):
         for pictures, labels in loader:
             loss = functional.cross_entropy(model(pictures), labels)
             optimizer.zero_grad()

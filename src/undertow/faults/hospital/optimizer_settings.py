@@ -128,7 +128,8 @@ def second_moment_lags(steps: int, seed: int, fault: Fault) -> dict[str, float]:
         loss.backward()
         optimizer.step()
         losses.append(functional.mse_loss(prediction, targets[batch]).item())
-    worst = max(losses[fault.onset :]) / statistics.mean(losses[fault.onset - 20 : fault.onset])
+    before, after = losses[: fault.onset][-20:], losses[fault.onset :]
+    worst = max(after, default=0.0) / statistics.mean(before)
     return {"loss": losses[-1], "worst": min(worst, 1000.0)}
 
 
