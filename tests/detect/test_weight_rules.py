@@ -117,6 +117,10 @@ class TestSymmetricWeights:
         training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
         assert training.run(9, weight_row_spread=1e-8, weight_drift=1e-6).codes() == []
 
+    def test_rows_that_part_by_as_much_as_they_move(self) -> None:
+        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
+        assert training.run(9, weight_row_spread=5e-5, weight_drift=6e-5).codes() == []
+
     def test_zero_without_a_gradient(self) -> None:
         training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
         training.run(6, weight_norm={"0.weight": 0.0}, gradient_zero_fraction={"0.weight": 1.0}, weight_drift=0.0)
@@ -190,6 +194,23 @@ class TestGrowingWeights:
 
     def test_a_model_whose_loss_falls_is_only_told(self) -> None:
         assert self.grow(1.1, 60, loss=0.5).alarms() == []
+
+    def run_away(self, sideways: float):
+        """All matrices grow by 3 % at every step while the loss falls."""
+        training, norm = stack(GrowingWeights(), "0:Linear", "1:Linear"), USUAL
+        for step in range(80):
+            length = norm * (0.03**2 + sideways**2) ** 0.5
+            training.run(1, scalars={"loss": 2.0 - step}, weight_norm=1.03 * norm, update_norm=length,
+                         update_ratio=length / norm)  # fmt: skip
+            norm *= 1.03
+        return training
+
+    def test_straight_outward_is_an_alarm_whatever_the_loss(self) -> None:
+        finding = self.run_away(sideways=0.0).findings()[0]
+        assert (finding.code, finding.layers, finding.severity) == ("WGT001", (), Severity.SEVERE)
+
+    def test_growth_that_turns_as_well_is_learning(self) -> None:
+        assert self.run_away(sideways=0.02).alarms() == []
 
     def test_threefold_is_healthy(self) -> None:
         assert self.grow(1.02, 55).codes() == []

@@ -11,6 +11,7 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
+from undertow.detect.matrices import matrices_of
 from undertow.detect.rule import Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
@@ -26,13 +27,14 @@ class GrowingWeights:
     ------------
     The norm of each weight matrix at measured steps ever further apart. A matrix is reported when its norm has grown
     tenfold since the start and was larger at each of six such looks than at the one before. It is an alarm while the
-    loss is no lower than at the start, and a remark otherwise.
+    loss is no lower than at the start, and a remark otherwise. An alarm, too, whatever the loss: all matrices grow at
+    the same rate and straight outward, as if something rewarded their size.
 
     Why it is bad
     -------------
     Large weights make large outputs: logits and activations overflow, softmax and tanh saturate, and every update
-    becomes small beside them. The causes are a learning rate that is too high, or training for long without weight
-    decay.
+    becomes small beside them. The causes are a learning rate that is too high, training for long without weight
+    decay, or a penalty on large weights with the wrong sign.
 
     When it is wrong
     ----------------
@@ -53,7 +55,8 @@ class GrowingWeights:
         self._last: NDArray[np.float64] = np.zeros(0)
         self._rises: NDArray[np.int32] = np.zeros(0, np.int32)  # looks in a row at which the norm had grown
         self._since: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._condition = Condition("growing")
+        self._outward = 0  # looks in a row at which all matrices grew straight outward
+        self._condition, self._runaway = Condition("growing"), Condition("runaway")
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
@@ -72,11 +75,40 @@ class GrowingWeights:
         self._since[measured[rose & (self._rises[measured] == 0)]] = view.step
         self._rises[measured] = np.where(rose, self._rises[measured] + 1, 0)
         self._last[measured] = now
+        return (*self._judge_runaway(view), *self._judge_growth(view))
+
+    def _judge_growth(self, view: View) -> tuple[Verdict, ...]:
         members = self._members(view)
         if not members:
             return self._condition.end()
         learning = view.loss is not None and view.loss.level < view.loss.first
         return self._condition.hold((members, learning), lambda: self._verdict(view, members, learning))
+
+    def _judge_runaway(self, view: View) -> tuple[Verdict, ...]:
+        matrices = matrices_of(view.layout)
+        if len(matrices) < 2:
+            return ()
+        lengths, ratios = matrices.values(view, "update_norm"), matrices.values(view, "update_ratio")
+        norms = matrices.values(view, "weight_norm")
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            gained = norms * ratios / lengths - 1
+            outward = (gained > limit.RUNAWAY_RADIAL * ratios) & (gained > limit.RUNAWAY_RATE)
+            outward &= norms > limit.RUNAWAY_BY * self._start.norm[matrices.ids]
+        if not (outward.all() and np.std(gained) < limit.RUNAWAY_ALIKE * np.mean(gained)):
+            self._outward = 0
+            return self._runaway.end()
+        self._outward += 1
+        if self._outward < limit.RUNAWAY_FRAMES:
+            return ()
+        rate, since = float(np.mean(gained)), int(self._since[matrices.ids].min())
+        how = "share by which every weight matrix grows at each step, straight outward"
+        summary = (
+            f"All weight matrices grow by {rate:.1%} at every step, straight outward: something rewards their size."
+        )
+        evidence = (Evidence("update_ratio", None, rate, None, how),)
+        return self._runaway.hold(
+            True, lambda: Verdict("runaway", True, Severity.SEVERE, (), since, 0.93, summary, evidence)
+        )
 
     def _members(self, view: View) -> tuple[int, ...]:
         layout, anatomy = view.layout, anatomy_of(view.layout)
@@ -86,7 +118,11 @@ class GrowingWeights:
         usual = 0.1 * np.sqrt(sizes / anatomy.fan_in[matrices])
         start = np.maximum(self._start.norm[matrices], usual)
         grew = (self._last[matrices] > limit.GROWN_BY * start) & (self._rises[matrices] >= limit.GROWING_FRAMES)
-        return tuple(layout.in_order(matrices[grew & layout.is_trainable[matrices]]))
+        grew &= layout.is_trainable[matrices]
+        if grew.any():  # a few enormous weights are no growth: see WGT004
+            largest, usual = view.all_layers("weight_max_abs")[matrices], view.all_layers("weight_abs_p95")[matrices]
+            grew &= ~(largest > limit.OUTLIER * usual)
+        return tuple(layout.in_order(matrices[grew]))
 
     def _verdict(self, view: View, members: tuple[int, ...], learning: bool) -> Verdict:
         layout = view.layout

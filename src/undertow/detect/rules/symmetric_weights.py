@@ -25,7 +25,7 @@ class SymmetricWeights:
     ------------
     How far the rows of each weight matrix (the filters of a convolution) differ from their mean, in the steps in
     which weights are measured. A layer is reported when its rows are equal to one part in 10,000 although the matrix
-    has moved, or when matrix and gradient are exactly zero and stay so.
+    has moved by far more than that, or when matrix and gradient are exactly zero and stay so.
 
     Why it is bad
     -------------
@@ -75,12 +75,13 @@ class SymmetricWeights:
         judged = self._judged[ids] & ~np.isnan(norms)
         zero = judged & (norms == 0) & self._starved[ids]
         alike = judged & (spread < limit.EQUAL_ROWS) & ~zero
+        together = (drift > limit.MOVED) & (spread < limit.EQUAL_ROWS_OF_DRIFT * drift)
         self._zero.end(ids[judged & ~zero])
         self._equal.end(ids[judged & ~alike])
         if alike.any() or zero.any():
             self._looks = 0
             self._zero.hold(ids[zero], view.step)
-            self._equal.hold(ids[alike & (drift > limit.MOVED)], view.step)
+            self._equal.hold(ids[alike & together], view.step)
         due = (self._equal.length >= limit.EQUAL_ROWS_FRAMES) | (
             (self._zero.length >= 3) & (self._zero.span >= limit.ZERO_WEIGHT_STEPS)
         )

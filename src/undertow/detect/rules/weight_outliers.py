@@ -85,4 +85,6 @@ class WeightOutliers:
         )
         summary = f"A few weights of {name_layers(layout, members)} are enormous beside all others."
         first_step = int(self._odd.since[list(members)].min())
-        return Verdict("outliers", True, Severity.MODERATE, members, first_step, 0.9, summary, evidence)
+        enormous = bool((largest[list(members)] > 10 * limit.OUTLIER * usual[list(members)]).any())
+        severity = Severity.SEVERE if enormous else Severity.MODERATE
+        return Verdict("outliers", True, severity, members, first_step, 0.9, summary, evidence)
