@@ -41,7 +41,7 @@ class ConflictingGradient:
     ----------------
     A term may be tiny on purpose, as an auxiliary loss that only steadies training. A head that has learnt its task
     has a small gradient too, which is why only the first steps count. Adversarial losses oppose each other by design;
-    conflict is therefore never more than a remark. In the zoo of healthy trainings there is no false alarm.
+    conflict is therefore never more than a remark. In the zoo of healthy trainings there was no false alarm in 68.
 
     References
     ----------

@@ -45,7 +45,7 @@ class LowPrecision:
     ----------------
     Zeros alone are healthy: ReLU networks and embeddings are full of them. So is a scaler that skips a few steps
     while it finds its scale. Gradients that are small because of the scale of the loss are not zero in fp32. In the
-    zoo of healthy trainings there is no false alarm.
+    zoo of healthy trainings there was no false alarm in 68.
 
     References
     ----------

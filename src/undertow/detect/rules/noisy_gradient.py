@@ -35,7 +35,7 @@ class NoisyGradient:
     ----------------
     Late in training noise dominates in health, when the loss has fallen and little is left to learn; nothing is said
     then. Two or three backward passes per step are mostly different losses, not micro-batches, and do not count. In
-    the zoo of healthy trainings there is no false alarm.
+    the zoo of healthy trainings there was no false alarm in 68.
 
     References
     ----------

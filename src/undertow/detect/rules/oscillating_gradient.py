@@ -34,7 +34,7 @@ class OscillatingGradient:
     ----------------
     Full-batch training at the edge of stability oscillates in health: there the loss falls in the long run, and
     nothing is said. Only pairs of neighbouring steps count; where gradients are measured more rarely, this rule is
-    silent. In the zoo of healthy trainings there is no false alarm.
+    silent. In the zoo of healthy trainings there was no false alarm in 68.
 
     References
     ----------
