@@ -34,7 +34,8 @@ class AttentionCollapse:
     When it is wrong
     ----------------
     Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
-    model that attends to a single key by construction would be reported. No false alarm in the zoo.
+    model that attends to a single key by construction would be reported.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

@@ -33,7 +33,8 @@ class BadlyScaledInputs:
     When it is wrong
     ----------------
     Standardised inputs, pixels between 0 and 1, one-hot rows, waveforms and log-spectra lie well within the limits.
-    A first layer that is initialised for raw inputs would be healthy, and is very rare. No false alarm in the zoo.
+    A first layer that is initialised for raw inputs would be healthy, and is very rare.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

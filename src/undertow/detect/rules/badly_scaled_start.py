@@ -43,7 +43,8 @@ class BadlyScaledStart:
     ----------------
     A normalisation right behind a layer makes its scale irrelevant, so such layers do not count, nor do embeddings,
     tied weights, frozen layers, matrices that start at zero on purpose, or a last layer that starts small. Residual
-    paths carry the signal past small layers. No false alarm in the zoo of healthy trainings.
+    paths carry the signal past small layers.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

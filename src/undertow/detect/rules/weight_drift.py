@@ -40,7 +40,8 @@ class WeightDrift:
     When it is wrong
     ----------------
     Starting an output layer as a copy of the embedding and letting the two part on purpose is rare, and looks the
-    same. Distance from a random start is healthy and not reported. No false alarm in the zoo.
+    same. Distance from a random start is healthy and not reported.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------
@@ -54,7 +55,6 @@ class WeightDrift:
         self._start = WeightStart()
         self._layout: Layout | None = None
         self._pairs: list[tuple[int, int]] = []  # embeddings and output layers of the same shape
-        self._parted = 0
         self._trained_before: bool | None = None
         self._forgetting, self._copied = Condition("forgetting"), Condition("copied")
 
@@ -75,7 +75,8 @@ class WeightDrift:
         if view.loss is None:
             return
         classes, right = view.scalar("loss_classes"), view.scalar("output_accuracy")
-        surprise = view.loss.first
+        factor = abs(view.scalar("loss_factor"))  # a scaled loss is no better one
+        surprise = view.loss.first / factor if factor > 0 else view.loss.first
         guess = math.log(classes) if classes > 1 else math.nan
         self._trained_before = (
             view.scalar("loss_kind") == _CROSS_ENTROPY

