@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from undertow.schema.codes import CODES
 from undertow.schema.findings import Diagnosis
 from undertow.show.report.wording import percent
 
@@ -18,7 +19,8 @@ def closing_line(diagnosis: Diagnosis, folder: Path) -> str:
     verdict = str(diagnosis.health or "no verdict")
     if diagnosis.culprit is not None:
         where = f" in {diagnosis.culprit.layer}" if diagnosis.culprit.layer else ""
-        verdict = f"{verdict}: {diagnosis.culprit.code}{where}"
+        code = diagnosis.culprit.code
+        verdict = f"{verdict}: {code} {CODES[code]}{where}"
     return f"{verdict}; {count} watched{_cost(diagnosis)}. Read more: undertow report {folder}"
 
 
