@@ -74,7 +74,7 @@ def test_one_line_in_the_script_finds_the_same(reader: Path) -> None:
     (reader / "train.py").write_text(script.replace(place, added + place), encoding="utf-8")
     done = call(reader, sys.executable, "train.py")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("undertow: problems: UPD003 parameter-never-updated in head.weight; 200 steps watched")
+    assert done.stderr.startswith("undertow: problems: UPD003 parameter-never-updated in head.weight; 200 steps")
     report = json.loads(call(reader, "undertow", "report", "latest", "--json").stdout)
     assert report["culprit"]["code"] == "UPD003"
     assert report["findings"][0]["layers"] == ["head.weight", "head.bias"]
