@@ -267,7 +267,7 @@ class Run:
             problems=problems,
             course=course_of(self.reader, found),
             graph=self.graph,
-            unseen=blind_spots(steps, self.quantities, self.scalar_names),
+            unseen=[*blind_spots(steps, self.quantities, self.scalar_names), *self._engine.gaps()],
         )
 
     def _replay(self) -> None:

@@ -152,3 +152,21 @@ def test_a_slow_rule_sees_one_frame_in_its_pace(weights_every: int, together: in
     gaps = np.diff(rule.steps[len(early) - 1 :])
     assert gaps.min() >= min(5, gaps.max())
     assert gaps.max() <= 5 + weights_every
+
+
+class Stumbling(Counter):
+    code = "WGT004"
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        raise ZeroDivisionError("on purpose")
+
+
+@pytest.mark.parametrize("together", [1, 20])
+def test_a_rule_that_stumbles_is_left_out_and_named(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "strict", False)
+    training = Training().run(20)
+    engine = Engine([Stumbling(), *(rule() for rule in RULES)])
+    engine.set_layers(training.layers, training.graph)
+    for first in range(0, 20, together):
+        engine.observe_many(training.frames[first : first + together])
+    assert engine.gaps() == ["WGT004 was not judged to the end: its rule stumbled over ZeroDivisionError: on purpose"]

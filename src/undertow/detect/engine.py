@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from typing import ClassVar, TypeVar
+
+import numpy as np
 
 from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import LossTrend
@@ -21,6 +24,9 @@ from undertow.schema.layers import LayerTable
 
 _EVERY_FRAME = 64  # steps at the start of which every rule sees every frame
 _FEW = 8  # frames; below this, looking at them together costs more than one by one
+
+
+_Said = TypeVar("_Said")
 
 
 class Change(StrEnum):
@@ -54,10 +60,13 @@ class _Case:
 class Engine:
     """Feeds every frame to every rule and keeps one finding per rule and condition."""
 
+    strict: ClassVar[bool] = False  # for tests: an error in a rule is raised
+
     def __init__(self, rules: Sequence[Rule] | None = None) -> None:
         self._rules: list[Rule] = [rule() for rule in RULES] if rules is None else list(rules)
         self._layout = Layout()
         self._losses = LossTrend()
+        self.broken: dict[str, str] = {}  # codes of rules that stumbled, and over what
         self._shown = [-1] * len(self._rules)  # the step at which each rule last saw what it paces itself by
         self._cases: dict[tuple[str, str], _Case] = {}
 
@@ -74,14 +83,15 @@ class Engine:
             if len(block.layer_ids) and int(block.layer_ids.max()) >= count:
                 return changes  # layers that no table names: nothing can be said of them
         view = View(frame, self._layout)
-        view.loss = self._losses.observe(frame)
-        for place, rule in enumerate(self._rules):
-            if not self._is_due(place, frame):
-                continue
-            for verdict in rule.observe(view):
-                change = self._settle(rule.code, verdict, frame.step)
-                if change is not None:
-                    changes.append(change)
+        with np.errstate(all="ignore"):  # a division by zero must not print into the user's terminal
+            view.loss = self._losses.observe(frame)
+            for number, rule in enumerate(self._rules):
+                if rule.code in self.broken or not self._is_due(number, frame):
+                    continue
+                for verdict in self._guarded(rule, lambda rule=rule: rule.observe(view)):
+                    change = self._settle(rule.code, verdict, frame.step)
+                    if change is not None:
+                        changes.append(change)
         return changes
 
     def observe_many(self, frames: Sequence[Frame]) -> list[tuple[Frame, list[FindingChange]]]:
@@ -93,13 +103,16 @@ class Engine:
             return [(frame, changes) for frame, changes in each if changes]
         found: list[tuple[Frame, list[FindingChange]]] = []
         for stretch in stretches(frames, self._layout):
-            for place, frame in enumerate(stretch.frames):
-                stretch.view(place).loss = self._losses.observe(frame)
             verdicts: dict[int, list[tuple[str, Verdict]]] = {}
-            for number, rule in enumerate(self._rules):
-                due = None if pace_of(rule) is None else partial(self._is_due, number)
-                for place, said in attend(rule, stretch, due):
-                    if said:
+            with np.errstate(all="ignore"):
+                for place, frame in enumerate(stretch.frames):
+                    stretch.view(place).loss = self._losses.observe(frame)
+                for number, rule in enumerate(self._rules):
+                    if rule.code in self.broken:
+                        continue
+                    due = None if pace_of(rule) is None else partial(self._is_due, number)
+                    spoken = attend(rule, stretch, due)
+                    for place, said in self._guarded(rule, lambda spoken=spoken: [one for one in spoken if one[1]]):
                         verdicts.setdefault(place, []).extend((rule.code, verdict) for verdict in said)
             for place in sorted(verdicts):
                 frame = stretch.frames[place]
@@ -108,6 +121,16 @@ class Engine:
                 if changes:
                     found.append((frame, changes))
         return found
+
+    def _guarded(self, rule: Rule, work: Callable[[], Sequence[_Said]]) -> Sequence[_Said]:
+        """A rule that stumbles is left out from then on; the others go on."""
+        try:
+            return work()
+        except Exception as error:
+            if self.strict:
+                raise
+            self.broken[rule.code] = f"{type(error).__name__}: {error}"
+            return ()
 
     def _is_due(self, number: int, frame: Frame) -> bool:
         """Rules about slow conditions need not see every frame of a long run; which ones depends on steps alone."""
@@ -128,6 +151,10 @@ class Engine:
         """All findings but the one that changed."""
         mine = (change.finding.code, change.key)
         return [case.current() for place, case in self._cases.items() if place != mine]
+
+    def gaps(self) -> list[str]:
+        """What was not judged to the end, in words."""
+        return [f"{code} was not judged to the end: its rule stumbled over {why}" for code, why in self.broken.items()]
 
     def recall(self, changes: Iterable[FindingChange], *, adopt: bool) -> None:
         """Take over what an engine saw that watched the run live, from its journal.
