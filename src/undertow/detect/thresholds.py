@@ -151,7 +151,7 @@ RUNAWAY_FRAMES = 3
 
 # WGT002. Rows that began equal and are told apart by one random neighbour differ by 1e-3 after a single step.
 EQUAL_ROWS = 1e-4
-EQUAL_ROWS_FRAMES = 2
+EQUAL_ROWS_FRAMES = 1  # healthy rows differ by two thirds of the norm: there is nothing to wait for
 EQUAL_ROWS_LOOKS = 10  # measured steps in a row without a suspect; then it is settled
 MOVED = 1e-5  # relative distance from the start: rows had the chance to part…
 EQUAL_ROWS_OF_DRIFT = 0.05  # …and would differ by about as much, had they taken it
