@@ -60,6 +60,15 @@ def test_large_steps_with_a_loss_that_falls_are_healthy() -> None:
     assert training.findings() == []
 
 
+def test_a_loss_that_wavers_after_progress_is_healthy() -> None:
+    training = watched_by(LargeUpdate())
+    for count in range(40):
+        step(training, 2.3 * 0.95**count, 0.02)
+    for count in range(60):
+        step(training, 0.3 + 0.1 * (count % 2), 0.08)
+    assert training.findings() == []
+
+
 def test_small_steps_with_a_loss_that_shoots_up_are_not_at_fault() -> None:
     training = watched_by(LargeUpdate())
     for loss in (2.3, 5.0, 9.0, 20.0, 50.0, 50.0, 50.0):

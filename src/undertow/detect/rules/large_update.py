@@ -12,6 +12,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Values, matrices_of, middle
+from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Streak, Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
@@ -130,7 +131,9 @@ class LargeUpdate:
         shocked = burst and self._shocks >= thresholds.LARGE_STEP_SHOCKS
         moved = loss.positive and self._travelled >= thresholds.LARGE_STEP_TRAVEL
         moved &= view.step - self._since >= thresholds.LARGE_STEP_MEMORY
-        if shocked or (moved and loss.level >= base):
+        # After progress, a loss that wavers at the edge of stability is healthy; one that has lost it again is not.
+        bound = base * thresholds.LARGE_STEP_SHOCK if moved and has_learnt(loss) else base
+        if shocked or (moved and loss.level >= bound):
             return self._condition.hold(True, lambda: self._verdict(view, loss, base, shocked))
         if self._condition.is_open and loss.level >= base - loss.noise:
             return self._condition.stay()
