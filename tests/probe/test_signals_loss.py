@@ -96,6 +96,7 @@ FACTORS = {
     "summed": (lambda x: F.cross_entropy(x, LABELS, reduction="sum"), 1.0),
     "smoothed and accumulated": (lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.2) / 4, 0.25),
     "mean of two losses": (lambda x: torch.stack([F.cross_entropy(x, LABELS), x.square().mean()]).mean(), 0.5),
+    "sums of tokens": (lambda x: F.cross_entropy(x, LABELS, reduction="none").view(3, 4).sum(1).mean() / 2, 0.5),
     "several terms": (lambda x: 0.7 * F.cross_entropy(x, LABELS) + 0.3 * F.mse_loss(x, TARGETS), 0.7),
     "weights of rows": (lambda x: (F.cross_entropy(x, LABELS, reduction="none") * SHARES[:, 0]).mean(), math.nan),
     "focal": (lambda x: F.cross_entropy(x, LABELS) * (1 - (-F.cross_entropy(x, LABELS)).exp()) ** 2, math.nan),
@@ -206,6 +207,28 @@ def test_numbers_of_elementwise_losses(watch):
         assert found["target_std"] == pytest.approx(float((3 * TARGETS + 1).double().std(correction=0)))
         assert "output_accuracy" not in found
         assert "label_entropy" not in found
+
+
+def test_a_sum_divided_by_its_samples_is_a_mean(watch):
+    for divisor, factor, reduction in ((ROWS, 1.0, LossReduction.MEAN), (7, 1 / 7, LossReduction.SUM)):
+        found = first(one_step(watch, lambda x, n=divisor: F.mse_loss(x, TARGETS, reduction="sum") / n)[0])
+        assert found["loss_factor"] == pytest.approx(factor)
+        assert found["loss_reduction"] == reduction
+
+
+def test_logits_of_a_linear_layer_of_three_dimensions(watch):
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.GRU(3, 8, batch_first=True), nn.Linear(8, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(x.reshape(ROWS, 2, 3))[0])
+
+    labels = LABELS.repeat_interleave(2)
+    scalars, (logits, *_) = one_step(watch, lambda x: F.cross_entropy(x.reshape(-1, CLASSES), labels), Tokens())
+    expected = logits.double().reshape(-1, CLASSES).logsumexp(1).mean()
+    assert first(scalars)["output_log_z"] == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_binary_losses(watch):

@@ -188,3 +188,22 @@ def test_compiled_models_are_left_alone(watch):
         train(compiled, optimizer, 3, batches(6), classes(4))
     assert w.run.status == "finished"
     assert "input_std" not in w.run.scalar_names
+
+
+def test_functional_calls_are_left_alone(watch):
+    """The data that `torch.func` passes to a module has no memory of its own to look at."""
+    model = mlp(6, 8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    parameters = dict(model.named_parameters())
+
+    def loss_of(values: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(torch.func.functional_call(model, values, x[None]), y[None])
+
+    x, y = batches(6, 5)(0), torch.tensor([0, 1, 2, 3, 0])
+    with watch(model, activations=True) as w:
+        each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0))(parameters, x, y)
+        for name, parameter in parameters.items():
+            parameter.grad = each[name].mean(0)
+        optimizer.step()
+    assert w.run.status == "finished"
+    assert "input_std" not in w.run.scalar_names

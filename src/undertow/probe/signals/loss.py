@@ -173,21 +173,25 @@ def _first_logits(log_softmax: Node) -> torch.Tensor | None:
 
     None when something else than a linear layer made the logits.
     """
-    linear, shape = producer(_input(log_softmax), _ROW_KEEPING), shape_of((log_softmax, 0))
-    if linear is None or is_leaf(linear[0]) or not shape or class_count(log_softmax, shape) != shape[-1]:
+    made_by, shape = producer(_input(log_softmax), _ROW_KEEPING), shape_of((log_softmax, 0))
+    if made_by is None or is_leaf(made_by[0]) or not shape or class_count(log_softmax, shape) != shape[-1]:
         return None
-    name = operation(linear[0])
-    inputs = saved_tensor(linear[0], {"Addmm": "mat1", "Mm": "self"}.get(name, ""))
-    weight = parameter_at(linear[0], 2 if name == "Addmm" else 1)
+    node, bias = made_by[0], None
+    has_bias = operation(node) in ("Addmm", "Add")
+    if has_bias:
+        bias = parameter_at(node, 0 if operation(node) == "Addmm" else 1)
+    if operation(node) == "Add":  # a linear layer of more than two dimensions: a product, then the bias
+        product = producer(_input(node), _ROW_KEEPING)
+        node = product[0] if product is not None else node
+    name = "" if is_leaf(node) else operation(node)
+    inputs = saved_tensor(node, {"Addmm": "mat1", "Mm": "self"}.get(name, ""))
+    weight = parameter_at(node, 2 if name == "Addmm" else 1)
     if inputs is None or inputs.dim() != 2 or weight is None or weight.dim() != 2 or len(weight) != shape[-1]:
         return None
+    if has_bias and (bias is None or bias.dim() != 1):
+        return None
     logits = inputs[:_LOG_Z_ROWS].float() @ weight[0].float()
-    if name == "Addmm":
-        bias = parameter_at(linear[0], 0)
-        if bias is None or bias.dim() != 1:
-            return None
-        logits = logits + bias[0].float()
-    return logits
+    return logits if bias is None else logits + bias[0].float()
 
 
 def _quotient(log_softmax: Node) -> tuple[torch.Tensor, torch.Tensor] | None:

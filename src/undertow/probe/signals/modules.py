@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
+_is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
 _SPREAD_SAMPLES = 64
 _SPREAD_ELEMENTS = 1 << 14
 _MOST_WATCHED = 64
@@ -46,6 +47,8 @@ def raw_data(module: nn.Module, inputs: Any) -> torch.Tensor | None:
     """The data this module takes in, when it has parameters of its own and nothing before it had any."""
     given = inputs[0] if isinstance(inputs, tuple) and inputs else None
     if type(given) is not torch.Tensor or not given.is_floating_point() or given.requires_grad or not given.numel():
+        return None
+    if given.layout is not torch.strided or given.device.type == "meta" or _is_wrapped(given):
         return None
     return given if any(one is not None for one in module._parameters.values()) else None
 

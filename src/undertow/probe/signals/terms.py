@@ -127,20 +127,24 @@ def _reduced(edge: Edge, path: _Path, reduction: float) -> tuple[float, float]:
     shape = shape_of(edge)
     values = math.prod(shape) if shape is not None else 1
     if reduction == LossReduction.SUM:
-        return _by_user(replace(path, summed=True, factor=path.factor / path.averaged, averaged=1), _row_count(edge[0]))
+        rows = next((count for count in _row_counts(edge[0]) if count in path.divisors), 0)
+        return _by_user(replace(path, summed=True, factor=path.factor / path.averaged, averaged=1), rows)
     if reduction == LossReduction.MEAN or values <= 1:
         return path.factor / path.averaged, reduction
     return _by_user(path, values)
 
 
-def _row_count(node: Node) -> int:
+def _row_counts(node: Node) -> tuple[int, ...]:
+    """What a sum may be divided by to become a mean: over all elements, or over samples."""
     targets = saved_tensor(node, "target")
-    return 0 if targets is None else targets.numel()
+    return () if targets is None or not targets.dim() else (targets.numel(), targets.shape[0])
 
 
 def _by_user(path: _Path, rows: int) -> tuple[float, float]:
     if path.averaged > 1:
-        return path.factor * (1.0 if path.selected else rows / path.averaged), LossReduction.MEAN
+        # Chosen rows are averaged, or sums of rows are (over features, over tokens): no constant is involved.
+        as_it_is = path.selected or (path.summed and rows % path.averaged == 0)
+        return path.factor * (1.0 if as_it_is else rows / path.averaged), LossReduction.MEAN
     if path.summed:
         if rows in path.divisors:  # a sum divided by its number of rows is a mean
             return path.factor * rows, LossReduction.MEAN
