@@ -40,8 +40,13 @@ class Verdict:
         return any(report["alarm"] and report["step"] < self.truth.onset for report in self.reports)
 
     @property
+    def answer(self) -> Report | None:
+        """What a user who reads one finding is told to act on; a remark tells nobody to act."""
+        return self.reports[0] if self.reports and self.reports[0]["alarm"] else None
+
+    @property
     def is_right_first(self) -> bool:
-        return bool(self.reports) and self._is_right(self.reports[0])
+        return self.answer is not None and self._is_right(self.answer)
 
     @property
     def is_right_somewhere(self) -> bool:
@@ -49,11 +54,11 @@ class Verdict:
 
     @property
     def names_the_layer(self) -> bool:
-        return any(self.truth.accepts(layer) for report in self.reports[:1] for layer in report["layers"][:1])
+        return self.answer is not None and any(map(self.truth.accepts, self.answer["layers"][:1]))
 
     @property
     def is_confidently_wrong(self) -> bool:
-        return bool(self.reports) and self.reports[0]["confidence"] >= CONFIDENT and not self.is_right_first
+        return self.answer is not None and self.answer["confidence"] >= CONFIDENT and not self._is_right(self.answer)
 
     @property
     def wait(self) -> float:

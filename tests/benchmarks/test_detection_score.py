@@ -51,7 +51,10 @@ def test_only_the_first_finding_counts_as_the_answer() -> None:
 
 
 def test_a_remark_is_no_alarm() -> None:
-    assert Verdict(_truth(), [_report("GRD003", alarm=False)], []).alarm is None
+    remark = Verdict(_truth(layers=frozenset({"encoder"})), [_report("GRD003", alarm=False)], [])
+    assert remark.alarm is None
+    assert not remark.is_right_first
+    assert not remark.names_the_layer
 
 
 def test_cases_count_by_most_of_their_seeds_and_misses_wait_for_ever() -> None:

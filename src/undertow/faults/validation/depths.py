@@ -174,7 +174,6 @@ gated_chirps.mistake(
     "GRD001",
     summary="Twelve gated layers without a skip: each gate halves the signal and the gradient.",
     change="x + h",
-    layers=("filters", "gates", "enter"),
 )
 two_of_six_experts.mistake(
     "gate_prefers_two_experts",
@@ -195,5 +194,5 @@ latent_tones.mistake(
     "ACT003", "GRD009",
     summary="The prior has 800 times its weight: the code says nothing about the input.",
     change="beta=0.05",
-    layers=("encoder", "mu", "logvar"),
+    layers=("mu", "logvar"),
 )  # fmt: skip

@@ -67,5 +67,4 @@ noisy_views.mistake(
     "ACT003",
     summary="The loss only pulls views together and nothing pushes strangers apart: all features become one point.",
     change="a loss with negatives",
-    layers=("encoder", "projector"),
 )

@@ -131,5 +131,4 @@ house_prices.mistake(
     "WGT002",
     summary="An initialisation function gives every weight the value 0.05: all units of a layer are one unit.",
     change="the default initialisation",
-    layers=("numeric", "body", "out"),
 )
