@@ -39,6 +39,7 @@ Record = dict[str, Any]
 
 def main() -> int:
     arguments = _arguments()
+    sys.path.insert(0, str(SOURCE.parent))  # judge the tree this file is in, whatever is installed
     arguments.no_trainscope = arguments.no_trainscope or not _has_trainscope()
     start = time.perf_counter()
     truths = {tier: _wanted(load(tier), arguments.only) for tier in arguments.tier.split(",")}
