@@ -39,7 +39,7 @@ def compare_layers(
     if speed is not None and live.any() and (speed[live] > 0).all():
         level = np.where(live, speed, 0.0)
     typical = float(np.median(level[live])) if live.any() else np.nan
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = level / typical
         distance = np.where(level > 0, np.abs(np.log10(ratio)), np.inf)
         potential = np.where(dead | (level == 0), 1.0, 1 - np.minimum(ratio, 1 / ratio))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,6 +42,17 @@ class TrainingSeries:
     step_seconds: Floats | None = None  # how long steps took
     update_cosine: Floats | None = None  # of the update with the negative gradient, (steps × layers)
     unit_activity: dict[str, float] = field(default_factory=dict[str, float])  # layer → share of live units
+
+
+def with_usable_losses(series: TrainingSeries) -> tuple[TrainingSeries, float]:
+    """The same with losses in another unit, and the unit: 1 unless squares would leave the range of numbers."""
+    sizes = [float(np.abs(loss[np.isfinite(loss)]).max(initial=0.0)) for loss in (series.loss, series.validation_loss)
+             if loss is not None]  # fmt: skip
+    largest = max(sizes, default=0.0)
+    if largest == 0 or 1e-100 < largest < 1e100:
+        return series, 1.0
+    parts = [None if loss is None else loss / largest for loss in (series.loss, series.validation_loss)]
+    return replace(series, loss=parts[0], validation_loss=parts[1]), largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +163,8 @@ def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetectio
     return LearningPhase.CONVERGENCE if trend.stationary[0] else WANDERS
 
 
-def training_dynamics(series: TrainingSeries, window: int) -> TrainingDynamics:
+def training_dynamics(series: TrainingSeries, window: int, unit: float = 1.0) -> TrainingDynamics:
+    """`unit` is that of the losses."""
     unavailable: dict[str, str] = {}
     plateau = detect_plateau(series.loss, window, rate_left(series.learning_rate))
     phase = learning_phase(series, window, plateau)
@@ -173,10 +185,10 @@ def training_dynamics(series: TrainingSeries, window: int) -> TrainingDynamics:
     return TrainingDynamics(
         learning_phase=phase if isinstance(phase, LearningPhase) else None,
         gradient_momentum=momentum,
-        learning_velocity=None if isinstance(velocity, str) else velocity,
+        learning_velocity=None if isinstance(velocity, str) else velocity * unit,
         adaptation_rate=adaptation,
         plateau_detection=plateau,
-        learning_velocity_per_second=None if isinstance(velocity, str) or not seconds else velocity / seconds,
+        learning_velocity_per_second=None if isinstance(velocity, str) or not seconds else velocity / seconds * unit,
         unavailable=unavailable,
     )
 
@@ -211,8 +223,10 @@ def typical_ratios(table: Floats | None, window: int) -> Floats | None:
     return ratios
 
 
-def convergence_indicators(series: TrainingSeries, layer_scores: Floats, window: int) -> ConvergenceIndicators:
-    """Loss, parameters and gradients, each on its own; the trend is that of the loss."""
+def convergence_indicators(
+    series: TrainingSeries, layer_scores: Floats, window: int, unit: float = 1.0
+) -> ConvergenceIndicators:
+    """Loss, parameters and gradients, each on its own; the trend is that of the loss. `unit` is that of the losses."""
     unavailable: dict[str, str] = {}
     scores = layer_scores[~np.isnan(layer_scores)]
     gradient = known(float(np.median(scores))) if len(scores) else None
@@ -238,8 +252,8 @@ def convergence_indicators(series: TrainingSeries, layer_scores: Floats, window:
         convergence_trend=trend.trend,
         estimated_steps_to_convergence=None if isinstance(steps, str) else steps[0],
         steps_interval=None if isinstance(steps, str) else steps[1],
-        loss_slope=trend.slope,
-        loss_slope_interval=trend.interval,
+        loss_slope=None if trend.slope is None else trend.slope * unit,
+        loss_slope_interval=None if trend.interval is None else (trend.interval[0] * unit, trend.interval[1] * unit),
         unavailable=unavailable,
     )
 

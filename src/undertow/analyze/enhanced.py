@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.analyze.comparison import compare_layers, gradient_distribution
-from undertow.analyze.dynamics import TrainingSeries, convergence_indicators, training_dynamics, typical_ratios
+from undertow.analyze.dynamics import (
+    TrainingSeries,
+    convergence_indicators,
+    training_dynamics,
+    typical_ratios,
+    with_usable_losses,
+)
 from undertow.analyze.hierarchy import build_hierarchy, group_layers
 from undertow.analyze.interactions import layer_interactions
 from undertow.analyze.layer_health import LayerRisks, assess_layers, network_health, suggestions
@@ -63,13 +69,13 @@ def enhanced_analysis(
     window: int = 100,
     threshold: float = 0.8,
 ) -> EnhancedLayerGradientAnalysis:
-    training = training or TrainingSeries()
+    training, unit = with_usable_losses(training or TrainingSeries())
     numbers = with_directions(layer_numbers(series, window), training.gradient_cosine, window)
     extremes = Extremes.of(series)
     risks = assess_layers(series, numbers, extremes, topology)
     compared = compare_layers(series, numbers.mean, risks.dead, typical_ratios(training.update_ratio, window))
-    dynamics = training_dynamics(training, window)
-    convergence = convergence_indicators(training, numbers.convergence, window)
+    dynamics = training_dynamics(training, window, unit)
+    convergence = convergence_indicators(training, numbers.convergence, window, unit)
     extent = DEPTHS[depth]
     order = list(topology.order) if topology else list(range(len(series.names)))
     grouping = group_layers(series, numbers.mean, order)

@@ -12,6 +12,7 @@ from undertow.analyze.topology import Topology
 from undertow.schema.seeds.flow import EdgeType
 
 BLOCKED_GAIN = 1e-12
+LARGEST_GAIN = 1e300  # more is beyond all numbers
 BLOCKED_SHARE = 0.9
 OPEN_SHARE = 0.1
 WEAK_GAIN = 0.01
@@ -46,8 +47,8 @@ def edge_gains(series: LayerSeries, topology: Topology, window: int) -> EdgeGain
 def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats, NDArray[np.int64], Flags]:
     usable = np.isfinite(producer) & np.isfinite(consumer) & (consumer > 0)
     count = usable.sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(usable, producer / consumer, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = np.where(usable, np.minimum(producer / consumer, LARGEST_GAIN), np.nan)
     shut = usable & (ratio <= BLOCKED_GAIN)
     share = np.where(count > 0, shut.sum(axis=0) / np.maximum(1, count), np.nan)
     middle = _column_median(ratio)
@@ -56,9 +57,14 @@ def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats
     change[~np.isfinite(change)] = np.nan
     both_shut = shut[1:] & shut[:-1]
     change[both_shut] = 0
-    newest = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
-    shut_now = shut[newest, np.arange(shut.shape[1])] if len(shut) else np.zeros(shut.shape[1], bool)
-    return middle, 1 / (1 + _column_median(change)), share, _switches(shut, usable), shut_now
+    return middle, 1 / (1 + _column_median(change)), share, _switches(shut, usable), _newest(shut, usable)
+
+
+def _newest(shut: Flags, usable: Flags) -> Flags:
+    if not len(shut):
+        return np.zeros(int(shut.shape[1]), bool)
+    place = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
+    return shut[place, np.arange(int(shut.shape[1]))]
 
 
 def _column_median(values: Floats) -> Floats:

@@ -55,7 +55,8 @@ def network_flow(series: LayerSeries, topology: Topology, window: int) -> Networ
     weights = log_gains(topology, edges.gain)
     shares = flow_shares(topology, weights)
     reference = np.minimum(1.0, _median_of_others(gain))
-    score = shares.node * (1 - np.minimum(1.0, gain / np.where(reference > 0, reference, 1.0)))
+    with np.errstate(over="ignore"):
+        score = shares.node * (1 - np.minimum(1.0, gain / np.where(reference > 0, reference, 1.0)))
     return NetworkFlow(topology, edges, gain, score, shares, strongest_paths(topology, weights), weights)
 
 

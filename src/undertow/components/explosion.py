@@ -31,6 +31,7 @@ def explosion_analysis(
     bad = [place for place, norm in enumerate(norms) if not np.isfinite(norm)]
     ratio = len(listed) / len(norms) if norms else None
     largest = float(finite.max()) if len(finite) else None
+    unit = largest or 1.0  # squares of huge norms would leave the range of numbers
     unavailable: dict[str, str] = {}
     if not norms:
         unavailable["explosion_ratio"] = "no gradients were given"
@@ -40,8 +41,8 @@ def explosion_analysis(
     return GradientExplosionAnalysis(
         exploding_layers=listed,
         max_gradient_norm=largest,
-        mean_gradient_norm=float(finite.mean()) if len(finite) else None,
-        std_gradient_norm=float(finite.std()) if len(finite) else None,
+        mean_gradient_norm=float((finite / unit).mean()) * unit if len(finite) else None,
+        std_gradient_norm=float((finite / unit).std()) * unit if len(finite) else None,
         explosion_ratio=ratio,
         overall_severity=_overall(ratio or 0.0, largest or 0.0, threshold, bool(bad)),
         mitigation_recommendations=_advice(ratio or 0.0, largest or 0.0, bool(bad)),

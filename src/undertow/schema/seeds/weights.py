@@ -74,18 +74,24 @@ class WeightStatistics:
         first, second = max(1, self.count), max(1, other.count)
         total = first + second
         share, rest = first / total, second / total
-        gap = other.mean - self.mean
-        mean = self.mean + gap * rest
-        parts = ((share, self, -gap * rest), (rest, other, gap * share))
-        second_moment = sum(w * (s.std_dev**2 + d * d) for w, s, d in parts)
-        third = sum(w * (s.skewness * s.std_dev**3 + 3 * d * s.std_dev**2 + d**3) for w, s, d in parts)
-        fourth = sum(
-            w * ((s.kurtosis + 3) * s.std_dev**4 + 4 * d * s.skewness * s.std_dev**3 + 6 * d * d * s.std_dev**2 + d**4)
-            for w, s, d in parts
+        # Relative to the largest number there is, so that no power of it leaves the range of numbers.
+        unit = max(abs(self.mean), abs(other.mean), self.std_dev, other.std_dev) or 1.0
+        gap = other.mean / unit - self.mean / unit
+        mean = (self.mean / unit + gap * rest) * unit
+        parts = (
+            (share, self, self.std_dev / unit, -gap * rest),
+            (rest, other, other.std_dev / unit, gap * share),
         )
-        self.mean, self.std_dev = mean, second_moment**0.5
-        self.skewness = third / second_moment**1.5 if second_moment > 0 and total >= 3 else 0.0
-        self.kurtosis = fourth / second_moment**2 - 3 if second_moment > 0 and total >= 4 else 0.0
+        second_moment = sum(w * (std**2 + d * d) for w, _, std, d in parts)
+        third = sum(w * (s.skewness * std**3 + 3 * d * std**2 + d**3) for w, s, std, d in parts)
+        fourth = sum(
+            w * ((s.kurtosis + 3) * std**4 + 4 * d * s.skewness * std**3 + 6 * d * d * std**2 + d**4)
+            for w, s, std, d in parts
+        )
+        self.mean, self.std_dev = mean, second_moment**0.5 * unit
+        spread = second_moment**2 > 0  # else all are equal, as far as numbers go
+        self.skewness = third / second_moment**1.5 if spread and total >= 3 else 0.0
+        self.kurtosis = fourth / second_moment**2 - 3 if spread and total >= 4 else 0.0
         self.entropy = share * self.entropy + rest * other.entropy
         self.zero_fraction = share * self.zero_fraction + rest * other.zero_fraction
         self.min, self.max = min(self.min, other.min), max(self.max, other.max)
