@@ -24,6 +24,7 @@ from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_sprea
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
 _SHARE = 0.2  # of the budget
+_ELSE_EVERY = 16  # steps between two looks where the user has set how often to measure
 _ALWAYS_STATE = 4  # looks at what an optimizer keeps
 
 Slots = NDArray[np.int64]
@@ -75,7 +76,9 @@ class SignalCollector:
         """Whether to look at the loss that is about to be differentiated: the first one of a step."""
         if self._now.loss is not None:
             return False
-        return self._steps < _ALWAYS or (planned and not governed) or self._allowance.is_paid
+        if not governed:  # what was asked for at every step are gradients, weights and updates
+            return self._steps < _ALWAYS or (planned and self._steps % _ELSE_EVERY == 0)
+        return self._steps < _ALWAYS or self._allowance.is_paid
 
     def look_at_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
         root = next((one for one in roots if _is_plain(one)), None)
@@ -119,7 +122,12 @@ class SignalCollector:
         for tensor in tensors_of(embeddings) if len(embeddings) else ():
             if len(tensor) <= MOST_ROWS and memory_of(optimizer, tensor) is None:
                 self._rows.note_gradient(tensor)
-        if not whole or not (self._looks < _ALWAYS_STATE or not governed or self._allowance.is_paid):
+        due = self._allowance.is_paid if governed else self._steps % _ELSE_EVERY == 0
+        if rebuilt:  # a fact worth a look even where the weights are not measured
+            due |= self._looks < _ALWAYS
+        elif not whole:
+            return None
+        if not due and self._looks >= _ALWAYS_STATE:
             return None
         self._looks += 1
         self._looked = True
