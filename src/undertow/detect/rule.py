@@ -75,7 +75,9 @@ class PatientRule(Rule, Protocol):
         ...
 
 
-Pace = tuple[str, int]  # a stream, and the least number of steps between two of its blocks
+# A stream, and the least number of steps between two of its blocks; an odd one, so that optimizers that step in
+# turn all have theirs.
+Pace = tuple[str, int]
 
 
 def pace_of(rule: Rule) -> Pace | None:

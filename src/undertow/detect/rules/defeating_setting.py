@@ -11,7 +11,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Matrices, Values, matrices_of
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Pace, Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -49,6 +49,7 @@ class DefeatingSetting:
     """
 
     code: ClassVar[str] = "OPT008"
+    pace: ClassVar[Pace] = ("weight", 5)
 
     def __init__(self) -> None:
         self._rebuilt, self._eps = Condition("rebuilt"), Condition("eps")

@@ -13,7 +13,7 @@ from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Streak, Verdict
+from undertow.detect.rule import Pace, Streak, Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -52,6 +52,7 @@ class LargeUpdate:
     """
 
     code: ClassVar[str] = "UPD001"
+    pace: ClassVar[Pace] = ("update", 3)
 
     def __init__(self) -> None:
         self._condition = Condition("steps")

@@ -11,7 +11,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.progress import has_fallen
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Pace, Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -45,6 +45,7 @@ class OverClipping:
     """
 
     code: ClassVar[str] = "GRD010"
+    pace: ClassVar[Pace] = ("gradient", 3)
 
     def __init__(self) -> None:
         self._condition = Condition("clipped")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Streak, Verdict
+from undertow.detect.rule import Pace, Streak, Verdict
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
@@ -46,6 +46,7 @@ class ShrinkingWeights:
     """
 
     code: ClassVar[str] = "WGT005"
+    pace: ClassVar[Pace] = ("weight", 5)
 
     def __init__(self) -> None:
         self._start = WeightStart()

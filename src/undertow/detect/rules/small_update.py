@@ -50,7 +50,7 @@ class SmallUpdate:
     """
 
     code: ClassVar[str] = "UPD002"
-    pace: ClassVar[Pace] = ("update", 4)
+    pace: ClassVar[Pace] = ("update", 5)
 
     def __init__(self) -> None:
         self._condition = Condition("steps")

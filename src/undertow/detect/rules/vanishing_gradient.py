@@ -49,7 +49,7 @@ class VanishingGradient:
     """
 
     code: ClassVar[str] = "GRD001"
-    pace: ClassVar[Pace] = ("gradient", 4)
+    pace: ClassVar[Pace] = ("gradient", 5)
 
     def __init__(self) -> None:
         self._condition = Condition("depth")

@@ -11,7 +11,7 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Pace, Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
@@ -43,6 +43,7 @@ class WeightOutliers:
     """
 
     code: ClassVar[str] = "WGT004"
+    pace: ClassVar[Pace] = ("weight", 5)
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
