@@ -24,7 +24,7 @@ from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_sprea
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
 _SHARE = 0.2  # of the budget
-_ELSE_EVERY = 16  # steps between two looks where the user has set how often to measure
+_ELSE_EVERY = 32  # steps between two looks where the user has set how often to measure
 _ALWAYS_STATE = 4  # looks at what an optimizer keeps
 
 Slots = NDArray[np.int64]
