@@ -23,6 +23,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("UPD001", "OPT007"): "a scale that multiplies every update is a learning rate",
     ("UPD001", "OPT001"): "updates that are too large from the first step on show as a diverging loss",
     ("UPD001", "GRD002"): "a scale that multiplies a branch multiplies its gradients, too",
+    ("UPD001", "ACT002"): "an adapter scaled a hundredfold holds the units right behind it at their limit",
     ("LSS001", "LSS003"): "logits taken for log-probabilities give a loss below its range",
     ("LSS004", "OPT007"): "sixteen losses added instead of averaged are a learning rate sixteen times too high",
     ("LSS004", "UPD001"): "sixteen losses added instead of averaged are updates sixteen times too large",

@@ -142,8 +142,8 @@ class Adapter(nn.Module):
 
 
 @sick(
-    "UPD001", "OPT007", "OPT001", "GRD002", steps=120, layers=("0", "2"), architecture="low-rank adapters",
-    catalogue=(14,), ladder=(800, 1600, 16000), change="alpha / rank of about 1 or 2",
+    "UPD001", "OPT007", "OPT001", "GRD002", "ACT002", steps=120, layers=("0", "2"), catalogue=(14,),
+    architecture="low-rank adapters", ladder=(800, 1600, 16000), change="alpha / rank of about 1 or 2",
 )  # fmt: skip
 def adapter_scale(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Low-rank adapters with alpha / rank = 200: every small step of theirs is a leap of the layer."""
