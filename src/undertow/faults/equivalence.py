@@ -58,10 +58,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("NUM002", "DAT002"): "one batch that is not scaled makes the loss overflow",
     ("WGT006", "UPD003"): "a copy in place of a tied weight drifts from it, or is left out of the optimizer",
     ("ACT003", "GRD009"): "a prior term that drowns the reconstruction is what collapses the code",
-    (
-        "WGT001",
-        "LSS003",
-    ): "a penalty with the wrong sign rewards large weights: they grow, and the loss falls below zero",
+    ("WGT001", "LSS003"): "a penalty with the wrong sign rewards large weights, and the loss falls below zero",
     ("OPT007", "GRD005"): "a rate just beyond what is stable throws the weights from one side to the other",
     ("OPT007", "OPT004"): "a rate just beyond what is stable is seen as a loss that swings",
     ("NUM004", "NUM002"): "what is not a number in a module's output is none in the loss of the same step",
