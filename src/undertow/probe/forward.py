@@ -137,12 +137,12 @@ class ForwardTap:
         entered = self._entered.pop() if self._entered else None
         if not self._outermost_counts or self.error is not None or not self._handles:
             return
-        began = time.thread_time()
+        began = time.perf_counter()
         try:
             self._read(module, inputs, output, entered)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
             self.error = error
-        self.seconds += time.thread_time() - began
+        self.seconds += time.perf_counter() - began
 
     def _read(self, module: nn.Module, inputs: Any, output: Any, entered: int | None) -> None:
         reading = self.readings.get(id(module))
@@ -198,12 +198,12 @@ class ForwardTap:
         sink = reading.output_gradients
 
         def receive(gradient: torch.Tensor) -> None:
-            began = time.thread_time()
+            began = time.perf_counter()
             try:
                 sink.append(measure(kernel, gradient.detach()))
             except Exception as error:
                 self.error = error
-            self.seconds += time.thread_time() - began
+            self.seconds += time.perf_counter() - began
 
         tensor.register_hook(receive)
 

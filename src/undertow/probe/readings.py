@@ -6,6 +6,7 @@ Partial sums may still be on a device; `host` brings them over, away from the tr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,14 @@ class Reading:
 
 _NO_SLOTS: Slots = np.empty(0, np.int64)
 _NO_FLAGS: NDArray[np.float32] = np.empty(0, np.float32)
+
+
+@lru_cache(maxsize=64)
+def zeros(count: int) -> NDArray[np.float32]:
+    """One array for all frames that need one like it; not to be written to."""
+    values = np.zeros(count, np.float32)
+    values.flags.writeable = False
+    return values
 
 
 def _none() -> Slots:

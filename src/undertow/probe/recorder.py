@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +21,10 @@ from torch.optim.optimizer import Optimizer
 from undertow.measure.kernels.interface import Want
 from undertow.probe import discovery, taps
 from undertow.probe.forward import ForwardTap, ModuleReading
+from undertow.probe.purse import Purse
 from undertow.probe.reader import Marks, TensorReader
-from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Reading, Slots
-from undertow.probe.schedule import FREE_SECONDS, Governor, Plan
+from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Reading, Slots, zeros
+from undertow.probe.schedule import Governor, Plan
 from undertow.probe.signals.collector import SignalCollector
 from undertow.probe.step import NOTHING, StepReadings, inverse, loss_of, number_now, scale_of
 from undertow.probe.subjects import Subjects
@@ -56,7 +56,7 @@ class Recorder:
         self._forward = ForwardTap(self._reader.kernel_for)
         self._signals = SignalCollector()
         self._plan = self._next_plan = governor.plan(0)
-        self._spent: dict[str, float] = {}
+        self._purse = Purse()
         self._step_began = time.perf_counter()
         self._stepped_in_step: set[int] = set()
         self._fired: set[int] = set()
@@ -98,30 +98,17 @@ class Recorder:
         self.subjects.release()
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """An internal error never reaches the user's loop; the time spent is counted.
-
-        Processor time: on a busy machine the clock would charge us for what other programs do.
-        """
+        """An internal error never reaches the user's loop; the time spent is counted."""
         if self._stopped:
             return
-        began = time.thread_time()
         try:
-            work()
+            with self._purse.always:
+                work()
             if self._forward.error is not None:
                 raise self._forward.error
         except Exception as error:
             self.stop()
             self._failed(error)
-        self._spent["always"] = self._spent.get("always", 0.0) + time.thread_time() - began
-
-    @contextmanager
-    def _timed(self, kind: str) -> Iterator[None]:
-        """Charge a part of a tap's time to one kind of measurement."""
-        began = time.thread_time()
-        yield
-        seconds = time.thread_time() - began
-        self._spent[kind] = self._spent.get(kind, 0.0) + seconds
-        self._spent["always"] = self._spent.get("always", 0.0) - seconds
 
     # -- what the taps say --------------------------------------------------------------------------------
 
@@ -177,7 +164,7 @@ class Recorder:
         self._take_losses(roots, gradients)
         self._look_at_signals(roots)
         if self._plan.gradient:
-            with self._timed("gradient"):
+            with self._purse.gradient:
                 self.subjects.note_cleared(self._reader)
                 self._now.cleared_known = True
         self._look_for_nonfinite(roots)
@@ -197,7 +184,7 @@ class Recorder:
         if self._pending is not None:
             self._emit(self._pending)
         elif self._plan.gradient:
-            with self._timed("gradient"):
+            with self._purse.gradient:
                 slots = self.subjects.slots_with_gradient()
                 tensors = self.subjects.gradients(slots)
                 self._now.gradients, self._now.marks = self._reader.read_and_mark(
@@ -230,10 +217,10 @@ class Recorder:
             return
         planned = self._plan.gradient or self._plan.activation
         if self._signals.wants_loss(planned, self.governor.every is None):
-            with self._timed("signal"):
+            with self._purse.signal:
                 self._signals.look_at_loss(roots, self._now.scaler)
         if self._plan.activation and self._forward.readings and self._now.backward_count == 1:
-            with self._timed("activation"):
+            with self._purse.activation:
                 self._signals.look_at_graph(roots, self._forward.readings.values())
 
     def _look_for_nonfinite(self, roots: tuple[Any, ...]) -> None:
@@ -288,10 +275,10 @@ class Recorder:
         self._count_step(optimizer)
         self._now.stepped = None
         if self._plan.gradient:
-            with self._timed("gradient"):
+            with self._purse.gradient:
                 self._read_stepped(optimizer, slots)
         if self._plan.weight:
-            with self._timed("weight"):
+            with self._purse.weight:
                 self._read_weights_before(slots)
 
     def _count_step(self, optimizer: Optimizer) -> None:
@@ -343,9 +330,9 @@ class Recorder:
         frame = self._frame(optimizer, slots, skipped=number_now(getattr(optimizer, "found_inf", None), 0.0))
         self.subjects.mark_uncleared(slots)
         if self._plan.weight:
-            with self._timed("weight"):
+            with self._purse.weight:
                 self._read_weights_after(frame)
-        with self._timed("signal"):
+        with self._purse.signal:
             self._look_at_step(optimizer, slots, frame)
         self._finish(frame)
 
@@ -397,7 +384,7 @@ class Recorder:
             if self._now.cleared_known:
                 frame.carried = self.subjects.carried(frame.exposed)
             else:
-                frame.carried = np.zeros(len(frame.exposed), np.float32)
+                frame.carried = zeros(len(frame.exposed))
             frame.optimizer = self.subjects.holders(frame.exposed)
             frame.gradients = list(self._now.gradients)
             frame.stepped = self._now.stepped
@@ -405,10 +392,13 @@ class Recorder:
         return frame
 
     def _states(self, exposed: Slots) -> NDArray[np.float32]:
-        state = np.full(len(exposed), GradientState.PRESENT, np.float32)
-        if not self._now.covers(exposed):
-            state[~np.isin(exposed, self._now.slots)] = GradientState.NONE
         frozen = self.subjects.frozen(exposed)
+        covered = self._now.covers(exposed)
+        if covered and not frozen:
+            return zeros(len(exposed))  # all present
+        state = np.full(len(exposed), GradientState.PRESENT, np.float32)
+        if not covered:
+            state[~np.isin(exposed, self._now.slots)] = GradientState.NONE
         if frozen:
             state[frozen] = GradientState.FROZEN
         return state
@@ -447,13 +437,12 @@ class Recorder:
                     frame.modules = self._module_readings()
                     frame.output_gradient_factor = inverse(self._now.scale)
                     self._signals.note_data(self._forward.data)
-                self._spent["activation"] = self._spent.get("activation", 0.0) + self._forward.seconds
+                self._purse.add("activation", self._forward.seconds)
                 self._forward.take()
-            allowed = max(self.governor.budget * self.governor.step_seconds, FREE_SECONDS)
-            frame.signals = self._signals.take(self._spent.get("signal", 0.0), allowed)
+            spent = self._purse.take()
+            frame.signals = self._signals.take(spent.get("signal", 0.0), self.governor.allowed)
             self._post(frame)
-            self.governor.spent(self._spent, now - self._step_began, first=self.step == self._first_step)
-            self._spent = {}
+            self.governor.spent(spent, now - self._step_began, first=self.step == self._first_step)
             self._step_began = now
         else:
             self._post(frame)

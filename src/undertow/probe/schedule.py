@@ -13,8 +13,8 @@ from statistics import median
 
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 _SAFETY = 0.8  # aim below the budget: costs vary from step to step
-_MEMORY = 9  # recent costs whose median counts: one slow step on a busy machine says nothing
-_SHARES = {"gradient": 0.5, "weight": 0.3, "activation": 0.2}
+_MEMORY = 9  # recent costs that count
+_SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}  # the rest is for signals
 _SETTLE_EVERY = 8  # steps between two looks at the costs
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
 _WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
@@ -67,14 +67,15 @@ class Governor:
     def _due(self, kind: str, step: int) -> bool:
         if step < _WHOLE_STEPS:
             return True
-        if step in _LANDMARKS and self._cost(kind) <= _LANDMARK_LIMIT * self._allowed():
+        if step in _LANDMARKS and self._cost(kind) <= _LANDMARK_LIMIT * self.allowed:
             return True
         early = kind == "gradient" and step < _EARLY_STEPS
-        if early and self._cost(kind) <= max(_EARLY_LIMIT * self._allowed(), _EARLY_SECONDS):
+        if early and self._cost(kind) <= max(_EARLY_LIMIT * self.allowed, _EARLY_SECONDS):
             return True
         return step % self._intervals[kind] == 0
 
-    def _allowed(self) -> float:
+    @property
+    def allowed(self) -> float:
         """Seconds a step may cost on average."""
         return max(self.budget * self.step_seconds, FREE_SECONDS)
 
@@ -105,7 +106,9 @@ class Governor:
         self._costs.setdefault(key, deque(maxlen=_MEMORY)).append(seconds)
 
     def _cost(self, kind: str) -> float:
-        return sum(median(self._costs[key]) for key in (kind, f"{kind}:background") if key in self._costs)
+        """The lower quartile of recent costs: on a busy machine the clock also counts what other programs do."""
+        keys = (kind, f"{kind}:background")
+        return sum(sorted(self._costs[key])[len(self._costs[key]) // 4] for key in keys if key in self._costs)
 
     @property
     def step_seconds(self) -> float:
@@ -113,7 +116,7 @@ class Governor:
         return median(self._step_times) if self._step_times else 0.0
 
     def _set_intervals(self) -> None:
-        allowed = _SAFETY * self._allowed() - self._cost("always")
+        allowed = _SAFETY * self.allowed - self._cost("always")
         allowed = max(allowed, 0.1 * FREE_SECONDS)
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)

@@ -18,7 +18,7 @@ from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
 from undertow.probe.reader import TensorReader
-from undertow.probe.readings import Number, Slots
+from undertow.probe.readings import Number, Slots, zeros
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
 _RESCAN_EVERY = 1000
@@ -301,6 +301,8 @@ class Subjects:
         return known
 
     def carried(self, slots: Slots) -> NDArray[np.float32]:
+        if self._cleared.all():
+            return zeros(len(slots))
         return (~self._cleared[slots]).astype(np.float32)
 
     # -- facts --------------------------------------------------------------------------------------------
