@@ -34,6 +34,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("OPT008", "OPT004"): "momentum of 0.999 is seen as a loss that swings",
     ("OPT008", "OPT007"): "momentum of 0.999 multiplies the learning rate by a thousand",
     ("OPT008", "OPT003"): "a second moment that lags behind is seen as a spike of the loss",
+    ("OPT008", "DAT002"): "the data that became larger are what the second moment cannot follow",
     ("OPT008", "UPD001"): "a second moment that lags behind, or huge momentum, is seen as updates that are too large",
     ("WGT003", "GRD001"): "weights that are too small by depth are gradients that vanish by depth",
     ("WGT003", "GRD002"): "weights that are too large by depth are gradients that explode by depth",

@@ -109,19 +109,19 @@ def adam_eps_too_large(steps: int, seed: int, fault: Fault) -> dict[str, float]:
 
 
 @sick(
-    "OPT008", "OPT003", "UPD001", steps=160, onset=100, bites="worst", architecture="perceptron", catalogue=(45,),
-    ladder=(3, 10, 100), change="betas=(0.9, 0.95)",
+    "OPT008", "OPT003", "UPD001", "DAT002", steps=160, onset=100, bites="worst", catalogue=(45,),
+    architecture="perceptron", ladder=(3, 10, 100), change="betas=(0.9, 0.95), and data of one scale",
 )  # fmt: skip
 def second_moment_lags(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """beta2 = 0.9999 still remembers small gradients when the data become larger at step 100: the updates leap."""
     torch.manual_seed(seed)
     inputs, targets = curves(seed)
     model = perceptron(8, 64, 64, 1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-2, betas=(0.9, 0.9999 if fault else 0.9))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-2, betas=(0.9, 0.9999 if fault else 0.95))
     losses: list[float] = []
     for step in range(steps):
         batch = torch.randint(len(inputs), (256,))
-        scale = fault.strength if step >= fault.onset else 1.0
+        scale = fault.strength if fault.at(step) else 1.0
         prediction = model(inputs[batch]).squeeze(1)
         loss = functional.mse_loss(prediction * scale, targets[batch] * scale)
         optimizer.zero_grad()
