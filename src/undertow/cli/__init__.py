@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "Run any PyTorch training script unchanged, watched.",
     "report": "Say what is wrong in a run, where, why, and what to change.",
     "runs": "List the runs of a folder.",
+    "serve": "Show runs in a browser, live.",
     "export": "Write the numbers of a run to a file.",
     "weights": "Say whether the weights of a checkpoint are healthy, and how far they moved.",
     "check": "Fail when a run has findings: for continuous integration.",

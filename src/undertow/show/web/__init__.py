@@ -1,0 +1,1 @@
+"""The dashboard: a web server of its own that reads run folders and writes nothing."""

@@ -1,0 +1,141 @@
+"""What the pages ask for, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.run import Run
+from undertow.schema.quantities import QUANTITIES, STREAMS
+from undertow.schema.seeds.flow import ColorScheme
+from undertow.show.web.library import Listed
+from undertow.show.web.verdict import Verdict
+from undertow.views import codes, palette
+from undertow.views.lines import Line
+from undertow.views.rows import reading_order
+from undertow.views.tiles import COLUMNS
+
+_SHADES = np.linspace(0, 1, 256, dtype=np.float32)
+
+
+def listed(one: Listed) -> dict[str, Any]:
+    summary = one.summary
+    return {
+        "id": one.id,
+        "name": summary.name or summary.folder.name,
+        "status": summary.status,
+        "health": one.health,
+        "steps": summary.steps,
+        "last_step": summary.last_step,
+        "last_loss": summary.last_loss,
+        "created": summary.created or None,
+        "problem": summary.problem or None,
+    }
+
+
+def described(identity: str, run: Run) -> dict[str, Any]:
+    """Everything about a run but its numbers."""
+    facts = run.facts
+    return {
+        "id": identity,
+        "name": run.name,
+        "facts": {
+            "created": facts.created or None,
+            "ended": facts.ended,
+            "command": facts.command,
+            "torch": facts.torch,
+            "device": facts.device,
+            "message": facts.message,
+        },
+        "layers": {"parameters": _layers(run, modules=False), "modules": _layers(run, modules=True)},
+        "quantities": [_quantity(name) for name in run.quantities if name not in QUANTITIES or _is_drawable(name)],
+        "scalars": run.scalar_names,
+        "tile_columns": COLUMNS,
+        **progress(run),
+    }
+
+
+def progress(run: Run) -> dict[str, Any]:
+    """What changes while a run is written."""
+    steps = run.steps
+    return {
+        "status": run.status,
+        "sequence": run.reader.last_sequence,
+        "steps": {
+            "first": int(steps[0]) if len(steps) else None,
+            "last": int(steps[-1]) if len(steps) else None,
+            "recorded": len(steps),
+        },
+        "layer_count": len(run.layers),
+        "events": len(run.events),
+    }
+
+
+def _layers(run: Run, *, modules: bool) -> list[dict[str, Any]]:
+    """In the order of the rows of a tile; `place` is where a layer stands on the page."""
+    layers = run.layers.modules if modules else run.layers.parameters
+    place = {index: position for position, index in enumerate(reading_order(layers))}
+    return [
+        {
+            "id": layer.id,
+            "path": layer.path,
+            "kind": layer.module_type if modules else str(layer.kind),
+            "parameters": layer.parameter_count,
+            "shape": layer.shape,
+            "place": place[index],
+        }
+        for index, layer in enumerate(layers)
+    ]
+
+
+def _is_drawable(name: str) -> bool:
+    return QUANTITIES[name].width == 1
+
+
+def _quantity(name: str) -> dict[str, Any]:
+    known = QUANTITIES.get(name)
+    if known is None:
+        return {"name": name, "stream": "other", "unit": "1", "what": "", "of": "", "modules": False}
+    modules = STREAMS[known.stream].covers_modules
+    record = {"name": name, "stream": known.stream, "unit": known.unit, "what": known.what, "of": known.of}
+    return record | {"modules": modules}
+
+
+def diagnosis(verdict: Verdict) -> dict[str, Any]:
+    return msgspec.to_builtins(verdict.diagnosis) | {"from_journal": verdict.from_journal}
+
+
+def line(points: Line) -> dict[str, Any]:
+    return {
+        "steps": points.steps.tolist(),
+        "minimum": _numbers(points.minimum),
+        "mean": _numbers(points.mean),
+        "maximum": _numbers(points.maximum),
+        "nonfinite": np.flatnonzero(points.nonfinite).tolist(),
+    }
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def colours() -> dict[str, Any]:
+    """The palettes and the codes that every medium shares."""
+    return {
+        "sequential": {str(scheme): palette.sequential(_SHADES, scheme).tolist() for scheme in ColorScheme},
+        "diverging": palette.diverging(_SHADES).tolist(),
+        "marks": [
+            _mark(codes.NOT_A_NUMBER, "not finite", palette.NONFINITE),
+            _mark(codes.NO_GRADIENT, "no gradient", palette.NO_GRADIENT),
+            _mark(codes.FROZEN, "frozen", palette.FROZEN),
+            _mark(codes.NOT_SAMPLED, "not sampled", palette.NOT_SAMPLED),
+            _mark(0, "zero", palette.ZERO),
+        ],
+    }
+
+
+def _mark(code: int, name: str, colour: palette.Colour) -> dict[str, Any]:
+    return {"code": code, "name": name, "colour": colour}

@@ -1,0 +1,99 @@
+"""The runs below a folder, kept open while somebody looks at them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from undertow.errors import UnknownNameError
+from undertow.run import Run
+from undertow.schema.severity import Health
+from undertow.show.web.verdict import Verdict, health_from_journal, judge
+from undertow.store.listing import RunSummary, find_runs
+
+_OPEN_AT_ONCE = 16
+_LIST_SECONDS = 2.0  # a folder is not searched more often than that
+_REFRESH_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """A reader is for one thread at a time: hold the lock while you read."""
+
+    run: Run
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    looked: float = 0.0
+    verdict: Verdict | None = None
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if now - self.looked >= _REFRESH_SECONDS:
+            self.looked = now
+            if self.run.refresh():
+                self.verdict = None
+
+    def judged(self) -> Verdict:
+        if self.verdict is None:
+            self.verdict = judge(self.run)
+        return self.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    id: str
+    summary: RunSummary
+    health: Health | None
+
+
+class Library:
+    """Runs are asked for by their place below the root, and only those found there are ever opened."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        self._listed: dict[str, Listed] = {}
+        self._searched = float("-inf")
+        self._open: OrderedDict[str, OpenRun] = OrderedDict()
+
+    def runs(self) -> list[Listed]:
+        with self._lock:
+            self._search()
+            return list(self._listed.values())
+
+    def _search(self) -> None:
+        if time.monotonic() - self._searched < _LIST_SECONDS:
+            return
+        summaries = find_runs(self.root)
+        listed = [Listed(self._id(one.folder), one, health_from_journal(one)) for one in summaries]
+        self._listed = {one.id: one for one in listed}
+        self._searched = time.monotonic()
+
+    def _id(self, folder: Path) -> str:
+        return folder.relative_to(self.root).as_posix() if folder != self.root else "."
+
+    @contextmanager
+    def reading(self, identity: str) -> Generator[OpenRun]:
+        """The run, fresh, for this thread alone."""
+        opened = self._opened(identity)
+        with opened.lock:
+            opened.refresh()
+            yield opened
+
+    def _opened(self, identity: str) -> OpenRun:
+        with self._lock:
+            if identity not in self._listed:
+                self._search()
+            if identity not in self._listed:
+                self._open.pop(identity, None)
+                raise UnknownNameError("there is no such run here", way_out="The list of runs shows those there are")
+            if identity not in self._open:
+                self._open[identity] = OpenRun(Run(self._listed[identity].summary.folder))
+                while len(self._open) > _OPEN_AT_ONCE:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(identity)
+            return self._open[identity]

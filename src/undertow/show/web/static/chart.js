@@ -1,0 +1,285 @@
+// A line over steps. It stands in line with the heatmap: the same steps are at the same place.
+
+import { button, csv, dialog, download, element, table } from "./dom.js";
+import { GUTTER, MARGIN } from "./heatmap.js";
+import { short, step as stepText, ticks } from "./numbers.js";
+
+const AXIS = 6;
+const SOON = 90; // milliseconds after the last move at which new points are asked for
+
+export class Chart {
+  /** `fetchLine(first, last, columns)` gives points; `options`: title, hint, logarithmic, smoothing, bands, tools. */
+  constructor(span, fetchLine, options) {
+    this.span = span;
+    this.fetchLine = fetchLine;
+    this.options = { logarithmic: false, smoothing: 0, bands: [], ...options };
+    this.canvas = element("canvas", { role: "img", "aria-label": `${this.options.title} over steps; “Table” shows its numbers` });
+    this.readout = element("output", { class: "readout" });
+    this.node = element("div", { class: "plot chart" }, this.canvas,
+      element("div", { class: "caption" }, element("strong", {}, this.options.label ?? this.options.title), this.readout),
+      element("div", { class: "tools" }, this.options.tools ?? [], this.#tools()));
+    this.line = null;
+    this.ends = [span.onChange(() => { this.draw(); this.#reload(); }), span.onCursor(() => this.draw())];
+    this.observer = new ResizeObserver(() => { this.resize(); this.reload(); });
+    this.observer.observe(this.node);
+    this.#handle();
+  }
+
+  end() {
+    this.observer.disconnect();
+    clearTimeout(this.soon);
+    for (const end of this.ends) end();
+    this.node.remove();
+  }
+
+  set(options) {
+    Object.assign(this.options, options);
+    this.draw();
+  }
+
+  #tools() {
+    const name = this.options.title.replaceAll(" ", "_");
+    const titles = ["step", "smallest", "mean", "largest"];
+    const rows = () => (this.line?.steps ?? []).map((step, place) => [step, ...["minimum", "mean", "maximum"].map((part) => this.#cell(part, place))]);
+    return [
+      button("Table", () => dialog(this.options.title, table(titles, rows().map(([step, ...rest]) => [stepText(step), ...rest.map((value) => typeof value === "number" ? short(value, 5) : value)]))), { class: "quiet" }),
+      button("CSV", () => download(`${name}.csv`, csv(titles, rows())), { class: "quiet" }),
+      button("PNG", () => this.canvas.toBlob((blob) => download(`${name}.png`, blob)), { class: "quiet" }),
+    ];
+  }
+
+  #cell(part, place) {
+    return this.line[part][place] ?? (this.line.nonfinite.includes(place) ? "not finite" : "");
+  }
+
+  #reload() {
+    clearTimeout(this.soon);
+    this.soon = setTimeout(() => this.reload(), SOON);
+  }
+
+  async reload() {
+    const { first, last } = this.span, edge = (last - first) / 4;
+    this.asked?.abort();
+    const asked = this.asked = new AbortController();
+    const columns = Math.max(16, Math.min(2048, Math.round(1.5 * this.plot.width)));
+    try {
+      const line = await this.fetchLine(Math.max(0, Math.floor(first - edge)), Math.ceil(last + edge), columns, asked.signal);
+      this.line = { ...line, nonfiniteAt: new Set(line.nonfinite) };
+      this.problem = null;
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.problem = error.message;
+    }
+    this.draw();
+  }
+
+  resize() {
+    const { width, height } = this.node.getBoundingClientRect();
+    this.ratio = window.devicePixelRatio || 1;
+    this.width = Math.floor(width);
+    this.height = Math.floor(height);
+    this.canvas.width = Math.round(this.width * this.ratio);
+    this.canvas.height = Math.round(this.height * this.ratio);
+    this.draw();
+  }
+
+  get plot() {
+    return { left: GUTTER, top: 22, width: Math.max(1, (this.width || 800) - GUTTER - MARGIN), height: Math.max(1, (this.height || 100) - 22 - AXIS) };
+  }
+
+  x(step) { return GUTTER + ((step - this.span.first) / (this.span.last - this.span.first)) * this.plot.width; }
+
+  draw() {
+    this.due ??= requestAnimationFrame(() => { this.due = null; this.#paint(); });
+  }
+
+  #paint() {
+    if (!this.width) return;
+    const pen = this.canvas.getContext("2d"), style = getComputedStyle(this.node), { plot } = this;
+    const ink = (name) => style.getPropertyValue(name);
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    pen.fillStyle = ink("--surface");
+    pen.fillRect(0, 0, this.width, this.height);
+    this.#paintBands(pen, plot, ink);
+    this.readout.textContent = this.problem ?? "";
+    const range = this.line && this.#range();
+    if (!range) {
+      pen.fillStyle = ink("--quiet");
+      pen.font = "12px system-ui, sans-serif";
+      if (this.line && !this.line.nonfinite.length) pen.fillText("no numbers in these steps", GUTTER + 8, plot.top + plot.height / 2);
+    } else {
+      this.#paintScale(pen, plot, range, ink);
+      this.#paintLine(pen, plot, range, ink);
+    }
+    if (this.line) this.#paintNonfinite(pen, plot, ink);
+    this.#paintCursor(pen, plot, ink);
+  }
+
+  #inSight(place) {
+    const { steps } = this.line, next = steps[place + 1] ?? steps[place] + 1;
+    return next >= this.span.first && steps[place] <= this.span.last;
+  }
+
+  #range() {
+    let low = Infinity, high = -Infinity;
+    this.line.steps.forEach((_, place) => {
+      const [least, most] = [this.line.minimum[place], this.line.maximum[place]];
+      if (least === null || !this.#inSight(place)) return;
+      if (!this.options.logarithmic || least > 0) low = Math.min(low, least);
+      if (!this.options.logarithmic || most > 0) high = Math.max(high, most);
+    });
+    if (!(low <= high)) return null;
+    if (this.options.logarithmic) {
+      const [from, to] = [Math.log10(low), Math.log10(high)], pad = Math.max(0.05, 0.06 * (to - from));
+      return { low: from - pad, high: to + pad, of: (value) => (value > 0 ? Math.log10(value) : -Infinity), text: (value) => short(10 ** value) };
+    }
+    const pad = 0.06 * (high - low) || Math.abs(high) * 0.05 || 0.5;
+    return { low: low - pad, high: high + pad, of: (value) => value, text: (value) => short(value, 4) };
+  }
+
+  #y(value, plot, range) {
+    const place = (range.of(value) - range.low) / (range.high - range.low);
+    return plot.top + plot.height * (1 - Math.max(-0.05, Math.min(1.05, place)));
+  }
+
+  #paintScale(pen, plot, range, ink) {
+    pen.font = "11px system-ui, sans-serif";
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    for (const value of ticks(range.low, range.high, Math.max(2, plot.height / 34))) {
+      const y = Math.round(plot.top + plot.height * (1 - (value - range.low) / (range.high - range.low))) + 0.5;
+      pen.strokeStyle = ink("--line");
+      pen.beginPath();
+      pen.moveTo(plot.left, y);
+      pen.lineTo(plot.left + plot.width, y);
+      pen.stroke();
+      pen.fillStyle = ink("--quiet");
+      pen.fillText(range.text(value), GUTTER - 6, y);
+    }
+  }
+
+  #paintLine(pen, plot, range, ink) {
+    pen.save();
+    pen.beginPath();
+    pen.rect(plot.left, plot.top - 2, plot.width, plot.height + 4);
+    pen.clip();
+    const { steps, minimum, maximum, mean } = this.line, smooth = this.options.smoothing;
+    pen.fillStyle = ink("--accent");
+    pen.globalAlpha = smooth ? 0.16 : 0.28;
+    steps.forEach((step, place) => {
+      if (minimum[place] === null) return;
+      const left = this.x(step), right = this.x(steps[place + 1] ?? step + 1), top = this.#y(maximum[place], plot, range);
+      const height = this.#y(minimum[place], plot, range) - top;
+      if (height > 0.5) pen.fillRect(left, top, Math.max(1, Math.min(right - left, 24)), height);
+    });
+    this.#stroke(pen, plot, range, mean, ink("--accent"), smooth ? 0.3 : 1);
+    if (smooth) this.#stroke(pen, plot, range, smoothed(mean, smooth), ink("--accent"), 1);
+    pen.restore();
+  }
+
+  #stroke(pen, plot, range, values, colour, alpha) {
+    const { steps } = this.line;
+    pen.globalAlpha = alpha;
+    pen.strokeStyle = colour;
+    pen.lineWidth = 1.5;
+    pen.lineJoin = "round";
+    pen.beginPath();
+    let broken = true;
+    steps.forEach((step, place) => {
+      // A number that is missing between others was not sampled; one that is not finite breaks the line.
+      if (values[place] === null || (this.options.logarithmic && values[place] <= 0)) { broken ||= this.line.nonfiniteAt.has(place); return; }
+      const x = this.x(step), y = this.#y(values[place], plot, range);
+      if (broken) { pen.moveTo(x, y); pen.lineTo(x + 0.1, y); } else pen.lineTo(x, y);
+      broken = false;
+    });
+    pen.stroke();
+    pen.globalAlpha = 1;
+  }
+
+  #paintNonfinite(pen, plot, ink) {
+    pen.fillStyle = ink("--nonfinite");
+    const { steps, nonfinite } = this.line;
+    for (const place of nonfinite) {
+      const left = this.x(steps[place]), right = this.x(steps[place + 1] ?? steps[place] + 1);
+      if (right < plot.left || left > plot.left + plot.width) continue;
+      const from = Math.max(plot.left, left);
+      pen.globalAlpha = 0.16;
+      pen.fillRect(from, plot.top, Math.max(1, Math.min(right, plot.left + plot.width) - from), plot.height);
+      pen.globalAlpha = 1;
+      pen.fillRect(from, plot.top, Math.max(1, Math.min(right, plot.left + plot.width) - from), 4);
+    }
+  }
+
+  #paintBands(pen, plot, ink) {
+    for (const band of this.options.bands) {
+      const left = Math.max(plot.left, this.x(band.first)), right = Math.min(plot.left + plot.width, this.x(band.last + 1));
+      if (right < plot.left || left > plot.left + plot.width) continue;
+      pen.fillStyle = ink(`--${band.severity}`);
+      pen.globalAlpha = band.chosen ? 0.28 : 0.13;
+      pen.fillRect(left, plot.top, Math.max(1.5, right - left), plot.height);
+      pen.globalAlpha = 1;
+      if (this.x(band.first) >= plot.left) pen.fillRect(left, plot.top, 1.5, plot.height);
+    }
+  }
+
+  #paintCursor(pen, plot, ink) {
+    const { cursor } = this.span;
+    if (cursor === null || this.x(cursor) < plot.left || this.x(cursor) > plot.left + plot.width) return;
+    pen.strokeStyle = ink("--text");
+    pen.globalAlpha = 0.6;
+    pen.beginPath();
+    pen.moveTo(this.x(cursor), plot.top);
+    pen.lineTo(this.x(cursor), plot.top + plot.height);
+    pen.stroke();
+    pen.globalAlpha = 1;
+    if (!this.line?.steps.length) return;
+    const place = this.line.steps.findLastIndex((step) => step <= cursor);
+    if (place < 0) return;
+    const value = this.#cell("mean", place), [least, most] = [this.line.minimum[place], this.line.maximum[place]];
+    const extent = least !== null && least !== most ? ` (${short(least)} to ${short(most)})` : "";
+    this.readout.textContent = `step ${stepText(this.line.steps[place])}: ${typeof value === "number" ? short(value, 4) + extent : value || "not sampled"}`;
+  }
+
+  /** Dragging chooses steps; a double click shows all. */
+  #handle() {
+    const stepAt = (x) => this.span.first + ((x - GUTTER) / this.plot.width) * (this.span.last - this.span.first);
+    let from = null;
+    const mark = element("div", { class: "brush" });
+    this.canvas.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || event.offsetX < GUTTER) return;
+      from = event.offsetX;
+      this.canvas.setPointerCapture(event.pointerId);
+      this.node.append(mark);
+    });
+    this.canvas.addEventListener("pointermove", (event) => {
+      const step = Math.floor(stepAt(event.offsetX));
+      this.span.point(event.offsetX >= GUTTER ? step : null);
+      if (from === null) return;
+      mark.style.left = `${Math.min(from, event.offsetX)}px`;
+      mark.style.width = `${Math.abs(event.offsetX - from)}px`;
+    });
+    this.canvas.addEventListener("pointerup", (event) => {
+      mark.remove();
+      mark.style.width = "0";
+      if (from !== null && Math.abs(event.offsetX - from) > 5) {
+        const [one, other] = [stepAt(from), stepAt(event.offsetX)];
+        this.span.show(Math.min(one, other), Math.max(one, other));
+      }
+      from = null;
+    });
+    this.canvas.addEventListener("pointercancel", () => { from = null; mark.remove(); });
+    this.canvas.addEventListener("pointerleave", () => this.span.point(null));
+    this.canvas.addEventListener("dblclick", () => this.span.showAll());
+  }
+}
+
+/** A running mean that begins anew after every gap: it never draws over what is missing. */
+export function smoothed(values, weight) {
+  let mean = 0, mass = 0;
+  return values.map((value) => {
+    if (value === null) { mean = 0; mass = 0; return null; }
+    mean = weight * mean + (1 - weight) * value;
+    mass = weight * mass + (1 - weight);
+    return mean / mass;
+  });
+}

@@ -1,0 +1,26 @@
+// What the colours of the heatmap mean.
+
+import { element } from "./dom.js";
+import { valueAt } from "./colours.js";
+import { short } from "./numbers.js";
+
+export function legend(place, colouring, quantity) {
+  const { scale } = colouring;
+  const bar = element("canvas", { width: "180", height: "12", "aria-hidden": "true" }), pen = bar.getContext("2d");
+  for (let x = 0; x < 180; x++) {
+    pen.fillStyle = colouring.css(x / 179);
+    pen.fillRect(x, 0, 1, 12);
+  }
+  const stops = scale.diverging ? [0, 0.5, 1] : [0, 1];
+  const ends = stops.map((stop) => short(valueAt(stop, scale)));
+  const kind = { logarithmic: "logarithmic", linear: "linear", signed: "logarithmic on both sides of 0" }[scale.kind];
+  const marks = colouring.marks.filter((mark) => mark.code !== 0 || scale.kind === "logarithmic").map((mark) => {
+    const patch = element("span", { class: mark.name === "not finite" ? "patch hatched" : "patch", "aria-hidden": "true" });
+    patch.style.backgroundColor = `rgb(${mark.colour.join(" ")})`;
+    return element("span", { class: "mark" }, patch, mark.name);
+  });
+  place.replaceChildren(
+    element("span", { class: "mark" }, ends[0], " ", bar, ends.length > 2 ? ` ${ends[1]} … ` : " ", ends.at(-1)),
+    element("span", { class: "quiet" }, kind), ...marks,
+    element("span", { class: "quiet grow right" }, quantity ? `${quantity.what}${quantity.of ? `; of the ${quantity.of}` : ""}` : ""));
+}

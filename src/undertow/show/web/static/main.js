@@ -1,0 +1,96 @@
+// The frame around every page: its bar, its theme, its keys, and which page is shown.
+
+import * as address from "./address.js";
+import { button, dialog, element, named, notice } from "./dom.js";
+
+const PAGES = {
+  runs: () => import("./pages/runs.js"),
+  run: () => import("./pages/run.js"),
+  findings: () => import("./pages/findings.js"),
+};
+const OF_A_RUN = [["run", "Run"], ["findings", "Findings"]];
+const KEYS = [
+  ["← → ↑ ↓", "move the heatmap; with Shift, farther (click it first)"], ["+ −", "zoom the steps"], ["[ ]", "fewer or more rows"], ["0", "show everything"],
+  ["Home End", "the first or the newest steps"], ["/", "filter"], ["p", "pause and go on"], ["t", "dark or light"], ["g r", "all runs"], ["?", "these keys"],
+];
+
+let current = null;
+let shown = 0;
+
+async function show() {
+  const { page, query } = address.read(), turn = ++shown;
+  current?.end?.();
+  current = null;
+  const main = document.getElementById("main");
+  drawBar(page, query);
+  try {
+    const module = await (PAGES[page] ?? PAGES.runs)();
+    const next = await module.open(query, (details) => drawBar(page, query, details));
+    if (turn !== shown) { next.end?.(); return; }
+    current = next;
+    main.replaceChildren(next.node);
+    next.begin?.();
+  } catch (error) {
+    if (turn !== shown) return;
+    main.replaceChildren(trouble(error));
+  }
+}
+
+function trouble(error) {
+  return element("section", { class: "trouble" }, element("h1", {}, "This cannot be shown"), element("p", {}, error.message),
+    error.wayOut ? element("p", { class: "quiet" }, error.wayOut) : null,
+    element("p", {}, button("Try again", show), " ", element("a", { href: "#/runs" }, "All runs")));
+}
+
+function drawBar(page, query, details = {}) {
+  document.title = details.name ? `${details.name.slice(0, 80)} · Undertow` : "Undertow";
+  const tabs = query.run === undefined || page === "runs" ? [] : OF_A_RUN.map(([name, title]) =>
+    element("a", { href: address.link(name, { run: query.run }), "aria-current": name === page ? "page" : null }, title));
+  document.getElementById("bar").replaceChildren(
+    element("a", { class: "brand", href: "#/runs" }, "Undertow"),
+    details.name ? element("span", { class: "run" }, named(details.name)) : "",
+    element("nav", { "aria-label": "Pages" }, tabs),
+    element("span", { class: "live" }, details.badge ?? ""),
+    button("Link", copyLink, { class: "quiet", title: "Copy the address of this view" }),
+    button("Theme", changeTheme, { class: "quiet", title: "Dark or light (t)" }),
+    button("Keys", help, { class: "quiet", title: "Keys (?)" }));
+}
+
+async function copyLink() {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    notice("The address of this view is copied");
+  } catch {
+    notice("Copy the address from the bar of your browser");
+  }
+}
+
+function help() {
+  const rows = KEYS.flatMap(([keys, what]) => [element("dt", {}, element("kbd", {}, keys)), element("dd", {}, what)]);
+  dialog("Keys", [element("dl", { class: "keys" }, rows), element("p", { class: "quiet" },
+    "On the heatmap: the wheel zooms the steps, with Shift the rows; dragging moves it; a click pins a row; a double click shows everything. On a chart: dragging chooses steps.")]);
+}
+
+function theme() {
+  return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+
+function changeTheme() {
+  document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
+  try { localStorage.setItem("undertow-theme", theme()); } catch { /* a browser that keeps nothing */ }
+  current?.redraw?.();
+}
+
+let before = "";
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
+  const acts = { "?": help, t: changeTheme, "/": () => current?.focusFilter?.(), p: () => current?.pause?.() };
+  if (before === "g" && event.key === "r") location.hash = "#/runs";
+  else if (acts[event.key]) { event.preventDefault(); acts[event.key](); }
+  before = event.key;
+});
+addEventListener("hashchange", show);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => current?.redraw?.());
+try { const kept = localStorage.getItem("undertow-theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* none kept */ }
+show();

@@ -1,0 +1,259 @@
+// One run: the verdict, the loss, the heatmap, and rows of it as lines.
+
+import * as address from "../address.js";
+import { Chart } from "../chart.js";
+import { Colouring } from "../colours.js";
+import { element, named, notice } from "../dom.js";
+import { Heatmap } from "../heatmap.js";
+import { handle } from "../hand.js";
+import { legend } from "../legend.js";
+import { Readout } from "../readout.js";
+import { Rows, usualDepth } from "../rows.js";
+import { follow, getJson } from "../server.js";
+import { Span } from "../span.js";
+import { step } from "../numbers.js";
+import { Toolbar } from "../toolbar.js";
+import { verdict } from "../verdict.js";
+import { status } from "../words.js";
+
+const MOST_PINS = 8;
+
+export async function open(query, onDetails) {
+  const [run, colours] = await Promise.all([getJson("run", { run: query.run }), getJson("colours")]);
+  const page = new RunPage(run, colours, query, onDetails);
+  await page.load();
+  return page;
+}
+
+class RunPage {
+  constructor(run, colours, query, onDetails) {
+    Object.assign(this, { run, colours, onDetails });
+    this.state = {
+      quantity: query.quantity ?? (run.quantities.some((one) => one.name === "gradient_norm") ? "gradient_norm" : run.quantities[0]?.name),
+      statistic: query.statistic ?? "maximum",
+      scheme: query.scheme ?? "Default",
+      filter: query.filter ?? "",
+      depth: query.depth === undefined ? null : Number(query.depth),
+      closed: new Set((query.closed ?? "").split(",").filter(Boolean)),
+      pins: (query.pins ?? "").split(",").filter(Boolean).map(Number),
+      logarithmic: query.log === "1",
+      smoothing: Number(query.smooth ?? 0),
+      scalar: query.scalar ?? (run.scalars.includes("loss") ? "loss" : run.scalars[0]),
+    };
+    this.span = new Span(extentOf(run.steps));
+    if (query.from !== undefined) this.span.show(Number(query.from), Number(query.to));
+    this.wantedRows = query.rows?.split("-").map(Number);
+    this.verdict = element("div", { class: "verdict-place", "aria-live": "polite" }, element("p", { class: "quiet" }, "Judging …"));
+    this.pins = element("div", { class: "pins" });
+    this.charts = new Map();
+    this.#build();
+  }
+
+  #build() {
+    const { run, span } = this;
+    if (!run.quantities.length || !run.steps.recorded) {
+      this.node = element("section", { class: "page" }, this.verdict);
+      return;
+    }
+    this.heatmap = new Heatmap(run.id, run.tile_columns, span, {
+      onRows: (top, visible) => this.#remember({ rows: visible >= this.rows.count ? null : `${top.toFixed(1)}-${visible.toFixed(1)}` }),
+      onPoint: (place) => this.readout.show(place),
+      onPick: (layer) => this.#pin(layer.id),
+      onGroup: (name) => this.#toggle(name),
+    });
+    this.readout = new Readout(this.heatmap, () => this.state.quantity);
+    this.heatmap.node.append(this.readout.node);
+    handle(this.heatmap);
+    this.toolbar = new Toolbar(this);
+    this.legend = element("div", { class: "legend" });
+    this.loss = run.scalars.length ? this.#scalarChart() : null;
+    this.node = element("section", { class: "run-page" },
+      element("div", { class: "first-screen" }, this.verdict, this.loss?.node ?? "", this.toolbar.node, this.heatmap.node, this.legend), this.pins);
+    this.stops = [span.onChange(() => this.#remember(span.whole ? { from: null, to: null } : { from: span.first.toFixed(1), to: span.last.toFixed(1) }))];
+  }
+
+  #scalarChart() {
+    const { run, span } = this;
+    const get = (first, last, columns, signal) => getJson("scalar", { run: run.id, name: this.state.scalar, first, last, columns }, signal);
+    return new Chart(span, get, {
+      title: this.state.scalar, label: Toolbar.scalarField(this), logarithmic: this.state.logarithmic, smoothing: this.state.smoothing,
+      tools: Toolbar.chartTools(this),
+    });
+  }
+
+  async load() {
+    this.#badge();
+    if (this.heatmap) {
+      await this.change({}, { first: true });
+      this.state.pins.forEach((id) => this.#addPin(id));
+    }
+  }
+
+  begin() {
+    this.#judge();
+    this.stop = follow(this.run.id, (progress) => this.#grow(progress), (connected, why) => this.#badge(connected ? null : why));
+  }
+
+  end() {
+    this.ended = true;
+    this.stop?.();
+    this.stops?.forEach((stop) => stop());
+    this.heatmap?.end();
+    this.loss?.end();
+    for (const chart of this.charts.values()) chart.end();
+  }
+
+  async #judge() {
+    const diagnosis = await getJson("diagnosis", { run: this.run.id }).catch((error) => {
+      this.verdict.replaceChildren(element("p", { class: "problem" }, error.message));
+      return null;
+    });
+    if (!diagnosis || this.ended) return;
+    this.diagnosis = diagnosis;
+    this.verdict.replaceChildren(verdict(this.run.id, diagnosis, (finding) => this.#showFinding(finding)));
+    const bands = diagnosis.findings.filter((finding) => finding.severity !== "info").map((finding) => ({
+      first: finding.first_step, last: finding.last_step, severity: finding.severity, code: finding.code }));
+    this.loss?.set({ bands: bands.slice(0, 12) });
+  }
+
+  get layers() {
+    const known = this.run.quantities.find((one) => one.name === this.state.quantity);
+    return known?.modules ? this.run.layers.modules : this.run.layers.parameters;
+  }
+
+  get depth() { return this.state.depth ?? usualDepth(this.layers); }
+
+  /** Take over new choices, and draw what follows from them. */
+  async change(changes, { first = false } = {}) {
+    Object.assign(this.state, changes);
+    const { quantity, statistic, scheme, filter, closed } = this.state;
+    const turn = this.turn = (this.turn ?? 0) + 1;
+    if (first || "quantity" in changes) this.scale = await getJson("scale", { run: this.run.id, quantity });
+    if (turn !== this.turn) return;
+    if (first || "quantity" in changes || "scheme" in changes) this.colouring = new Colouring(this.colours, this.scale, scheme);
+    this.rows = new Rows(this.layers, { filter, depth: this.depth, closed });
+    this.heatmap.show({ rows: this.rows, colouring: this.colouring, query: { quantity, statistic } });
+    if (first && this.wantedRows?.every(Number.isFinite)) this.heatmap.showRows(...this.wantedRows);
+    legend(this.legend, this.colouring, this.run.quantities.find((one) => one.name === quantity));
+    this.toolbar.update();
+    if (first) return;
+    this.#remember({ quantity, statistic, scheme: scheme === "Default" ? null : scheme, filter, depth: this.state.depth, closed: [...closed].join(",") });
+    if ("quantity" in changes) for (const id of [...this.charts.keys()]) { this.#removePin(id); this.#addPin(id); }
+  }
+
+  changeScalar(changes) {
+    Object.assign(this.state, changes);
+    const { scalar, logarithmic, smoothing } = this.state;
+    this.loss.set({ title: scalar, logarithmic, smoothing });
+    if ("scalar" in changes) this.loss.reload();
+    this.#remember({ scalar, log: logarithmic ? "1" : null, smooth: smoothing || null });
+  }
+
+  #remember(changes) { address.update(changes); }
+
+  #toggle(name) {
+    const closed = new Set(this.state.closed);
+    if (!closed.delete(name)) closed.add(name);
+    this.change({ closed });
+  }
+
+  closeAll(closing) {
+    this.change({ closed: new Set(closing ? this.rows.groups.map((group) => group.name) : []) });
+  }
+
+  #pin(id) {
+    if (this.charts.has(id)) { this.unpin(id); return; }
+    if (this.charts.size >= MOST_PINS) { notice(`${MOST_PINS} rows are pinned already: unpin one first`); return; }
+    this.#addPin(id);
+    notice("Pinned below the heatmap");
+    this.#rememberPins();
+  }
+
+  unpin(id) {
+    this.#removePin(id);
+    this.#rememberPins();
+  }
+
+  #rememberPins() { this.#remember({ pins: [...this.charts.keys()].join(",") }); }
+
+  #removePin(id) {
+    this.charts.get(id)?.end();
+    this.charts.delete(id);
+  }
+
+  #addPin(id) {
+    const layer = this.layers.find((one) => one.id === id);
+    if (!layer) return;
+    const { quantity } = this.state;
+    const get = (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity, layer: id, first, last, columns }, signal);
+    const chart = new Chart(this.span, get, {
+      title: `${layer.path} ${quantity}`, label: element("span", {}, named(layer.path), element("span", { class: "quiet" }, ` ${quantity.replaceAll("_", " ")}`)),
+      logarithmic: this.scale.kind === "logarithmic",
+      tools: [element("button", { type: "button", class: "quiet", onclick: () => this.unpin(id) }, "Unpin")],
+    });
+    this.charts.set(id, chart);
+    this.pins.append(chart.node);
+  }
+
+  #showFinding(finding) {
+    const before = Math.max(20, 0.25 * (finding.last_step - finding.first_step));
+    this.span.show(finding.first_step - before, finding.last_step + before / 2);
+    const names = new Set(finding.layers), places = this.rows.rows.map((row, place) => (row.layer && names.has(row.layer.path) ? place : -1)).filter((place) => place >= 0);
+    if (!places.length) return;
+    const [low, high] = [Math.min(...places), Math.max(...places)], room = Math.max(6, high - low + 5);
+    this.heatmap.showRows((low + high + 1 - room) / 2, room);
+  }
+
+  async #grow(progress) {
+    const { run } = this, grown = progress.sequence !== run.sequence, news = progress.events !== run.events || progress.status !== run.status;
+    const changed = progress.layer_count !== run.layer_count || (!this.heatmap && progress.steps.recorded > 0);
+    Object.assign(run, progress);
+    this.#badge();
+    if (changed) { dispatchEvent(new HashChangeEvent("hashchange")); return; } // another model than the page was made for
+    if (this.span.paused || (!grown && !news)) return;
+    if (news || (grown && !this.judged)) { this.judged = true; this.#judge(); }
+    if (!grown || !this.heatmap) return;
+    this.heatmap.tiles.grown(run.steps.last);
+    this.span.grow(extentOf(run.steps));
+    this.loss?.reload();
+    for (const chart of this.charts.values()) chart.reload();
+    this.#rescale();
+  }
+
+  /** A run that grows may leave its scale: look now and then. */
+  async #rescale() {
+    if (Date.now() - (this.scaled ?? 0) < 5000) return;
+    this.scaled = Date.now();
+    const scale = await getJson("scale", { run: this.run.id, quantity: this.state.quantity }).catch(() => this.scale);
+    if (this.ended || JSON.stringify(scale) === JSON.stringify(this.scale)) return;
+    this.scale = scale;
+    this.change({ scheme: this.state.scheme });
+  }
+
+  pause() {
+    this.span.paused = !this.span.paused;
+    notice(this.span.paused ? "Paused: the run goes on, the page waits" : "Following again");
+    this.run.sequence = null; // what came in between is news
+    this.#badge();
+  }
+
+  redraw() {
+    this.heatmap?.draw();
+    this.loss?.draw();
+    for (const chart of this.charts.values()) chart.draw();
+  }
+
+  focusFilter() { this.toolbar?.filter.focus(); }
+
+  #badge(trouble = null) {
+    const { run } = this;
+    const words = trouble ? element("span", { class: "problem" }, trouble) : status(run.status);
+    const pause = run.status === "running" ? element("button", { type: "button", class: "quiet", onclick: () => this.pause() }, this.span.paused ? "Go on" : "Pause") : null;
+    this.onDetails({ name: run.name, badge: element("span", {}, words, ` step ${step(run.steps.last)} `, pause) });
+  }
+}
+
+/** At least a step wide, so that there is something to draw. */
+function extentOf({ first, last }) {
+  return { first: first ?? 0, last: (last ?? 0) + 1 };
+}

@@ -1,0 +1,53 @@
+// All runs below the folder that is served.
+
+import * as address from "../address.js";
+import { element, named } from "../dom.js";
+import { ago, short, step } from "../numbers.js";
+import { matcher } from "../rows.js";
+import { getJson } from "../server.js";
+import { health, status } from "../words.js";
+
+const AGAIN = 4000;
+
+export async function open(query) {
+  let listing = await getJson("runs");
+  const body = element("tbody");
+  const summary = element("p", { class: "quiet" });
+  const filter = element("input", { type: "search", placeholder: "Filter: name, *glob*, status, health", "aria-label": "Filter runs", value: query.filter ?? "",
+    oninput: () => { address.update({ filter: filter.value }); draw(); } });
+  const node = element("section", { class: "page" },
+    element("header", { class: "row" }, element("h1", {}, "Runs"), filter, summary),
+    element("table", { class: "data runs" },
+      element("thead", {}, element("tr", {}, ["Run", "Health", "Status", "Steps", "Last loss", "Begun"].map((title, place) =>
+        element("th", { scope: "col", class: place === 3 || place === 4 ? "number" : null }, title)))), body));
+
+  function draw() {
+    const matches = matcher(filter.value);
+    const found = listing.runs.filter((run) => matches(run.name) || matches(run.id) || matches(run.status) || matches(run.health ?? "no verdict"));
+    summary.replaceChildren(`${step(found.length)} of ${step(listing.runs.length)} in `, named(listing.root));
+    body.replaceChildren(...found.map(row));
+    if (!listing.runs.length) {
+      body.replaceChildren(element("tr", {}, element("td", { colspan: "6" }, "There are no runs here yet. ",
+        element("code", {}, "undertow run train.py"), " or ", element("code", {}, "undertow demo"), " makes one; this page finds it by itself.")));
+    }
+  }
+
+  function row(run) {
+    const readable = run.status !== "unreadable";
+    const title = readable ? element("a", { href: address.link("run", { run: run.id }) }, named(run.name)) : named(run.name);
+    const folder = run.id !== "." && run.id !== run.name ? element("div", { class: "quiet small" }, named(run.id)) : null;
+    const problem = run.problem ? element("div", { class: "small problem" }, named(run.problem)) : null;
+    const loss = run.last_loss === null && run.steps ? "not finite" : short(run.last_loss, 4);
+    return element("tr", {},
+      element("td", {}, title, folder, problem), element("td", {}, readable ? health(run.health) : ""), element("td", {}, status(run.status)),
+      element("td", { class: "number" }, step(run.steps)), element("td", { class: "number" }, readable && run.steps ? loss : "–"),
+      element("td", { title: run.created ? new Date(run.created * 1000).toLocaleString() : null }, ago(run.created)));
+  }
+
+  draw();
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    try { listing = await getJson("runs"); draw(); } catch { /* the next look may find the server again */ }
+  }, AGAIN);
+  return { node, end: () => clearInterval(timer), focusFilter: () => filter.focus() };
+}

@@ -1,0 +1,67 @@
+// A tile as a picture of its own, a pixel for each cell: moving it about then costs next to nothing.
+
+import { isNonfinite } from "./colours.js";
+
+/** The code that stands for several layers, in each column. */
+export function fold(codes, columns, members, from, to, rank, best) {
+  best.set(codes.subarray(members[from] * columns, (members[from] + 1) * columns));
+  for (let place = from + 1; place < to; place++) {
+    const base = members[place] * columns;
+    for (let column = 0; column < columns; column++) {
+      const code = codes[base + column];
+      if (rank[code] > rank[best[column]]) best[column] = code;
+    }
+  }
+  return best;
+}
+
+function canvasOf(width, height) {
+  const canvas = document.createElement("canvas");
+  canvas.width = width;
+  canvas.height = Math.max(1, height);
+  return canvas;
+}
+
+/** `bundle` says which layers make up each row of the picture. Returns the picture, and one of what is not finite. */
+export function paint(tile, columns, bundle, colouring) {
+  if (tile.painted?.bundle === bundle && tile.painted.colouring === colouring) return tile.painted;
+  const { starts, members } = bundle, height = starts.length - 1;
+  const picture = canvasOf(columns, height), context = picture.getContext("2d");
+  const image = context.createImageData(columns, Math.max(1, height));
+  const pixels = new Int32Array(image.data.buffer), best = new Uint16Array(columns);
+  let bad = null;
+  for (let row = 0; row < height; row++) {
+    fold(tile.codes, columns, members, starts[row], starts[row + 1], colouring.rank, best);
+    const base = row * columns;
+    for (let column = 0; column < columns; column++) {
+      const code = best[column];
+      pixels[base + column] = colouring.pixels[code];
+      if ((code & 0x7f80) === 0x7f80 && isNonfinite(code)) {
+        bad ??= new Int32Array(pixels.length);
+        bad[base + column] = colouring.mask[code];
+      }
+    }
+  }
+  context.putImageData(image, 0, 0);
+  let mask = null;
+  if (bad) {
+    mask = canvasOf(columns, height);
+    mask.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(bad.buffer), columns, Math.max(1, height)), 0, 0);
+  }
+  tile.painted = { bundle, colouring, picture, mask };
+  return tile.painted;
+}
+
+/** Strokes from left to right: what is not finite is told by more than its colour. */
+export function hatching(context, ratio) {
+  const size = Math.round(6 * ratio), canvas = canvasOf(size, size), pen = canvas.getContext("2d");
+  pen.strokeStyle = "#fff";
+  pen.lineWidth = 1.3 * ratio;
+  pen.beginPath();
+  for (const shift of [-size, 0, size]) {
+    pen.moveTo(shift - 1, size + 1);
+    pen.lineTo(shift + size + 1, -1);
+  }
+  pen.stroke();
+  return context.createPattern(canvas, "repeat");
+}

@@ -1,0 +1,43 @@
+// What the page asks the server for. Addresses are relative: the dashboard may live behind any path.
+
+export class Trouble extends Error {
+  constructor(message, wayOut = "", status = 0) {
+    super(message);
+    this.wayOut = wayOut;
+    this.status = status;
+  }
+}
+
+async function ask(name, query, signal) {
+  let answer;
+  try {
+    answer = await fetch(`api/${name}?${new URLSearchParams(query)}`, { signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Trouble("The dashboard does not answer", "Is `undertow serve` still running?");
+  }
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  let said = { problem: text.trim() || answer.statusText };
+  try { said = JSON.parse(text); } catch { /* plain words */ }
+  throw new Trouble(said.problem, said.way_out, answer.status);
+}
+
+export async function getJson(name, query = {}, signal = undefined) {
+  return (await ask(name, query, signal)).json();
+}
+
+export async function getTile(query, signal) {
+  const answer = await ask("tile", query, signal);
+  const bytes = await answer.arrayBuffer();
+  return { codes: new Uint16Array(bytes), lastStep: Number(answer.headers.get("undertow-last-step")) };
+}
+
+/** News of a run; the browser takes a broken stream up again by itself. Returns a function that ends it. */
+export function follow(run, onProgress, onConnection) {
+  const source = new EventSource(`api/live?${new URLSearchParams({ run })}`);
+  source.addEventListener("progress", (event) => { onConnection(true); onProgress(JSON.parse(event.data)); });
+  source.addEventListener("trouble", (event) => onConnection(false, JSON.parse(event.data).problem));
+  source.onerror = () => onConnection(false, "no connection");
+  return () => source.close();
+}

@@ -1,0 +1,53 @@
+// The first thing on the page of a run: is it healthy, what is wrong, where, since when, why, what next.
+
+import { link } from "./address.js";
+import { copyButton, element } from "./dom.js";
+import { short, step } from "./numbers.js";
+import { evidence, health, severity, when, where } from "./words.js";
+
+function line(label, ...content) {
+  return [element("dt", {}, label), element("dd", {}, ...content)];
+}
+
+export function why(finding) {
+  const first = finding.evidence[0];
+  if (!first) return finding.summary;
+  const { text, quantity, value, expected } = evidence(first);
+  if (!quantity || value === null) return text;
+  return `${text} (${quantity.replaceAll("_", " ")} ${short(value)}${expected === null ? "" : `, expected ${short(expected)}`})`;
+}
+
+/** `onShow(finding)` brings its layers and steps into sight. */
+export function verdict(run, diagnosis, onShow) {
+  const { findings, steps } = diagnosis, first = findings.find((finding) => finding.severity !== "info") ?? null;
+  const alarms = findings.filter((finding) => finding.severity !== "info").length;
+  const extent = steps.recorded ? `steps ${step(steps.first)}–${step(steps.last)}, ${step(steps.recorded)} recorded` : "no steps recorded";
+  const head = element("div", { class: "head" },
+    element("h1", {}, health(diagnosis.health)),
+    element("p", { class: "quiet" }, `${extent} · ${step(diagnosis.coverage.layers_watched)} layers`,
+      diagnosis.from_journal ? " · as judged while training" : ""),
+    element("p", { class: "story" }, diagnosis.story),
+    notes(diagnosis));
+  if (!first) return element("section", { class: "verdict", "aria-label": "Verdict" }, head);
+  const remedy = first.remedies[0];
+  const facts = element("dl", {},
+    line("What", severity(first.severity), " ",
+      element("a", { href: link("findings", { run, code: first.code }) }, `${first.code} ${first.name}`),
+      first.confidence < 0.8 ? element("span", { class: "quiet" }, ` (${Math.round(100 * first.confidence)} % sure)`) : null,
+      alarms > 1 ? element("a", { class: "more", href: link("findings", { run }) }, `and ${alarms - 1} more`) : null),
+    line("Where", where(first.layers), " ", element("button", { type: "button", class: "quiet", onclick: () => onShow(first) }, "Show")),
+    line("When", when(first)),
+    line("Why", why(first)),
+    remedy ? line("Next", remedy.what) : null);
+  const code = remedy?.how
+    ? element("div", { class: "code" }, element("pre", { tabindex: "0" }, remedy.how), copyButton(remedy.how))
+    : null;
+  return element("section", { class: "verdict", "aria-label": "Verdict" }, head, element("div", { class: "facts" }, facts), code);
+}
+
+function notes({ coverage, story }) {
+  const told = story.toLowerCase(), reasons = coverage.reasons.filter((reason) => !told.includes(reason.replace(/\.$/, "").toLowerCase()));
+  if (!reasons.length) return null;
+  return element("details", {}, element("summary", {}, `${reasons.length === 1 ? "1 note" : `${reasons.length} notes`} on what was recorded`),
+    element("ul", {}, reasons.map((reason) => element("li", {}, reason))));
+}

@@ -1,0 +1,41 @@
+// How bad something is: never told by colour alone.
+
+import { element, named } from "./dom.js";
+import { step } from "./numbers.js";
+
+export const GLYPHS = { info: "·", mild: "○", moderate: "▲", severe: "■", critical: "✖" };
+const HEALTH = { healthy: ["✔", "healthy"], minor: ["○", "minor"], problems: ["■", "problems"], critical: ["✖", "critical"] };
+
+export function severity(level) {
+  return element("span", { class: `severity ${level}` }, element("span", { "aria-hidden": "true" }, GLYPHS[level]), ` ${level}`);
+}
+
+export function health(value) {
+  const [glyph, word] = HEALTH[value] ?? ["?", "no verdict"];
+  return element("span", { class: `health ${value ?? "unknown"}` }, element("span", { "aria-hidden": "true" }, glyph), ` ${word}`);
+}
+
+export function status(value) {
+  const dot = value === "running" ? element("span", { class: "dot", "aria-hidden": "true" }) : null;
+  return element("span", { class: `status ${value}` }, dot, value === "running" ? "live" : value);
+}
+
+export function when(finding) {
+  const parts = [`since step ${step(finding.first_step)}`];
+  if (finding.detected_step !== finding.first_step) parts.push(`detected at step ${step(finding.detected_step)}`);
+  parts.push(finding.ongoing ? "still there" : `last seen at step ${step(finding.last_step)}`);
+  return parts.join(", ");
+}
+
+/** The first few layers by name. */
+export function where(layers, most = 3) {
+  if (!layers.length) return ["the training as a whole"];
+  const names = layers.slice(0, most).flatMap((layer, place) => [place ? ", " : "", named(layer)]);
+  return layers.length > most ? [...names, ` and ${step(layers.length - most)} more`] : names;
+}
+
+const WORDS = new Set(["consequence", "place", "first_nonfinite"]);
+
+export function evidence(one) {
+  return { text: one.how, layer: one.layer, quantity: WORDS.has(one.quantity) ? null : one.quantity, value: one.value, expected: one.expected };
+}

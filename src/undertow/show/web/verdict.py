@@ -1,0 +1,81 @@
+"""What a run's diagnosis is for a page that must not keep anybody waiting.
+
+A finished run of moderate size is judged anew, as `undertow report` does. One that is still written, or is large,
+is judged by what the watching process said of it: its journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from undertow.detect.journal import changes_in
+from undertow.explain.blindness import blind_spots
+from undertow.explain.diagnosis import diagnose
+from undertow.run import Run, course_of
+from undertow.schema.findings import Diagnosis, Finding, StepRange
+from undertow.schema.severity import Health, health_of
+from undertow.store.journal import read_journal
+from undertow.store.listing import RunSummary
+
+_QUICK = 1_000_000  # frames × layers that are judged anew within about a second
+
+
+_UNJUDGED = (
+    "This run has no journal, so nothing is known of it yet. It is too large to be judged while a page waits. "
+    "`undertow report` judges it from its numbers."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    diagnosis: Diagnosis
+    from_journal: bool
+
+
+def judge(run: Run) -> Verdict:
+    size = run.reader.frame_count * max(1, len(run.layers))
+    if run.status != "running" and size <= _QUICK:
+        return Verdict(run.diagnose(), from_journal=False)
+    return Verdict(_from_journal(run), from_journal=True)
+
+
+def _from_journal(run: Run) -> Diagnosis:
+    events, steps, problems = run.events, run.steps, run.problems
+    last = int(steps[-1]) if len(steps) else 0
+    found = _findings(events, last)
+    diagnosis = diagnose(
+        found,
+        run=run.name,
+        facts=run.facts,
+        layers=run.layers,
+        steps=StepRange(int(steps[0]), last, len(steps)) if len(steps) else StepRange(None, None, 0),
+        events=events,
+        status=run.status,
+        problems=problems,
+        course=course_of(run.reader, found),
+        graph=run.graph,
+        unseen=blind_spots(steps, run.quantities, run.scalar_names),
+    )
+    return diagnosis if _was_watched(events) or found else replace(diagnosis, health=None, story=_UNJUDGED)
+
+
+def _was_watched(events: list[dict[str, Any]]) -> bool:
+    """Whoever watches a run notes its layers first; without that, an empty journal tells nothing."""
+    return any(event.get("kind") == "layers" for event in events)
+
+
+def _findings(events: list[dict[str, Any]], last: int) -> list[Finding]:
+    """The last word on each; what goes on reaches to the newest step."""
+    latest = {(change.finding.code, change.key): change.finding for change in changes_in(events)}
+    return [replace(one, last_step=max(last, one.last_step)) if one.ongoing else one for one in latest.values()]
+
+
+def health_from_journal(summary: RunSummary) -> Health | None:
+    """For a list of runs: no more than the journal is read."""
+    if not summary.steps or summary.problem:
+        return None
+    events, _ = read_journal(summary.folder)
+    if not _was_watched(events):
+        return None
+    return health_of(finding.severity for finding in _findings(events, 0))

@@ -1,0 +1,74 @@
+"""The colour scale of a quantity: one for a whole run, so that a colour means the same at every step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.schema.quantities import QUANTITIES
+from undertow.store.reader import RunReader
+from undertow.store.window import Window
+from undertow.views.tiles import subjects
+
+
+class ScaleKind(StrEnum):
+    LOGARITHMIC = "logarithmic"
+    LINEAR = "linear"
+    SIGNED = "signed"  # logarithmic on both sides of zero, from `low` in size to `high`
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    kind: ScaleKind
+    low: float
+    high: float
+    diverging: bool = False  # the middle of the scale is where neither side is meant
+
+
+_SIGNED = ("_mean", "_min", "_max", "_skewness", "_kurtosis")
+_OVERVIEW = 64  # columns: enough to know the range
+_OUTSIDE = 0.002  # of the cells on each side may lie beyond the scale: a single odd one must not flatten the rest
+_LEAST_DECADES = 2
+
+
+def scale_of(reader: RunReader, quantity: str) -> Scale:
+    """Linear for shares and cosines, which have natural ends; logarithmic for all that may have any size."""
+    known = QUANTITIES.get(quantity)
+    unit = known.unit if known is not None else "1"
+    if "cosine" in quantity:
+        return Scale(ScaleKind.LINEAR, -1.0, 1.0, diverging=True)
+    if unit == "share":
+        return Scale(ScaleKind.LINEAR, 0.0, 1.0)
+    values = _values(reader, quantity)
+    if unit in ("state", "flag", "index"):
+        low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+        return Scale(ScaleKind.LINEAR, low, max(high, low + 1))
+    low, high = _decades(np.abs(values[values != 0]))
+    signed = quantity.endswith(_SIGNED) and bool((values < 0).any())
+    return Scale(ScaleKind.SIGNED if signed else ScaleKind.LOGARITHMIC, low, high, diverging=signed)
+
+
+def _values(reader: RunReader, quantity: str) -> NDArray[np.float32]:
+    """Finite values of the whole run, the smallest and the largest of each stretch."""
+    steps = reader.steps
+    if not len(steps) or quantity not in reader.quantities:
+        return np.empty(0, np.float32)
+    window: Window = reader.window(quantity, int(steps[0]), int(steps[-1]), _OVERVIEW, subjects(reader, quantity))
+    values = np.concatenate([window.minimum.ravel(), window.maximum.ravel()])
+    return values[np.isfinite(values)]
+
+
+def _decades(sizes: NDArray[np.float32]) -> tuple[float, float]:
+    """Whole powers of ten around the sizes, so that a run that grows seldom changes its colours."""
+    if not sizes.size:
+        return 0.1, 10.0
+    logarithms = np.log10(sizes.astype(np.float64))
+    low, high = np.quantile(logarithms, [_OUTSIDE, 1 - _OUTSIDE])
+    first, last = math.floor(low), math.ceil(high)
+    if last - first < _LEAST_DECADES:
+        first, last = first - 1, first - 1 + _LEAST_DECADES
+    return 10.0**first, 10.0**last

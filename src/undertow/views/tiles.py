@@ -1,0 +1,120 @@
+"""Layer × step in tiles of 256 columns: what a heatmap that can be zoomed and moved asks for.
+
+At zoom level n a column covers 2ⁿ steps; tile number i of that level begins at step i · 256 · 2ⁿ. A tile whose last
+step is over never changes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.schema.quantities import QUANTITIES, STREAMS, GradientState
+from undertow.store.reader import RunReader
+from undertow.store.rows import Integers
+from undertow.store.window import Window
+from undertow.views.codes import FROZEN, INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, Codes, encode
+
+COLUMNS = 256
+DEEPEST = 40  # zoom level at which one tile holds more steps than any training has
+STATISTICS = ("maximum", "mean", "minimum")
+_REACH = 4  # widths of a tile in which the neighbours of a rare sample are looked for
+_HOLD = 2.5  # usual distances between samples over which one is drawn on; beyond it nothing was sampled
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    codes: Codes  # layers × columns, in the order of `subjects`
+    last_step: int  # the newest step of the run when it was made
+
+
+def subjects(reader: RunReader, quantity: str) -> list[int]:
+    """Ids of the layers that a quantity is measured of."""
+    known = QUANTITIES.get(quantity)
+    if known is None:
+        return [layer.id for layer in reader.layers]
+    modules = STREAMS[known.stream].covers_modules
+    return [layer.id for layer in reader.layers if layer.is_module is modules]
+
+
+def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic: str = "maximum") -> Tile:
+    ids = subjects(reader, quantity)
+    width = 1 << level
+    first = index * COLUMNS * width
+    span = (first, first + COLUMNS * width - 1)
+    end = int(reader.steps[-1]) if len(reader.steps) else -1
+    rows = reader.window(quantity, *span, COLUMNS, ids)
+    if len(rows.steps) < COLUMNS:  # rare samples: each stands for the steps up to the next
+        span = (first - _REACH * COLUMNS * width, span[1] + _REACH * COLUMNS * width)
+        rows = reader.window(quantity, *span, COLUMNS, ids)
+    columns = _Columns.of(rows, first, width)
+    codes = encode(columns.fold(getattr(rows, statistic), _FOLDS[statistic]))
+    codes[columns.fold(rows.nonfinite, np.fmax) > 0] = INFINITE
+
+    def look_up(name: str, layers: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """The largest value of another quantity of the same stream, 0 for layers of no interest."""
+        found = np.zeros(codes.shape, np.float32)
+        chosen = np.flatnonzero(layers)
+        if len(chosen) and name in reader.quantities:
+            window = reader.window(name, *span, COLUMNS, [ids[place] for place in chosen])
+            found[:, chosen] = np.nan_to_num(columns.fold(window.maximum, np.fmax))
+        return found
+
+    unknown = codes == NOT_SAMPLED
+    if quantity.startswith(("gradient_", "stepped_")):
+        states = look_up("gradient_state", _any(unknown))
+        codes[unknown & (states == GradientState.NONE)] = NO_GRADIENT
+        codes[unknown & (states == GradientState.FROZEN)] = FROZEN
+    # A norm is itself not finite when an element is not; other statistics are of the finite elements.
+    tells = quantity.endswith(("_norm", "_rms"))
+    suspects = _any(rows.nan) if tells else np.ones(len(ids), np.bool_)
+    codes[look_up(_count_of_nonfinite(quantity), suspects) > 0] = NOT_A_NUMBER
+    return Tile(np.ascontiguousarray(codes.T), end)
+
+
+_FOLDS: dict[str, np.ufunc] = {"maximum": np.fmax, "mean": np.fmax, "minimum": np.fmin}
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Which rows of a window make up each column."""
+
+    starts: Integers  # of groups of rows that begin in the same column
+    group: Integers  # of each column; −1: nothing was sampled
+
+    @classmethod
+    def of(cls, rows: Window, first: int, width: int) -> _Columns:
+        begin, end = (rows.steps - first) // width, (rows.last_steps - first) // width
+        starts = np.flatnonzero(np.diff(begin, prepend=np.iinfo(np.int64).min))
+        if not len(starts):
+            return cls(starts, np.full(COLUMNS, -1))
+        begins, ends = begin[starts], np.maximum.reduceat(end, starts)
+        gaps = np.diff(begins)
+        usual = float(np.median(gaps)) if len(gaps) else 1.0
+        reaches = np.append(np.where(gaps <= max(1.0, _HOLD * usual), begins[1:] - 1, ends[:-1]), ends[-1])
+        columns = np.arange(COLUMNS)
+        group = np.searchsorted(begins, columns, "right") - 1
+        return cls(starts, np.where((group >= 0) & (columns <= reaches[np.maximum(group, 0)]), group, -1))
+
+    def fold(self, values: NDArray[np.float32] | NDArray[np.int32], combine: np.ufunc) -> NDArray[np.float32]:
+        """Columns × layers, NaN where nothing was sampled."""
+        out = np.full((COLUMNS, values.shape[1]), np.nan, np.float32)
+        if len(self.starts):
+            sampled = self.group >= 0
+            out[sampled] = combine.reduceat(values, self.starts, axis=0)[self.group[sampled]]
+        return out
+
+
+def _any(cells: NDArray[np.bool_] | NDArray[np.int32]) -> NDArray[np.bool_]:
+    """For each layer: is there any?"""
+    return np.count_nonzero(cells, axis=0) > 0
+
+
+def _count_of_nonfinite(quantity: str) -> str:
+    """The quantity that counts the non-finite elements of the same tensor."""
+    for of in ("stepped_gradient", "output_gradient", "gradient", "weight", "activation"):
+        if quantity.startswith(of):
+            return f"{of}_nonfinite_count"
+    return ""
