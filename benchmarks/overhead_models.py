@@ -96,7 +96,7 @@ def gpt() -> Workload:
         tokens = torch.randint(1024, (8, 129))
         return functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
-    return Workload("GPT-like", model, optimizer, loss, warm=4, timed=16)
+    return Workload("GPT-like", model, optimizer, loss, warm=4, timed=8)
 
 
 def _digits() -> tuple[Tensor, Tensor]:

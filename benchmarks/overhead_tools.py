@@ -15,6 +15,7 @@ class Plain:
     """No tool at all. The others override what they need; attaching and detaching is not timed."""
 
     name = "plain"
+    settling = 0  # steps that are not timed, beyond those of every tool
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,6 +38,7 @@ class Plain:
 
 class UndertowDefault(Plain):
     name = "Undertow, default"
+    settling = 16
     arguments: ClassVar[dict[str, Any]] = {}
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
@@ -52,6 +54,7 @@ class UndertowEveryStep(UndertowDefault):
     """Gradients, weights and updates of every tensor in every step."""
 
     name = "Undertow, every step"
+    settling = 0
     arguments: ClassVar[dict[str, Any]] = {"every": 1, "activations": False}
 
 
