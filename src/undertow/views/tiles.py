@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema.quantities import QUANTITIES, STREAMS, GradientState
+from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.reader import RunReader
 from undertow.store.rows import Integers
 from undertow.store.window import Window
@@ -21,6 +22,7 @@ COLUMNS = 256
 DEEPEST = 40  # zoom level at which one tile holds more steps than any training has
 STATISTICS = ("maximum", "mean", "minimum")
 _REACH = 4  # widths of a tile in which the neighbours of a rare sample are looked for
+_UNJOINED = 0.6  # a window that is asked for more than half of its rows gives all of them
 _HOLD = 2.5  # usual distances between samples over which one is drawn on; beyond it nothing was sampled
 
 
@@ -45,12 +47,17 @@ def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic:
     first = index * COLUMNS * width
     span = (first, first + COLUMNS * width - 1)
     end = int(reader.steps[-1]) if len(reader.steps) else -1
-    rows = reader.window(quantity, *span, COLUMNS, ids)
-    if len(rows.steps) < COLUMNS:  # rare samples: each stands for the steps up to the next
-        span = (first - _REACH * COLUMNS * width, span[1] + _REACH * COLUMNS * width)
-        rows = reader.window(quantity, *span, COLUMNS, ids)
+    fine = COLUMNS
+    rows = reader.window(quantity, *span, fine, ids)
+    if first <= end and (len(rows.steps) < COLUMNS or end < span[1]):
+        # Rare samples, each of which stands for the steps up to the next, or the end of the run: rows that were joined
+        # to be as many as the columns would not begin where columns do.
+        reach = _reach(rows, span)
+        fine = max(1, int(_UNJOINED * (min(end, span[1]) + 1 - first + 2 * reach) / _frames_per_row(level)))
+        span = (span[0] - reach, span[1] + reach)
+        rows = reader.window(quantity, *span, fine, ids)
     columns = _Columns.of(rows, first, width)
-    codes = encode(columns.fold(getattr(rows, statistic), _FOLDS[statistic]))
+    codes = encode(columns.statistic(rows, statistic))
     codes[columns.fold(rows.nonfinite, np.fmax) > 0] = INFINITE
 
     def look_up(name: str, layers: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -58,7 +65,7 @@ def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic:
         found = np.zeros(codes.shape, np.float32)
         chosen = np.flatnonzero(layers)
         if len(chosen) and name in reader.quantities:
-            window = reader.window(name, *span, COLUMNS, [ids[place] for place in chosen])
+            window = reader.window(name, *span, fine, [ids[place] for place in chosen])
             found[:, chosen] = np.nan_to_num(columns.fold(window.maximum, np.fmax))
         return found
 
@@ -74,7 +81,16 @@ def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic:
     return Tile(np.ascontiguousarray(codes.T), end)
 
 
-_FOLDS: dict[str, np.ufunc] = {"maximum": np.fmax, "mean": np.fmax, "minimum": np.fmin}
+def _frames_per_row(level: int) -> int:
+    """Of the coarsest zoom level of the store that is no wider than a column."""
+    return max(frames for frames in (1, *ZOOM_LEVELS) if frames <= 1 << level)
+
+
+def _reach(rows: Window, span: tuple[int, int]) -> int:
+    """How far beyond the span its neighbouring samples are looked for."""
+    if len(rows.steps) > 2:
+        return int(2 * _HOLD * float(np.median(np.diff(rows.steps))))
+    return _REACH * (span[1] + 1 - span[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,15 @@ class _Columns:
         columns = np.arange(COLUMNS)
         group = np.searchsorted(begins, columns, "right") - 1
         return cls(starts, np.where((group >= 0) & (columns <= reaches[np.maximum(group, 0)]), group, -1))
+
+    def statistic(self, rows: Window, name: str) -> NDArray[np.float32]:
+        if name == "maximum":
+            return self.fold(rows.maximum, np.fmax)
+        if name == "minimum":
+            return self.fold(rows.minimum, np.fmin)
+        measured = ~np.isnan(rows.mean)
+        with np.errstate(invalid="ignore"):
+            return self.fold(np.where(measured, rows.mean, 0), np.add) / self.fold(measured.astype(np.int32), np.add)
 
     def fold(self, values: NDArray[np.float32] | NDArray[np.int32], combine: np.ufunc) -> NDArray[np.float32]:
         """Columns × layers, NaN where nothing was sampled."""

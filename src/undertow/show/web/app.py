@@ -24,7 +24,7 @@ from undertow.show.web.live import Streams
 from undertow.store.names import known_name
 from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.scale import scale_of
-from undertow.views.tiles import DEEPEST, STATISTICS, tile_of
+from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
 
 STATIC = Path(__file__).parent / "static"
 _MOST_COLUMNS = 4096
@@ -84,7 +84,8 @@ class Pages:
             return _json(scale_of(opened.run.reader, _quantity(request, opened.run.quantities)))
 
     def tile(self, request: Request) -> Response:
-        level, index = _number(request, "level", 0, DEEPEST), _number(request, "index", 0, _FARTHEST)
+        level = _number(request, "level", 0, DEEPEST)
+        index = _number(request, "index", 0, (_FARTHEST >> level) // COLUMNS)
         statistic = known_name(request.query_params.get("statistic", STATISTICS[0]), STATISTICS, "statistic")
         with self._library.reading(_text(request, "run")) as opened:
             quantity = _quantity(request, opened.run.quantities)

@@ -1,0 +1,62 @@
+"""Nobody gets in without the token, by another name, or to write; and nothing in an answer can do harm."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+from tests.show_web.conftest import TOKEN
+
+from undertow.show.web.guard import new_token
+
+
+@pytest.mark.parametrize("path", ["/", "/api/runs", "/api/run?run=sick", "/static/main.js", "/no/such/page"])
+def test_without_the_token_nothing_is_answered(stranger: TestClient, path: str) -> None:
+    assert stranger.get(path).status_code == 403
+    assert stranger.get(path, params={"token": TOKEN[:-1]}).status_code == 403
+    assert stranger.get(path, headers={"cookie": "undertow-a-toke=x"}).status_code == 403
+
+
+def test_the_token_becomes_a_cookie_and_leaves_the_address(stranger: TestClient) -> None:
+    answer = stranger.get("/", params={"token": TOKEN, "other": "1"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "./?other=1"  # relative: right behind a path prefix
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert stranger.get("/").status_code == 200
+    assert stranger.get("/api/runs").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[", "localhost@evil.example", "a b"])
+def test_a_foreign_host_is_refused_even_with_the_token(client: TestClient, host: str) -> None:
+    assert client.get("/api/runs", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:81", "127.0.0.1:7007", "[::1]:7007"])
+def test_loopback_has_several_names_and_a_tunnel_any_port(client: TestClient, host: str) -> None:
+    assert client.get("/api/runs", headers={"host": host}, params={"token": TOKEN}).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_there_is_nothing_to_write(client: TestClient, method: str) -> None:
+    for path in ("/", "/api/runs", "/static/main.js"):
+        assert client.request(method, path).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/api/runs", "/static/style.css", "/api/run", "/nothing"])
+def test_every_answer_forbids_foreign_and_inline_code(client: TestClient, path: str) -> None:
+    policy = client.get(path).headers["content-security-policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+def test_an_endless_address_is_refused(client: TestClient) -> None:
+    assert client.get("/api/runs", params={"x": "y" * 10_000}).status_code == 414
+
+
+def test_tokens_are_long_and_differ() -> None:
+    assert new_token() != new_token()
+    assert len(new_token()) >= 32
