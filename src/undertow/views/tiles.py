@@ -47,14 +47,14 @@ def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic:
     first = index * COLUMNS * width
     span = (first, first + COLUMNS * width - 1)
     end = int(reader.steps[-1]) if len(reader.steps) else -1
-    fine = COLUMNS
+    over = min(end, span[1]) + 1 - first  # steps of the tile that the run has reached
+    # At the end of a run, rows that the window joins to be as many as the columns would not begin where columns do.
+    fine = COLUMNS if over == COLUMNS * width else _unjoined(over, level)
     rows = reader.window(quantity, *span, fine, ids)
-    if first <= end and (len(rows.steps) < COLUMNS or end < span[1]):
-        # Rare samples, each of which stands for the steps up to the next, or the end of the run: rows that were joined
-        # to be as many as the columns would not begin where columns do.
+    if len(rows.steps) < over // width:  # each of rare samples stands for the steps up to the next one
         reach = _reach(rows, span)
-        fine = max(1, int(_UNJOINED * (min(end, span[1]) + 1 - first + 2 * reach) / _frames_per_row(level)))
         span = (span[0] - reach, span[1] + reach)
+        fine = _unjoined(over + 2 * reach, level)
         rows = reader.window(quantity, *span, fine, ids)
     columns = _Columns.of(rows, first, width)
     codes = encode(columns.statistic(rows, statistic))
@@ -81,9 +81,10 @@ def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic:
     return Tile(np.ascontiguousarray(codes.T), end)
 
 
-def _frames_per_row(level: int) -> int:
-    """Of the coarsest zoom level of the store that is no wider than a column."""
-    return max(frames for frames in (1, *ZOOM_LEVELS) if frames <= 1 << level)
+def _unjoined(steps: int, level: int) -> int:
+    """How many rows to ask a window for, so that it reads rows no wider than a column and gives each of them."""
+    widest = max(frames for frames in (1, *ZOOM_LEVELS) if frames <= 1 << level)
+    return max(1, int(_UNJOINED * steps / widest))
 
 
 def _reach(rows: Window, span: tuple[int, int]) -> int:
