@@ -17,6 +17,8 @@ EXACT = [
 ]  # fmt: skip
 # The bar is 1e-5; float64 sums do far better, so a kernel that only just passes has lost something.
 TOLERANCE = 1e-8
+# Except where moments are sums of float32 by design, many short ones: a GPU's float64 may be 64 times slower.
+TOLERANCES = {"triton": 1e-6}
 
 
 def assert_agrees(kernel: Kernel, tensors: Sequence[torch.Tensor], want: Want = Want.ALL) -> Partials:
@@ -24,7 +26,7 @@ def assert_agrees(kernel: Kernel, tensors: Sequence[torch.Tensor], want: Want = 
     np.testing.assert_array_equal(got.offsets, expected.offsets)
     if want & Want.MOMENTS:
         np.testing.assert_array_equal(got.moments[:, EXACT], expected.moments[:, EXACT])
-        _assert_same_statistics(got, expected)
+        _assert_same_statistics(got, expected, TOLERANCES.get(kernel.name, TOLERANCE))
     if want & Want.EXPONENTS:
         np.testing.assert_array_equal(got.exponents, expected.exponents)
     else:
@@ -43,7 +45,7 @@ def assert_agrees(kernel: Kernel, tensors: Sequence[torch.Tensor], want: Want = 
     return got
 
 
-def _assert_same_statistics(got: Partials, expected: Partials) -> None:
+def _assert_same_statistics(got: Partials, expected: Partials, tolerance: float) -> None:
     ours, theirs = (dict(zip(STATISTIC_NAMES, statistics(p))) for p in (got, expected))
     # Quantities that cancel are compared on the scale of what cancels.
     count = np.maximum(expected.finite(), 1.0)
@@ -51,12 +53,13 @@ def _assert_same_statistics(got: Partials, expected: Partials) -> None:
         deviations = theirs["std"] * np.sqrt(count)
     for name in ("norm", "rms", "mean_abs", "std", "kurtosis", "abs_p05", "abs_p50", "abs_p95"):
         offset = 3.0 if name == "kurtosis" else 0.0
-        np.testing.assert_allclose(ours[name] + offset, theirs[name] + offset, rtol=TOLERANCE, err_msg=name)
-    _assert_close("mean", ours["mean"], theirs["mean"], theirs["mean_abs"])
-    _assert_close("skewness", ours["skewness"], theirs["skewness"], np.where(deviations > 0, np.sqrt(count), 0.0))
+        np.testing.assert_allclose(ours[name] + offset, theirs[name] + offset, rtol=tolerance, err_msg=name)
+    _assert_close("mean", ours["mean"], theirs["mean"], theirs["mean_abs"], tolerance)
+    whole = np.where(deviations > 0, np.sqrt(count), 0.0)
+    _assert_close("skewness", ours["skewness"], theirs["skewness"], whole, tolerance)
 
 
-def _assert_close(name: str, ours: np.ndarray, theirs: np.ndarray, scale: np.ndarray) -> None:
+def _assert_close(name: str, ours: np.ndarray, theirs: np.ndarray, scale: np.ndarray, tolerance: float) -> None:
     np.testing.assert_array_equal(np.isnan(ours), np.isnan(theirs), err_msg=name)
     error = np.abs(ours - theirs)[~np.isnan(theirs)]
-    assert np.all(error <= TOLERANCE * scale[~np.isnan(theirs)]), (name, ours, theirs)
+    assert np.all(error <= tolerance * scale[~np.isnan(theirs)]), (name, ours, theirs)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.battery.agreement import assert_agrees
+from tests.battery.agreement import TOLERANCE, TOLERANCES, assert_agrees
 
 from undertow.measure.kernels.interface import Kernel
 from undertow.measure.partials import Moment
@@ -121,7 +121,9 @@ def test_denormals_survive_flush_to_zero(kernel: Kernel, reference: Kernel) -> N
     np.testing.assert_array_equal(got.exponents, expected.exponents)
     np.testing.assert_array_equal(got.sketches, expected.sketches)
     np.testing.assert_array_equal(got.moments[:, : Moment.PIVOT], expected.moments[:, : Moment.PIVOT])
-    np.testing.assert_allclose(got.moments[:, Moment.SUM2 :], expected.moments[:, Moment.SUM2 :], rtol=1e-9)
+    sums = [Moment.SUM2, Moment.SUM4, Moment.SUM_ABSOLUTE, Moment.SUM_SQUARE]
+    tolerance = 0.1 * TOLERANCES.get(kernel.name, TOLERANCE)
+    np.testing.assert_allclose(got.moments[:, sums], expected.moments[:, sums], rtol=tolerance)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

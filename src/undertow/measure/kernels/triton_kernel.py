@@ -1,0 +1,170 @@
+"""The Triton kernel: all tensors of a list on a GPU in one launch per number format, and one small launch after.
+
+Nothing here waits for the device. Results are copied to pinned memory beside the training's own work, and
+`ArrivingPartials.to_host` waits for that copy, on another thread.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import triton.language as tl
+from numpy.typing import NDArray
+
+from undertow.measure.kernels.interface import Want
+from undertow.measure.kernels.sparse import is_sparse, measure_mixed
+from undertow.measure.kernels.tensors import FORMATS, plain
+from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
+from undertow.measure.kernels.triton_chunks import AddressTables, Chunks, chunks_of
+from undertow.measure.kernels.triton_programs import measure_chunks, merge_chunks
+from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """How tensors of a format are read: 16 bytes at once by each thread, `rows` rows of 1024 elements in a tile."""
+
+    kind: tl.dtype
+    bytes: int
+    lanes: int
+    rows: int
+    warps: int
+    registers: int | None  # at most: those for the exact way would leave room for few programs at a time
+
+
+_READING = {
+    torch.float32: _Format(tl.float32, 4, lanes=4, rows=4, warps=8, registers=80),
+    torch.bfloat16: _Format(tl.uint16, 2, lanes=8, rows=2, warps=4, registers=96),
+    torch.float16: _Format(tl.float16, 2, lanes=8, rows=2, warps=4, registers=96),
+    torch.float64: _Format(tl.float64, 8, lanes=4, rows=1, warps=8, registers=None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingPartials:
+    """Partial values on their way to pinned memory."""
+
+    arriving: DevicePartials
+    arrived: torch.cuda.Event
+
+    def to_host(self) -> Partials:
+        """Waits for the device, asleep."""
+        self.arrived.synchronize()
+        return self.arriving.to_host()
+
+
+class TritonKernel:
+    name = "triton"
+
+    def __init__(self) -> None:
+        self._addresses = AddressTables()
+        self._copying: dict[torch.device, torch.cuda.Stream] = {}
+        self._portable = TorchKernel()
+        self.broken = False
+
+    def measure(self, tensors: Sequence[torch.Tensor], want: Want = Want.ALL) -> Partials:
+        if any(map(is_sparse, tensors)):
+            return measure_mixed(self.measure, tensors, want)
+        return self.measure_on_device(tensors, want).to_host()
+
+    @torch.no_grad()
+    def measure_on_device(
+        self, tensors: Sequence[torch.Tensor], want: Want = Want.ALL
+    ) -> ArrivingPartials | DevicePartials:
+        """All tensors must be on one device."""
+        if self.broken or not tensors:
+            return self._portable.measure_on_device(tensors, want)
+        flat = [tensor if _readable(tensor) else plain(tensor) for tensor in tensors]
+        device = flat[0].device
+        try:
+            with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+                return self._arriving(self._launch(flat, want, device))
+        except Exception as error:
+            self.broken = True
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            print(
+                f"undertow: the Triton kernel does not work here ({reason}); "
+                "measuring with plain torch operations instead, which is slower",
+                file=sys.stderr,
+                flush=True,
+            )
+        return self._portable.measure_on_device(tensors, want)
+
+    def unit_activity(self, tensor: torch.Tensor, unit_dim: int) -> NDArray[np.uint8]:
+        return self._portable.unit_activity(tensor, unit_dim)
+
+    def fingerprint(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
+        return None
+
+    def _launch(self, flat: list[torch.Tensor], want: Want, device: torch.device) -> DevicePartials:
+        counts = tuple([tensor.numel() for tensor in flat])
+        chunks = chunks_of(counts, tuple([tensor.dtype for tensor in flat]), device)
+        wanted = {
+            "MOMENTS": bool(want & Want.MOMENTS),
+            "EXPONENTS": bool(want & Want.EXPONENTS),
+            "SKETCH": bool(want & Want.SKETCH),
+        }
+        scratch = _scratch(chunks, wanted, device)
+        addresses = self._addresses.table(flat, device)
+        for dtype, order in chunks.orders:
+            reading = _READING[dtype]
+            measure_chunks[(len(order),)](
+                addresses, chunks.tensor_of, chunks.start_of, chunks.length_of, order, *scratch, chunks.number,
+                FORMAT=reading.kind, BYTES=reading.bytes, ROWS=reading.rows, LANES=reading.lanes,
+                **wanted, num_warps=reading.warps, maxnreg=reading.registers,
+            )  # fmt: skip
+        widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
+        width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
+        block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
+        # Narrow columns keep a large device busy; an interpreter wants few programs.
+        columns = 256 if device.type == "cpu" else 32
+        parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
+        merge_chunks[(len(flat), parts)](
+            chunks.first_of, *scratch, block, len(flat), chunks.number, COLUMNS=columns, **wanted, num_warps=4
+        )
+        return DevicePartials(block, counts, want)
+
+    def _arriving(self, partials: DevicePartials) -> ArrivingPartials | DevicePartials:
+        block = partials.block
+        if block.device.type == "cpu" or torch.cuda.is_current_stream_capturing():
+            return partials
+        stream = self._copying.get(block.device)
+        if stream is None:
+            stream = self._copying[block.device] = torch.cuda.Stream(block.device)
+        stream.wait_stream(torch.cuda.current_stream(block.device))
+        with torch.cuda.stream(stream):
+            copy = torch.empty(block.shape, dtype=block.dtype, pin_memory=True)
+            copy.copy_(block, non_blocking=True)
+            arrived = torch.cuda.Event(blocking=True)
+            arrived.record(stream)
+        block.record_stream(stream)
+        return ArrivingPartials(DevicePartials(copy, partials.counts, partials.want), arrived)
+
+
+def _readable(tensor: torch.Tensor) -> bool:
+    """Whether the programs can read it where it lies. Asked for every tensor of every step: kept short."""
+    return (
+        tensor.dtype in FORMATS
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and tensor.device.type != "meta"
+        and not tensor.is_neg()
+    )
+
+
+def _scratch(
+    chunks: Chunks, wanted: dict[str, bool], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For the moments, exponents and sketches of every chunk."""
+    widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
+    kinds = (torch.float64, torch.int32, torch.float64)
+    moments, exponents, sketches = (
+        torch.empty(chunks.number * width if asked else 0, dtype=kind, device=device)
+        for width, kind, asked in zip(widths, kinds, wanted.values())
+    )
+    return moments, exponents, sketches
