@@ -61,6 +61,8 @@ class Pages:
             "tile": self.tile,
             "scalar": self.scalar,
             "line": self.line,
+            "flow": self.flow,
+            "weights": self.weights,
             "colours": self.colours,
             "explain": self.explain,
             "live": self.live,
@@ -110,6 +112,14 @@ class Pages:
             layer = reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
             window = reader.window(quantity, first, last, columns, [layer])
         return _json(documents.line(line_of_layer(window)))
+
+    def flow(self, request: Request) -> Response:
+        with self._library.reading(_text(request, "run")) as opened:
+            return _json(documents.flow(opened.run))
+
+    def weights(self, request: Request) -> Response:
+        with self._library.reading(_text(request, "run")) as opened:
+            return _json(opened.run.weights())
 
     def colours(self, request: Request) -> Response:
         return _json(documents.colours())

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.document import flow_document
 from undertow.run import Run
 from undertow.schema.quantities import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow import ColorScheme
@@ -106,6 +107,18 @@ def _quantity(name: str) -> dict[str, Any]:
 
 def diagnosis(verdict: Verdict) -> dict[str, Any]:
     return msgspec.to_builtins(verdict.diagnosis) | {"from_journal": verdict.from_journal}
+
+
+_NEWEST = 512  # recorded steps that the analysis of flow looks at: it is quick however long the run is
+
+
+def flow(run: Run) -> dict[str, Any]:
+    """The network with its gains, its paths and its regions, over the newest steps."""
+    newest = run.steps[-_NEWEST:]
+    document = flow_document(run.flow(last=_NEWEST))
+    del document["layers"]  # one line per layer and step: the heatmap shows it better
+    span = {"first": int(newest[0]), "last": int(newest[-1]), "recorded": len(newest)} if len(newest) else None
+    return document | {"steps": span, "source": str(run.graph.source)}
 
 
 def line(points: Line) -> dict[str, Any]:

@@ -7,8 +7,10 @@ const PAGES = {
   runs: () => import("./pages/runs.js"),
   run: () => import("./pages/run.js"),
   findings: () => import("./pages/findings.js"),
+  flow: () => import("./pages/flow.js"),
+  weights: () => import("./pages/weights.js"),
 };
-const OF_A_RUN = [["run", "Run"], ["findings", "Findings"]];
+const OF_A_RUN = [["run", "Run"], ["findings", "Findings"], ["flow", "Flow"], ["weights", "Weights"]];
 const KEYS = [
   ["← → ↑ ↓", "move the heatmap; with Shift, farther (click it first)"], ["+ −", "zoom the steps"], ["[ ]", "fewer or more rows"], ["0", "show everything"],
   ["Home End", "the first or the newest steps"], ["/", "filter"], ["p", "pause and go on"], ["t", "dark or light"], ["g r", "all runs"], ["?", "these keys"],

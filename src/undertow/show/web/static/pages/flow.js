@@ -1,0 +1,175 @@
+// How gradient travels from the loss to the inputs: modules in the order they run, and who feeds whom.
+
+import { decode, markOf } from "../colours.js";
+import { button, element, named } from "../dom.js";
+import { count, short, step as stepText } from "../numbers.js";
+import { getJson, getTile } from "../server.js";
+import { status } from "../words.js";
+
+const HEIGHT = 24; // of a row
+const ARCS = 150; // pixels for the connections
+const MOST_TILES = 4;
+const PACE = 60; // milliseconds a column while playing
+const NOTES = { Bottleneck: "bottleneck", Dead: "dead", Amplifier: "amplifier", Source: "input side", Sink: "loss side", Normal: "" };
+const SVG = "http://www.w3.org/2000/svg"; // a name, not an address: nothing is fetched from it
+
+export async function open(query, onDetails) {
+  const [run, flow] = await Promise.all([getJson("run", { run: query.run }), getJson("flow", { run: query.run })]);
+  onDetails({ name: run.name, badge: status(run.status) });
+  const page = new FlowPage(run, flow);
+  await page.load();
+  return page;
+}
+
+class FlowPage {
+  constructor(run, flow) {
+    Object.assign(this, { run, flow });
+    this.nodes = flow.flow_network.nodes;
+    this.edges = flow.flow_network.edges;
+    this.place = new Map(this.nodes.map((node, place) => [node.layer_name, place]));
+    this.regions = regionsOf(flow);
+    this.critical = new Set(flow.critical_paths[0]?.layers ?? []);
+    this.tiles = [];
+    this.node = element("section", { class: "page flow" }, this.#head(), this.nodes.length ? this.#picture() : element("p", {}, "No gradients were recorded, so there is no flow to show."));
+  }
+
+  end() { clearInterval(this.playing); }
+
+  #head() {
+    const { network_metrics: metrics } = this.flow.flow_network, gain = metrics.loss_to_input_gain;
+    const facts = [
+      ["gain from loss to input", gain === null ? `not known: ${metrics.unavailable.loss_to_input_gain ?? "not measured"}` : short(gain)],
+      ["weakest link", this.flow.critical_paths[0]?.weakest_edge ? this.flow.critical_paths[0].weakest_edge.flatMap((name, place) => [place ? " → " : "", named(name)]) : "–"],
+      ["bottlenecks", this.nodes.filter((node) => node.node_type === "Bottleneck").length], ["dead", this.nodes.filter((node) => node.node_type === "Dead").length],
+      ["vanishing", this.flow.vanishing_regions.length], ["exploding", this.flow.exploding_regions.length],
+    ];
+    const { steps } = this.flow;
+    const source = { autograd: "read from the graph of the loss", "call order": "a chain in the order of calls: the model was compiled", none: "no graph was recorded" }[this.flow.source];
+    return element("header", {}, element("h1", {}, "Flow"),
+      element("p", { class: "quiet" }, `${count(this.nodes.length, "module")}, ${count(this.edges.length, "connection")}; ${source}. `,
+        steps ? `Gains over steps ${stepText(steps.first)}–${stepText(steps.last)}.` : ""),
+      element("dl", { class: "cards" }, facts.flatMap(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))));
+  }
+
+  #picture() {
+    this.bars = this.nodes.map(() => element("div", { class: "bar" }));
+    this.values = this.nodes.map(() => element("span", { class: "number" }));
+    const rows = this.nodes.map((node, place) => this.#row(node, place));
+    this.slider = element("input", { type: "range", min: "0", max: "0", value: "0", "aria-label": "Step", oninput: () => { this.#stop(); this.#show(Number(this.slider.value)); } });
+    this.play = button("Play", () => this.#toggle());
+    this.now = element("output", { class: "quiet" });
+    const head = element("div", { class: "flow-row head" }, element("span", {}, "feeds"), element("span", {}, "module"), element("span", {}, ""), element("span", {}, "gradient norm"), element("span", { class: "number" }, ""), element("span", { class: "number" }, "gain"), element("span", { class: "number" }, "share"));
+    return element("div", {}, element("div", { class: "row scrub" }, this.play, this.slider, this.now),
+      element("div", { class: "flow-rows" }, this.#arcs(), head, rows));
+  }
+
+  #row(node, place) {
+    const note = [NOTES[node.node_type], ...(this.regions.get(node.layer_name) ?? [])].filter(Boolean).join(", ");
+    const critical = this.critical.has(node.layer_name);
+    return element("div", { class: critical ? "flow-row critical-path" : "flow-row", title: critical ? "on the path that most gradient takes" : null },
+      element("span"), element("span", { class: "name" }, named(node.layer_name)), element("span", { class: /dead|vanish|explod|bottleneck|finite/.test(note) ? "small severe" : "small quiet" }, note),
+      element("div", { class: "track" }, this.bars[place]), this.values[place], element("span", { class: "number" }, short(node.gain)),
+      element("span", { class: "number quiet" }, node.flow_share === null ? "–" : `${Math.round(100 * node.flow_share)} %`));
+  }
+
+  /** A straight line to the next module, an arc over those that are skipped. Thick: much gradient comes back. */
+  #arcs() {
+    const svg = document.createElementNS(SVG, "svg"), height = HEIGHT * this.nodes.length;
+    for (const [name, value] of Object.entries({ width: ARCS, height, class: "arcs", role: "img", "aria-label": "Connections between modules" })) svg.setAttribute(name, value);
+    const farthest = Math.max(2, ...this.edges.map((edge) => Math.abs((this.place.get(edge.to_layer) ?? 0) - (this.place.get(edge.from_layer) ?? 0))));
+    for (const edge of this.edges) {
+      const from = this.place.get(edge.from_layer), to = this.place.get(edge.to_layer);
+      if (from === undefined || to === undefined) continue;
+      const far = Math.abs(to - from), top = HEIGHT * (from + 0.5), bottom = HEIGHT * (to + 0.5), right = ARCS - 8;
+      const bend = far < 2 ? 0 : 14 + (ARCS - 30) * (Math.log(far) / Math.log(farthest));
+      const path = document.createElementNS(SVG, "path"), title = document.createElementNS(SVG, "title");
+      path.setAttribute("d", `M${right} ${top} C${right - bend * 1.3} ${top} ${right - bend * 1.3} ${bottom} ${right} ${bottom}`);
+      path.setAttribute("class", `edge ${(edge.edge_type ?? "unknown").toLowerCase()}`);
+      path.setAttribute("stroke-width", String(width(edge.flow_strength)));
+      title.textContent = `${edge.from_layer.slice(0, 200)} → ${edge.to_layer.slice(0, 200)}: gain ${short(edge.flow_strength)}${edge.edge_type ? `, ${edge.edge_type.toLowerCase()}` : ""}`;
+      path.append(title);
+      svg.append(path);
+    }
+    for (let place = 0; place < this.nodes.length; place++) {
+      const dot = document.createElementNS(SVG, "circle");
+      for (const [name, value] of Object.entries({ cx: ARCS - 8, cy: HEIGHT * (place + 0.5), r: 3.2 })) dot.setAttribute(name, value);
+      svg.append(dot);
+    }
+    return svg;
+  }
+
+  /** The norms of the whole run in a few tiles. */
+  async load() {
+    const { run } = this, { last } = run.steps;
+    if (!this.nodes.length || last === null || !run.quantities.some((one) => one.name === "gradient_norm")) return;
+    this.level = Math.max(0, Math.ceil(Math.log2((last + 1) / (run.tile_columns * MOST_TILES))));
+    const columns = Math.ceil((last + 1) / 2 ** this.level), tiles = Math.ceil(columns / run.tile_columns);
+    const [scale, ...fetched] = await Promise.all([getJson("scale", { run: run.id, quantity: "gradient_norm" }),
+      ...Array.from({ length: tiles }, (_, index) => getTile({ run: run.id, quantity: "gradient_norm", level: this.level, index }))]);
+    this.scale = scale;
+    this.tiles = fetched;
+    const owners = new Map();
+    run.layers.parameters.forEach((layer, index) => {
+      const owner = layer.path.slice(0, Math.max(0, layer.path.lastIndexOf(".")));
+      if (!owners.has(owner)) owners.set(owner, []);
+      owners.get(owner).push(index);
+    });
+    this.owned = this.nodes.map((node) => owners.get(node.layer_name) ?? []);
+    this.slider.max = String(columns - 1);
+    this.slider.value = this.slider.max;
+    this.#show(columns - 1);
+  }
+
+  #show(column) {
+    const { tile_columns: columns } = this.run, tile = this.tiles[Math.floor(column / columns)], size = 2 ** this.level;
+    if (!tile) return;
+    this.now.textContent = size === 1 ? `step ${stepText(column)}` : `steps ${stepText(column * size)}–${stepText((column + 1) * size - 1)} (largest)`;
+    this.owned.forEach((members, place) => {
+      const codes = members.map((member) => tile.codes[member * columns + (column % columns)]);
+      const marks = codes.map(markOf), numbers = codes.filter((_, index) => marks[index] === null).map(decode);
+      const bad = marks.find((mark) => mark && /finite|∞/.test(mark)), norm = numbers.length ? Math.hypot(...numbers) : null;
+      const level = norm ? Math.max(0.01, Math.min(1, Math.log(norm / this.scale.low) / Math.log(this.scale.high / this.scale.low))) : 0;
+      this.bars[place].style.width = bad ? "100%" : `${100 * level}%`;
+      this.bars[place].classList.toggle("bad", Boolean(bad));
+      this.values[place].textContent = bad ? "not finite" : norm !== null ? short(norm) : marks.find((mark) => mark && mark !== "not sampled") ?? (members.length ? "not sampled" : "");
+    });
+  }
+
+  #toggle() {
+    if (this.playing) { this.#stop(); return; }
+    if (this.slider.value === this.slider.max) this.slider.value = "0";
+    this.play.textContent = "Pause";
+    this.playing = setInterval(() => {
+      this.slider.value = String(Number(this.slider.value) + 1);
+      this.#show(Number(this.slider.value));
+      if (this.slider.value === this.slider.max) this.#stop();
+    }, PACE);
+  }
+
+  #stop() {
+    clearInterval(this.playing);
+    this.playing = null;
+    this.play.textContent = "Play";
+  }
+
+  pause() { this.#toggle(); }
+}
+
+function width(gain) {
+  if (gain === null || gain <= 0) return 1;
+  return Math.max(0.8, Math.min(5, 2 + Math.log10(gain)));
+}
+
+/** For each module: what is wrong with parameters of it. */
+function regionsOf(flow) {
+  const found = new Map();
+  const note = (layers, word) => layers.forEach((layer) => {
+    const owner = layer.slice(0, Math.max(0, layer.lastIndexOf("."))) || layer;
+    found.set(owner, new Set([...(found.get(owner) ?? []), word]));
+  });
+  flow.vanishing_regions.forEach((region) => note(region.affected_layers, "vanishing"));
+  flow.exploding_regions.forEach((region) => note(region.affected_layers, "exploding"));
+  flow.dead_zones.forEach((zone) => note(zone.affected_layers, "dead"));
+  note(flow.nonfinite_layers.map((layer) => layer.layer_name), "not finite");
+  return found;
+}
