@@ -160,3 +160,22 @@ def test_the_page_asks_no_other_host() -> None:
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text, file.name
         assert "https://" not in text, file.name
+
+
+def test_flow_and_weights_of_a_run(client: TestClient) -> None:
+    flow = client.get("/api/flow", params={"run": "inner/healthy"}).json()
+    assert [node["layer_name"] for node in flow["flow_network"]["nodes"]] == ["first", "second", "third", "head"]
+    assert flow["steps"] == {"first": 0, "last": 19, "recorded": 20}
+    weights = client.get("/api/weights", params={"run": "inner/healthy"}).json()
+    assert {tensor["path"] for tensor in weights["tensors"]} >= {"first.weight", "head.bias"}
+
+
+def test_palettes_are_those_of_every_medium(client: TestClient) -> None:
+    colours = client.get("/api/colours").json()
+    assert set(colours["sequential"]) == {"Default", "HighContrast", "ColorBlind", "Monochrome"}
+    assert all(len(shades) == 256 for shades in (*colours["sequential"].values(), colours["diverging"]))
+    assert {mark["name"] for mark in colours["marks"]} >= {"not finite", "not sampled", "frozen", "no gradient", "zero"}
+
+
+def test_a_code_is_explained(client: TestClient) -> None:
+    assert client.get("/api/explain", params={"code": "NUM001"}).json()["summary"]
