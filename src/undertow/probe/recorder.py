@@ -268,7 +268,7 @@ class Recorder:
         self._fired.add(id(optimizer))
         if not self.subjects.ready and not self._discover(stepping=optimizer):
             return
-        slots = self.subjects.slots_of(optimizer, self._post_layers)
+        slots = self._slots_of(optimizer)
         if not len(slots):
             return
         self._in_step = True
@@ -280,6 +280,15 @@ class Recorder:
         if self._plan.weight:
             with self._purse.weight:
                 self._read_weights_before(slots)
+
+    def _slots_of(self, optimizer: Optimizer) -> Slots:
+        """The slots an optimizer steps. A new one can bring new tensors, and slots then stand for other tensors than
+        those that the backward pass of this step was read by."""
+        layout = self.subjects.layout
+        slots = self.subjects.slots_of(optimizer, self._post_layers)
+        if self.subjects.layout is not layout:
+            self._now.forget_gradients()
+        return slots
 
     def _count_step(self, optimizer: Optimizer) -> None:
         again = id(optimizer) in self._stepped_in_step
@@ -362,7 +371,7 @@ class Recorder:
         if id(optimizer) in self._fired or not self.subjects.ready:
             self._fired.discard(id(optimizer))
             return
-        slots = self.subjects.slots_of(optimizer, self._post_layers)
+        slots = self._slots_of(optimizer)
         if len(slots):
             self._count_step(optimizer)
             self._now.stepped = None

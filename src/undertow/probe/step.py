@@ -38,6 +38,10 @@ class StepReadings:
         """Whether the gradients were read for just these slots."""
         return len(self.gradients) == 1 and self.gradients[0].slots is slots
 
+    def forget_gradients(self) -> None:
+        """They are then read again as the optimizer sees them."""
+        self.gradients, self.micro, self.marks = [], [], None
+
     def loss(self) -> Number | None:
         """What was differentiated in this step: the sum over its backward passes, without the loss scale."""
         if not self.losses:

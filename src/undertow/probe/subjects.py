@@ -149,7 +149,7 @@ class Subjects:
             return cached[2]
         tensors = discovery.optimizer_tensors([optimizer])
         known = [id(tensor) in self.catalogue.slot_of for tensor in tensors]
-        if self._given_roots is None or any(known):
+        if self._given_roots is None or any(known) or self._own(tensors):
             self._adopt(optimizer)
             if all(known):
                 self._number_optimizers()
@@ -160,6 +160,11 @@ class Subjects:
         slots = self._one(sorted({self.catalogue.slot_of[id(t)] for t in tensors if id(t) in self.catalogue.slot_of}))
         self._slots_cache[id(optimizer)] = (weakref.ref(optimizer), sizes, slots)
         return slots
+
+    def _own(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether a watched model holds one of these: a part of it may have been replaced since the last look."""
+        wanted = {id(tensor) for tensor in tensors}
+        return any(id(parameter) in wanted for root in self._roots.values() for parameter in root.parameters())
 
     def _take_in(self, tensors: Sequence[torch.Tensor]) -> None:
         """Models that nobody named and that turn up later."""
