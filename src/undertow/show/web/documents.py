@@ -50,6 +50,8 @@ def described(identity: str, run: Run) -> dict[str, Any]:
             "torch": facts.torch,
             "device": facts.device,
             "message": facts.message,
+            "settings": facts.settings,
+            "optimizers": facts.optimizers,
         },
         "layers": {"parameters": _layers(run, modules=False), "modules": _layers(run, modules=True)},
         "quantities": [_quantity(name) for name in run.quantities if name not in QUANTITIES or _is_drawable(name)],

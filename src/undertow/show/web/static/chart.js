@@ -8,17 +8,17 @@ const AXIS = 6;
 const SOON = 90; // milliseconds after the last move at which new points are asked for
 
 export class Chart {
-  /** `fetchLine(first, last, columns)` gives points; `options`: title, hint, logarithmic, smoothing, bands, tools. */
-  constructor(span, fetchLine, options) {
+  /** `sources` give points for (first, last, columns), a line each; `options`: title, names, logarithmic, smoothing, bands, tools. */
+  constructor(span, sources, options) {
     this.span = span;
-    this.fetchLine = fetchLine;
-    this.options = { logarithmic: false, smoothing: 0, bands: [], ...options };
+    this.sources = [sources].flat();
+    this.options = { logarithmic: false, smoothing: 0, bands: [], names: [""], ...options };
     this.canvas = element("canvas", { role: "img", "aria-label": `${this.options.title} over steps; “Table” shows its numbers` });
     this.readout = element("output", { class: "readout" });
     this.node = element("div", { class: "plot chart" }, this.canvas,
       element("div", { class: "caption" }, element("strong", {}, this.options.label ?? this.options.title), this.readout),
       element("div", { class: "tools" }, this.options.tools ?? [], this.#tools()));
-    this.line = null;
+    this.lines = [];
     this.ends = [span.onChange(() => { this.draw(); this.#reload(); }), span.onCursor(() => this.draw())];
     this.observer = new ResizeObserver(() => { this.resize(); this.reload(); });
     this.observer.observe(this.node);
@@ -39,17 +39,14 @@ export class Chart {
 
   #tools() {
     const name = this.options.title.replaceAll(" ", "_");
-    const titles = ["step", "smallest", "mean", "largest"];
-    const rows = () => (this.line?.steps ?? []).map((step, place) => [step, ...["minimum", "mean", "maximum"].map((part) => this.#cell(part, place))]);
+    const several = this.sources.length > 1, titles = [...(several ? ["run"] : []), "step", "smallest", "mean", "largest"];
+    const rows = () => this.lines.flatMap((line, number) => line.steps.map((step, place) => [
+      ...(several ? [this.options.names[number]] : []), step, ...["minimum", "mean", "maximum"].map((part) => cell(line, part, place))]));
     return [
-      button("Table", () => dialog(this.options.title, table(titles, rows().map(([step, ...rest]) => [stepText(step), ...rest.map((value) => typeof value === "number" ? short(value, 5) : value)]))), { class: "quiet" }),
+      button("Table", () => dialog(this.options.title, table(titles, rows().map((row) => row.map((value) => typeof value === "number" ? short(value, 6) : value)))), { class: "quiet" }),
       button("CSV", () => download(`${name}.csv`, csv(titles, rows())), { class: "quiet" }),
       button("PNG", () => this.canvas.toBlob((blob) => download(`${name}.png`, blob)), { class: "quiet" }),
     ];
-  }
-
-  #cell(part, place) {
-    return this.line[part][place] ?? (this.line.nonfinite.includes(place) ? "not finite" : "");
   }
 
   #reload() {
@@ -63,8 +60,8 @@ export class Chart {
     const asked = this.asked = new AbortController();
     const columns = Math.max(16, Math.min(2048, Math.round(1.5 * this.plot.width)));
     try {
-      const line = await this.fetchLine(Math.max(0, Math.floor(first - edge)), Math.ceil(last + edge), columns, asked.signal);
-      this.line = { ...line, nonfiniteAt: new Set(line.nonfinite) };
+      const lines = await Promise.all(this.sources.map((get) => get(Math.max(0, Math.floor(first - edge)), Math.ceil(last + edge), columns, asked.signal)));
+      this.lines = lines.map((line) => ({ ...line, nonfiniteAt: new Set(line.nonfinite) }));
       this.problem = null;
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -102,32 +99,34 @@ export class Chart {
     pen.fillRect(0, 0, this.width, this.height);
     this.#paintBands(pen, plot, ink);
     this.readout.textContent = this.problem ?? "";
-    const range = this.line && this.#range();
+    const range = this.#range();
     if (!range) {
       pen.fillStyle = ink("--quiet");
       pen.font = "12px system-ui, sans-serif";
-      if (this.line && !this.line.nonfinite.length) pen.fillText("no numbers in these steps", GUTTER + 8, plot.top + plot.height / 2);
+      if (this.lines.length && this.lines.every((line) => !line.nonfinite.length)) pen.fillText("no numbers in these steps", GUTTER + 8, plot.top + plot.height / 2);
     } else {
       this.#paintScale(pen, plot, range, ink);
-      this.#paintLine(pen, plot, range, ink);
+      this.lines.forEach((line, number) => this.#paintLine(pen, plot, range, line, ink(this.options.inks?.[number] ?? "--accent")));
     }
-    if (this.line) this.#paintNonfinite(pen, plot, ink);
+    for (const line of this.lines) this.#paintNonfinite(pen, plot, line, ink);
     this.#paintCursor(pen, plot, ink);
   }
 
-  #inSight(place) {
-    const { steps } = this.line, next = steps[place + 1] ?? steps[place] + 1;
+  #inSight({ steps }, place) {
+    const next = steps[place + 1] ?? steps[place] + 1;
     return next >= this.span.first && steps[place] <= this.span.last;
   }
 
   #range() {
     let low = Infinity, high = -Infinity;
-    this.line.steps.forEach((_, place) => {
-      const [least, most] = [this.line.minimum[place], this.line.maximum[place]];
-      if (least === null || !this.#inSight(place)) return;
-      if (!this.options.logarithmic || least > 0) low = Math.min(low, least);
-      if (!this.options.logarithmic || most > 0) high = Math.max(high, most);
-    });
+    for (const line of this.lines) {
+      line.steps.forEach((_, place) => {
+        const [least, most] = [line.minimum[place], line.maximum[place]];
+        if (least === null || !this.#inSight(line, place)) return;
+        if (!this.options.logarithmic || least > 0) low = Math.min(low, least);
+        if (!this.options.logarithmic || most > 0) high = Math.max(high, most);
+      });
+    }
     if (!(low <= high)) return null;
     if (this.options.logarithmic) {
       const [from, to] = [Math.log10(low), Math.log10(high)], pad = Math.max(0.05, 0.06 * (to - from));
@@ -158,36 +157,35 @@ export class Chart {
     }
   }
 
-  #paintLine(pen, plot, range, ink) {
+  #paintLine(pen, plot, range, line, colour) {
     pen.save();
     pen.beginPath();
     pen.rect(plot.left, plot.top - 2, plot.width, plot.height + 4);
     pen.clip();
-    const { steps, minimum, maximum, mean } = this.line, smooth = this.options.smoothing;
-    pen.fillStyle = ink("--accent");
-    pen.globalAlpha = smooth ? 0.16 : 0.28;
+    const { steps, minimum, maximum, mean } = line, smooth = this.options.smoothing;
+    pen.fillStyle = colour;
+    pen.globalAlpha = smooth || this.lines.length > 1 ? 0.14 : 0.28;
     steps.forEach((step, place) => {
       if (minimum[place] === null) return;
       const left = this.x(step), right = this.x(steps[place + 1] ?? step + 1), top = this.#y(maximum[place], plot, range);
       const height = this.#y(minimum[place], plot, range) - top;
       if (height > 0.5) pen.fillRect(left, top, Math.max(1, Math.min(right - left, 24)), height);
     });
-    this.#stroke(pen, plot, range, mean, ink("--accent"), smooth ? 0.3 : 1);
-    if (smooth) this.#stroke(pen, plot, range, smoothed(mean, smooth), ink("--accent"), 1);
+    this.#stroke(pen, plot, range, line, mean, colour, smooth ? 0.3 : 1);
+    if (smooth) this.#stroke(pen, plot, range, line, smoothed(mean, smooth), colour, 1);
     pen.restore();
   }
 
-  #stroke(pen, plot, range, values, colour, alpha) {
-    const { steps } = this.line;
+  #stroke(pen, plot, range, line, values, colour, alpha) {
     pen.globalAlpha = alpha;
     pen.strokeStyle = colour;
     pen.lineWidth = 1.5;
     pen.lineJoin = "round";
     pen.beginPath();
     let broken = true;
-    steps.forEach((step, place) => {
+    line.steps.forEach((step, place) => {
       // A number that is missing between others was not sampled; one that is not finite breaks the line.
-      if (values[place] === null || (this.options.logarithmic && values[place] <= 0)) { broken ||= this.line.nonfiniteAt.has(place); return; }
+      if (values[place] === null || (this.options.logarithmic && values[place] <= 0)) { broken ||= line.nonfiniteAt.has(place); return; }
       const x = this.x(step), y = this.#y(values[place], plot, range);
       if (broken) { pen.moveTo(x, y); pen.lineTo(x + 0.1, y); } else pen.lineTo(x, y);
       broken = false;
@@ -196,9 +194,8 @@ export class Chart {
     pen.globalAlpha = 1;
   }
 
-  #paintNonfinite(pen, plot, ink) {
+  #paintNonfinite(pen, plot, { steps, nonfinite }, ink) {
     pen.fillStyle = ink("--nonfinite");
-    const { steps, nonfinite } = this.line;
     for (const place of nonfinite) {
       const left = this.x(steps[place]), right = this.x(steps[place + 1] ?? steps[place] + 1);
       if (right < plot.left || left > plot.left + plot.width) continue;
@@ -232,12 +229,18 @@ export class Chart {
     pen.lineTo(this.x(cursor), plot.top + plot.height);
     pen.stroke();
     pen.globalAlpha = 1;
-    if (!this.line?.steps.length) return;
-    const place = this.line.steps.findLastIndex((step) => step <= cursor);
-    if (place < 0) return;
-    const value = this.#cell("mean", place), [least, most] = [this.line.minimum[place], this.line.maximum[place]];
-    const extent = least !== null && least !== most ? ` (${short(least)} to ${short(most)})` : "";
-    this.readout.textContent = `step ${stepText(this.line.steps[place])}: ${typeof value === "number" ? short(value, 4) + extent : value || "not sampled"}`;
+    const words = this.lines.map((line, number) => this.#word(line, number, cursor)).filter(Boolean);
+    if (words.length) this.readout.textContent = `step ${stepText(cursor)}: ${words.join(" · ")}`;
+  }
+
+  /** What a line says at a step. */
+  #word(line, number, cursor) {
+    const place = line.steps.findLastIndex((step) => step <= cursor);
+    if (place < 0) return "";
+    const value = cell(line, "mean", place), [least, most] = [line.minimum[place], line.maximum[place]];
+    const extent = this.lines.length === 1 && least !== null && least !== most ? ` (${short(least)} to ${short(most)})` : "";
+    const name = this.options.names[number];
+    return `${name ? `${name.slice(0, 24)} ` : ""}${typeof value === "number" ? short(value, 4) + extent : value || "not sampled"}`;
   }
 
   /** Dragging chooses steps; a double click shows all. */
@@ -271,6 +274,10 @@ export class Chart {
     this.canvas.addEventListener("pointerleave", () => this.span.point(null));
     this.canvas.addEventListener("dblclick", () => this.span.showAll());
   }
+}
+
+function cell(line, part, place) {
+  return line[part][place] ?? (line.nonfiniteAt.has(place) ? "not finite" : "");
 }
 
 /** A running mean that begins anew after every gap: it never draws over what is missing. */

@@ -7,6 +7,7 @@ const PAGES = {
   runs: () => import("./pages/runs.js"),
   run: () => import("./pages/run.js"),
   findings: () => import("./pages/findings.js"),
+  compare: () => import("./pages/compare.js"),
   flow: () => import("./pages/flow.js"),
   weights: () => import("./pages/weights.js"),
 };

@@ -181,15 +181,22 @@ class RunPage {
     this.charts.delete(id);
   }
 
-  #addPin(id) {
+  #addPin(id, spread = false) {
     const layer = this.layers.find((one) => one.id === id);
     if (!layer) return;
-    const { quantity } = this.state;
-    const get = (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity, layer: id, first, last, columns }, signal);
-    const chart = new Chart(this.span, get, {
-      title: `${layer.path} ${quantity}`, label: element("span", {}, named(layer.path), element("span", { class: "quiet" }, ` ${quantity.replaceAll("_", " ")}`)),
-      logarithmic: this.scale.kind === "logarithmic",
-      tools: [element("button", { type: "button", class: "quiet", onclick: () => this.unpin(id) }, "Unpin")],
+    const { quantity } = this.state, stream = this.run.quantities.find((one) => one.name === quantity)?.stream;
+    const parts = ["abs_p05", "abs_p50", "abs_p95"].map((part) => `${stream}_${part}`);
+    const canSpread = parts.every((name) => this.run.quantities.some((one) => one.name === name));
+    const drawn = spread && canSpread ? parts : [quantity];
+    const sources = drawn.map((name) => (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity: name, layer: id, first, last, columns }, signal));
+    const title = spread ? `5th, 50th and 95th percentile of absolute ${stream} values` : quantity.replaceAll("_", " ");
+    const swap = () => { this.#removePin(id); this.#addPin(id, !spread); };
+    const chart = new Chart(this.span, sources, {
+      title: `${layer.path} ${title}`, label: element("span", {}, named(layer.path), element("span", { class: "quiet" }, ` ${title}`)),
+      names: spread ? ["5 %", "50 %", "95 %"] : [""], inks: spread ? ["--run-3", "--run-1", "--run-2"] : undefined,
+      logarithmic: spread || this.scale.kind === "logarithmic",
+      tools: [canSpread ? element("button", { type: "button", class: "quiet", onclick: swap }, spread ? "Value" : "Quantiles") : null,
+        element("button", { type: "button", class: "quiet", onclick: () => this.unpin(id) }, "Unpin")],
     });
     this.charts.set(id, chart);
     this.pins.append(chart.node);

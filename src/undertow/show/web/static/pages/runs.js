@@ -11,15 +11,17 @@ const AGAIN = 4000;
 
 export async function open(query) {
   let listing = await getJson("runs");
+  const ticked = new Set();
+  const compare = element("a", { class: "action", hidden: true }, "Compare");
   const body = element("tbody");
   const summary = element("p", { class: "quiet" });
   const filter = element("input", { type: "search", placeholder: "Filter: name, *glob*, status, health", "aria-label": "Filter runs", value: query.filter ?? "",
     oninput: () => { address.update({ filter: filter.value }); draw(); } });
   const node = element("section", { class: "page" },
-    element("header", { class: "row" }, element("h1", {}, "Runs"), filter, summary),
+    element("header", { class: "row" }, element("h1", {}, "Runs"), filter, summary, compare),
     element("table", { class: "data runs" },
-      element("thead", {}, element("tr", {}, ["Run", "Health", "Status", "Steps", "Last loss", "Begun"].map((title, place) =>
-        element("th", { scope: "col", class: place === 3 || place === 4 ? "number" : null }, title)))), body));
+      element("thead", {}, element("tr", {}, ["", "Run", "Health", "Status", "Steps", "Last loss", "Begun"].map((title, place) =>
+        element("th", { scope: "col", class: place === 4 || place === 5 ? "number" : null }, title || element("span", { class: "unseen" }, "Compare"))))), body));
 
   function draw() {
     const matches = matcher(filter.value);
@@ -27,7 +29,7 @@ export async function open(query) {
     summary.replaceChildren(`${step(found.length)} of ${step(listing.runs.length)} in `, named(listing.root));
     body.replaceChildren(...found.map(row));
     if (!listing.runs.length) {
-      body.replaceChildren(element("tr", {}, element("td", { colspan: "6" }, "There are no runs here yet. ",
+      body.replaceChildren(element("tr", {}, element("td", { colspan: "7" }, "There are no runs here yet. ",
         element("code", {}, "undertow run train.py"), " or ", element("code", {}, "undertow demo"), " makes one; this page finds it by itself.")));
     }
   }
@@ -38,10 +40,20 @@ export async function open(query) {
     const folder = run.id !== "." && run.id !== run.name ? element("div", { class: "quiet small" }, named(run.id)) : null;
     const problem = run.problem ? element("div", { class: "small problem" }, named(run.problem)) : null;
     const loss = run.last_loss === null && run.steps ? "not finite" : short(run.last_loss, 4);
-    return element("tr", {},
+    const tick = element("input", { type: "checkbox", "aria-label": `Compare ${run.name.slice(0, 80)}`, checked: ticked.has(run.id), onchange: (event) => {
+      if (event.target.checked) ticked.add(run.id); else ticked.delete(run.id);
+      drawCompare();
+    } });
+    return element("tr", {}, element("td", {}, readable && run.steps ? tick : ""),
       element("td", {}, title, folder, problem), element("td", {}, readable ? health(run.health) : ""), element("td", {}, status(run.status)),
       element("td", { class: "number" }, step(run.steps)), element("td", { class: "number" }, readable && run.steps ? loss : "–"),
       element("td", { title: run.created ? new Date(run.created * 1000).toLocaleString() : null }, ago(run.created)));
+  }
+
+  function drawCompare() {
+    compare.hidden = ticked.size < 2;
+    compare.textContent = `Compare ${ticked.size} runs`;
+    compare.href = address.link("compare", { runs: [...ticked].map(encodeURIComponent).join(",") });
   }
 
   draw();

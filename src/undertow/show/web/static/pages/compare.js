@@ -1,0 +1,84 @@
+// Runs side by side: their curves over the same steps, and what they were started with.
+
+import * as address from "../address.js";
+import { Chart } from "../chart.js";
+import { element, named, select } from "../dom.js";
+import { short, step } from "../numbers.js";
+import { getJson } from "../server.js";
+import { Span } from "../span.js";
+import { health, status } from "../words.js";
+
+const MOST = 6;
+
+export async function open(query) {
+  const ids = (query.runs ?? "").split(",").filter(Boolean).map(decodeURIComponent).slice(0, MOST);
+  const runs = await Promise.all(ids.map((run) => getJson("run", { run })));
+  const verdicts = await Promise.all(ids.map((run) => getJson("diagnosis", { run })));
+  return new ComparePage(runs, verdicts, query);
+}
+
+class ComparePage {
+  constructor(runs, verdicts, query) {
+    this.runs = runs;
+    const common = (runs[0]?.scalars ?? []).filter((name) => runs.every((run) => run.scalars.includes(name)));
+    const steps = runs.flatMap(({ steps }) => (steps.recorded ? [steps.first, steps.last + 1] : []));
+    this.span = new Span(steps.length ? { first: Math.min(...steps), last: Math.max(...steps) } : { first: 0, last: 1 });
+    this.scalar = common.includes(query.scalar) ? query.scalar : common.includes("loss") ? "loss" : common[0];
+    this.place = element("div");
+    this.node = element("section", { class: "page wide compare" }, element("header", {}, element("h1", {}, "Compare")),
+      runs.length < 2 ? element("p", {}, "Tick two runs or more in the ", element("a", { href: "#/runs" }, "list of runs"), ".") : [this.#table(verdicts),
+        common.length ? this.#curves(common) : element("p", { class: "quiet" }, "These runs have no curve in common."), this.place, this.#differences()]);
+    if (this.scalar && runs.length > 1) this.#chart();
+  }
+
+  #swatch(number) {
+    const line = element("span", { class: "swatch", "aria-hidden": "true" });
+    line.style.background = `var(--run-${number + 1})`;
+    return line;
+  }
+
+  #table(verdicts) {
+    const titles = ["run", "health", "status", "steps", "first finding"];
+    return element("table", { class: "data" }, element("thead", {}, element("tr", {}, titles.map((title) => element("th", { scope: "col" }, title)))),
+      element("tbody", {}, this.runs.map((run, number) => {
+        const first = verdicts[number].findings.find((finding) => finding.severity !== "info");
+        return element("tr", {}, element("td", {}, this.#swatch(number), element("a", { href: address.link("run", { run: run.id }) }, named(run.name))), element("td", {}, health(verdicts[number].health)),
+          element("td", {}, status(run.status)), element("td", {}, step(run.steps.recorded)),
+          element("td", {}, first ? [`${first.code} ${first.name}`, element("span", { class: "quiet" }, ` since step ${step(first.first_step)}`)] : "–"));
+      })));
+  }
+
+  #curves(common) {
+    const log = element("input", { type: "checkbox", onchange: (event) => this.chart.set({ logarithmic: event.target.checked }) });
+    const smooth = element("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: "0", oninput: (event) => this.chart.set({ smoothing: Number(event.target.value) }) });
+    return element("div", { class: "row" }, select("curve", common.map((name) => [name, name.slice(0, 80)]), this.scalar, (name) => { this.scalar = name; address.updateNow({ scalar: name }); this.#chart(); }),
+      element("label", { class: "field" }, log, element("span", {}, "log")), element("label", { class: "field" }, element("span", {}, "smooth"), smooth));
+  }
+
+  #chart() {
+    this.chart?.end();
+    const sources = this.runs.map((run) => (first, last, columns, signal) => getJson("scalar", { run: run.id, name: this.scalar, first, last, columns }, signal));
+    this.chart = new Chart(this.span, sources, { title: this.scalar, names: this.runs.map((run) => run.name), inks: this.runs.map((_, number) => `--run-${number + 1}`) });
+    this.place.replaceChildren(this.chart.node);
+  }
+
+  /** Only what is not the same everywhere. */
+  #differences() {
+    const facts = this.runs.map((run) => flattened({ ...run.facts.settings, optimizer: run.facts.optimizers, torch: run.facts.torch, device: run.facts.device, command: run.facts.command.join(" "), layers: run.layers.parameters.length }));
+    const names = [...new Set(facts.flatMap((one) => [...one.keys()]))].filter((name) => new Set(facts.map((one) => one.get(name) ?? "")).size > 1);
+    if (!names.length) return element("p", { class: "quiet" }, "They were started alike: same optimizers, settings, software and number of layers.");
+    return element("table", { class: "data" }, element("caption", {}, "What differs in how they were started"),
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, ""), this.runs.map((run, number) => element("th", { scope: "col" }, this.#swatch(number), named(run.name))))),
+      element("tbody", {}, names.map((name) => element("tr", {}, element("th", { scope: "row" }, named(name)), facts.map((one) => element("td", {}, named(one.get(name) ?? "–")))))));
+  }
+
+  end() { this.chart?.end(); }
+  redraw() { this.chart?.draw(); }
+}
+
+/** Nested data as lines of text by path. */
+function flattened(data, path = "", found = new Map()) {
+  if (data !== null && typeof data === "object") for (const [key, value] of Object.entries(data)) flattened(value, path ? `${path}.${key}` : key, found);
+  else if (path) found.set(path, typeof data === "number" ? short(data, 6) : String(data ?? "–"));
+  return found;
+}
