@@ -26,9 +26,10 @@ def row_spread(weight: torch.Tensor) -> float | None:
         rows = rows[:, :: -(-rows.numel() // _ELEMENTS)]
     values = rows.double().numpy()
     difference = values - values[0]  # equal rows then give exactly 0
-    length = math.sqrt(float(np.vdot(values, values)))
+    # Not `np.vdot`: that would wake the threads of the linear algebra library, beside those that train.
+    length = math.sqrt(float(np.square(values).sum()))
     difference -= difference.mean(axis=0)
-    return math.sqrt(float(np.vdot(difference, difference))) / length if 0 < length < math.inf else None
+    return math.sqrt(float(np.square(difference).sum())) / length if 0 < length < math.inf else None
 
 
 class RowBook:
