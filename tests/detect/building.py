@@ -44,9 +44,9 @@ def chain(*names: str, dtype: str = "float32") -> tuple[LayerTable, LayerGraph]:
     for position, name in enumerate(names):
         modules.append(Layer(name, kind=LayerKind.MODULE, order=order, group=name, module_type="Linear"))
         layers.append(Layer(f"{name}.weight", kind=LayerKind.WEIGHT, order=order, parameter_count=64, group=name,
-                            shape=(8, 8), dtype=dtype))  # fmt: skip
+                            shape=(8, 8), dtype=dtype, module_type="Linear"))  # fmt: skip
         layers.append(Layer(f"{name}.bias", kind=LayerKind.BIAS, order=order, parameter_count=8, group=name,
-                            shape=(8,), dtype=dtype))  # fmt: skip
+                            shape=(8,), dtype=dtype, module_type="Linear"))  # fmt: skip
         order += 1
         if position < len(names) - 1:
             modules.append(Layer(f"{name}_relu", kind=LayerKind.MODULE, order=order, group=f"{name}_relu"))

@@ -89,3 +89,54 @@ def test_frozen_layers_are_one_remark_that_follows_the_model() -> None:
     assert training.findings()[0].layers == ("first.weight", "first.bias")
     training.run(1)
     assert not training.findings()[0].ongoing
+
+
+def random_weights(*frozen: str, bound: float = 8**-0.5) -> dict[str, object]:
+    """All weights as PyTorch makes them for 8 inputs; those of the frozen modules are never moved."""
+    return {
+        "gradient_state": dict.fromkeys(frozen, 2.0),
+        "update_norm": dict.fromkeys(frozen, math.nan),
+        "weight_max_abs": 0.99 * bound,
+        "weight_mean": 0.0,
+        "weight_std": bound / math.sqrt(3),
+        "weight_kurtosis": -1.2,
+        "weight_norm": {"first.weight": 1.63, "second.weight": 1.61, "third.weight": 1.66, "head.weight": 1.64},
+    }
+
+
+def test_a_frozen_layer_that_was_never_trained() -> None:
+    training = Training()
+    training.run(4, **random_weights("second"))
+    assert training.alarms() == []
+    training.run(2, **random_weights("second"))
+    (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
+    assert (finding.severity, finding.layers) == (Severity.MODERATE, ("second.weight", "second.bias"))
+    assert (finding.first_step, finding.detected_step) == (0, 4)
+    training.run(1, **random_weights())
+    (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
+    assert not finding.ongoing
+
+
+@pytest.mark.parametrize(
+    "frozen",
+    [
+        {**random_weights("first"), "weight_max_abs": 0.5},  # pretrained: weights beyond the bound
+        {**random_weights("first"), "weight_kurtosis": 0.0},  # drawn in another way
+        {**random_weights("first"), "weight_std": 0.1},
+        random_weights("first", "second"),  # as many as are trained
+        {**random_weights("first"), "weight_norm": 1.0},  # a copy of a trained layer
+        {**random_weights("first"), "update_norm": 0.0},  # nothing trains
+    ],
+)
+def test_frozen_for_a_reason_raises_no_alarm(frozen: dict[str, object]) -> None:
+    assert "UPD003" not in Training().run(12, **frozen).alarms()
+
+
+def test_layers_released_one_after_the_other_are_frozen_by_plan() -> None:
+    training = Training().run(3, **random_weights("first", "second"))
+    assert "UPD003" not in training.run(12, **random_weights("first")).alarms()
+
+
+def test_layers_frozen_while_training_are_frozen_by_plan() -> None:
+    training = Training().run(3, **random_weights())
+    assert "UPD003" not in training.run(12, **random_weights("first")).alarms()

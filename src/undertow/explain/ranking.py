@@ -23,6 +23,7 @@ from undertow.schema.findings import Finding
 
 _SLACK = 10  # steps; a statistical rule cannot tell the first bad step more closely
 _SURE = 0.7  # confidence; below it a finding is a guess
+_BY_PROGRAM = ("gradient_optimizer", "gradient_state")  # evidence of how a program is written
 _SOON = 50  # steps; what begins later does not follow from an event of a moment
 
 
@@ -59,8 +60,8 @@ class Ranking:
     def _brings_about(self, cause: Finding, effect: Finding) -> bool:
         if cause is effect or not cause.severity.is_alarm:
             return False
-        if effect.code == "UPD003" and any(evidence.quantity == "gradient_optimizer" for evidence in effect.evidence):
-            return False  # no optimizer holds it: nothing but the program is to blame
+        if effect.code == "UPD003" and any(evidence.quantity in _BY_PROGRAM for evidence in effect.evidence):
+            return False  # no optimizer holds it, or it is frozen: nothing but the program is to blame
         nearly = cause.first_step <= effect.first_step + _SLACK
         if is_local(cause.code, effect.code):
             return nearly and bool(set(cause.layers) & set(effect.layers))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
+from undertow.detect.untrained_freeze import UntrainedFreeze
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
@@ -29,7 +30,8 @@ class NeverUpdated:
     ------------
     Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it; or one
     that an optimizer holds, whose weights were bit for bit the same after five measured steps with a non-zero
-    gradient, while other weights moved.
+    gradient, while other weights moved. Or a layer with `requires_grad` set to False that still holds exactly the
+    random weights PyTorch gives a new layer of its shape, alone among layers that train.
 
     Why it is bad
     -------------
@@ -42,7 +44,9 @@ class NeverUpdated:
     When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild,
     and `requires_grad_(False)` would save the time of computing those gradients. Steps that a loss scaler skipped
     and steps with a learning rate of zero do not count. Updates too small for the number format round away; that
-    is said as the reason.
+    is said as the reason. Frozen layers are left alone when they are a named part as a whole, a copy of a trained
+    layer, the base of an adapter, more than half as many as the trained ones, or released later; a single layer of
+    random features that is meant to stay random is taken for a mistake.
 
     References
     ----------
@@ -55,6 +59,7 @@ class NeverUpdated:
     def __init__(self) -> None:
         self._outside = Streak()
         self._still = Streak()
+        self._freeze = UntrainedFreeze()
         self._trained: NDArray[np.bool_] = np.zeros(0, bool)
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
         self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
@@ -64,12 +69,13 @@ class NeverUpdated:
     def grow(self, count: int) -> None:
         self._outside.grow(count)
         self._still.grow(count)
+        self._freeze.grow(count)
         self._trained = grown(self._trained, count, False)
         self._pushed = grown(self._pushed, count, np.nan)
         self._size = grown(self._size, count, 1.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        return (*self._observe_outside(view), *self._observe_still(view))
+        return (*self._observe_outside(view), *self._observe_still(view), *self._observe_frozen(view))
 
     def _observe_outside(self, view: View) -> tuple[Verdict, ...]:
         """Parameters in no optimizer."""
@@ -112,9 +118,14 @@ class NeverUpdated:
         patience = np.where(view.layout.is_low_precision, PATIENCE_WITH_ROUNDING, PATIENCE)
         return self._settle(view, "still", self._still.lasted(patience))
 
+    def _observe_frozen(self, view: View) -> tuple[Verdict, ...]:
+        """Parameters that are frozen and were never trained."""
+        self._freeze.observe(view)
+        return self._settle(view, "frozen", self._freeze.members) if view.row("gradient_state") is not None else ()
+
     @property
     def resting(self) -> bool:
-        return not self._open and not self._still.length.any()
+        return not self._open and not self._freeze.is_waiting and not self._still.length.any()
 
     def news(self, stretch: Stretch) -> Flags:
         news = stretch.none()
@@ -134,6 +145,9 @@ class NeverUpdated:
         if stretch.frames_with("weight", first, last):
             ids, sizes = stretch.latest("weight_max_abs", first, last)
             self._size[ids] = sizes
+        if not self._freeze.knows(stretch.layout):
+            for place in range(first, last):
+                self._freeze.learn(stretch.view(place))
         idle = stretch.skipped | (stretch.scalar("lr") == 0)
         moved = set(stretch.frames_with("gradient", first, last)) & set(stretch.frames_with("update", first, last))
         counted = [place for place in moved if not idle[place]]
@@ -161,9 +175,17 @@ class NeverUpdated:
         if known is None or not np.array_equal(mask, self._members[key]):
             self._members[key] = mask
             layers = tuple(view.layout.in_order(np.flatnonzero(mask)))
-            known = self._outside_verdict(view, layers) if key == "outside" else self._still_verdict(view, layers)
-            self._open[key] = known
+            known = self._open[key] = self._describe(key, view, layers)
         return (known,)
+
+    def _describe(self, key: str, view: View, layers: tuple[int, ...]) -> Verdict:
+        match key:
+            case "outside":
+                return self._outside_verdict(view, layers)
+            case "still":
+                return self._still_verdict(view, layers)
+            case _:
+                return self._frozen_verdict(view, layers)
 
     def _outside_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
@@ -214,3 +236,14 @@ class NeverUpdated:
             for i in layers[:5]
         ]  # fmt: skip
         return Verdict("still", True, severity, layers, first_step, confidence, reason, (*evidence, *because))
+
+    def _frozen_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        named = name_layers(layout, layers)
+        verb, its = ("is", "it was") if len(layers) == 1 else ("are", "they were")
+        summary = f"{named} {verb} frozen with the random weights {its} made with, while the rest learns."
+        how = "requires_grad is False, and the weights are spread evenly up to the bound of PyTorch's initialisation"
+        evidence = tuple(
+            Evidence("gradient_state", layout.path(i), float(GradientState.FROZEN), None, how) for i in layers[:5]
+        )
+        return Verdict("frozen", True, Severity.MODERATE, layers, self._freeze.since, 0.75, summary, evidence)

@@ -43,8 +43,14 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "unfreeze",
-        "If a layer of the list was frozen by mistake, release it and give it to the optimizer.",
-        "layer = $layer\nlayer.requires_grad_(True)\noptimizer.add_param_group({'params': layer.parameters()})",
+        "If a layer was frozen by mistake, release it before the optimizer is built, or give it to the optimizer then.",
+        "layer = $layer\n"
+        "layer.requires_grad_(True)\n"
+        "groups = optimizer.param_groups\n"
+        "held = {id(p) for group in groups for p in group['params']}\n"
+        "missing = [p for p in layer.parameters() if id(p) not in held]\n"
+        "if missing:\n"
+        "    optimizer.add_param_group({'params': missing})",
         "More memory and time per step, and layers that were fixed begin to change.",
         when_not="It is frozen on purpose.",
     ),
@@ -59,7 +65,13 @@ BY_CODE: dict[str, tuple[str, ...]] = {
         "lower-the-group-rate",
     ),
     "UPD002": ("raise-the-learning-rate", "raise-the-group-rate", "small-eps"),
-    "UPD003": ("give-it-to-the-optimizer", "freeze-openly", "keep-a-float32-master-copy", "raise-the-group-rate"),
+    "UPD003": (
+        "give-it-to-the-optimizer",
+        "freeze-openly",
+        "keep-a-float32-master-copy",
+        "raise-the-group-rate",
+        "unfreeze",
+    ),
     "UPD004": ("unfreeze",),
 }
 
@@ -77,6 +89,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("raise-the-group-rate", "raise-the-learning-rate")
         case "UPD002" if "optimizer_eps_ratio" not in shown:
             return ("raise-the-learning-rate",)
+        case "UPD003" if "gradient_state" in shown:  # frozen, and never trained
+            return ("unfreeze",)
         case "UPD003" if "update_norm" in shown:
             if "weight_max_abs" in shown:
                 return ("keep-a-float32-master-copy",)

@@ -1,0 +1,174 @@
+"""Frozen layers that still hold the random numbers they were made with, in a model that otherwise trains."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.anatomy import fan_in
+from undertow.detect.layout import Layout
+from undertow.detect.rule import grown
+from undertow.detect.view import View
+from undertow.detect.weight_start import WeightStart
+from undertow.schema.layers import Layer, LayerKind
+from undertow.schema.quantities import GradientState
+
+PATIENCE = 5
+MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
+ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
+SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
+_GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
+
+
+class UntrainedFreeze:
+    """Judges once for every set of frozen layers, after a few measured steps; `members` is the answer."""
+
+    def __init__(self) -> None:
+        self.members: NDArray[np.bool_] = np.zeros(0, bool)
+        self.is_waiting = False
+        self.since = 0
+        self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
+        self._known: NDArray[np.bool_] = np.zeros(0, bool)  # whether it is frozen
+        self._seen: NDArray[np.bool_] = np.zeros(0, bool)
+        self._is_default: NDArray[np.bool_] = np.zeros(0, bool)  # when first measured
+        self._start = WeightStart()
+        self._measured = 0  # steps since the set of frozen layers became what it is
+        self._moved = False
+        self._is_meant = False
+
+    def grow(self, count: int) -> None:
+        self.members = grown(self.members, count, False)
+        self._frozen = grown(self._frozen, count, False)
+        self._known = grown(self._known, count, False)
+        self._seen = grown(self._seen, count, False)
+        self._is_default = grown(self._is_default, count, False)
+        self._start.grow(count)
+
+    def observe(self, view: View) -> None:
+        self.learn(view)
+        states, ids = view.row("gradient_state"), view.ids("gradient")
+        if states is None or ids is None:
+            return
+        before = self._frozen[ids]
+        now = np.where(np.isnan(states), before, states == GradientState.FROZEN)
+        if not np.array_equal(now, before):
+            # Who releases layers has a plan, and so has who freezes them while training.
+            self._is_meant |= bool(((before != now) & self._known[ids]).any())
+            self._frozen[ids] = now
+            self._measured, self.since = 0, view.step
+            self.is_waiting = bool(now.any()) and not self._is_meant
+            self.members = np.zeros(len(self.members), bool)
+        self._known[ids] = True
+        if not self.is_waiting:
+            return
+        self._measured += 1
+        long = self._measured >= 3 and view.step - self.since >= 4 * PATIENCE
+        if self._moved and (self._measured >= PATIENCE or long):
+            self.is_waiting = False
+            self.members = self._forgotten(view.layout)
+
+    def knows(self, layout: Layout) -> bool:
+        """Nothing is left to `learn`."""
+        return self._moved and bool(self._seen[[layer.id for layer in layout.layers.parameters]].all())
+
+    def learn(self, view: View) -> None:
+        """How the weights look when first measured, and whether anything moves."""
+        moves, ids = view.row("update_norm"), view.ids("weight")
+        self._moved |= moves is not None and bool((moves > 0).any())
+        if ids is None or self._seen[ids].all():
+            return
+        self._start.take(view)
+        rows = [np.asarray(view.row(f"weight_{name}"), np.float64) for name in ("max_abs", "mean", "std", "kurtosis")]
+        new = ~self._seen[ids] & ~np.isnan(rows[0])
+        chosen = ids[new]
+        layers = [view.layout.layers[int(i)] for i in chosen]
+        bound = np.array([default_bound(layer) for layer in layers])
+        count = np.array([layer.parameter_count for layer in layers], np.float64)
+        self._is_default[chosen] = looks_default(bound, count, *(row[new] for row in rows))
+        self._seen[chosen] = True
+
+    def _forgotten(self, layout: Layout) -> NDArray[np.bool_]:
+        """Default weights, frozen alone amid trained ones, and no part of an arrangement that freezes on purpose."""
+        matrices = [layer for layer in layout.layers.parameters if len(layer.shape) >= 2]
+        matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
+        trained = [layer for layer in matrices if not self._frozen[layer.id]]
+        frozen = [layer for layer in matrices if self._frozen[layer.id]]
+        out = np.zeros(len(self.members), bool)
+        if not frozen or len(frozen) > MOST * len(trained):
+            return out
+        for layer in frozen:
+            if self._is_default[layer.id] and not self._belongs_elsewhere(layer, trained, layout):
+                mine = [other.id for other in layout.layers.parameters if other.group == layer.group]
+                out[[i for i in mine if self._frozen[i]]] = True
+        return out
+
+    def _belongs_elsewhere(self, layer: Layer, trained: list[Layer], layout: Layout) -> bool:
+        unit = self._unit(layer, layout)
+        if unit != layer.group and not unit.rpartition(".")[2].isdigit():
+            return True  # a part with a name of its own was frozen as a whole: a backbone, a target, a teacher
+        mine = self._start.norm[layer.id]
+        alike = [self._start.norm[other.id] for other in trained if other.shape == layer.shape]
+        if any(abs(norm - mine) <= SAME_NORM * mine for norm in alike):
+            return True  # a copy of a trained layer, which follows it
+        thin = [o for o in layout.layers.parameters if not self._frozen[o.id] and len(o.shape) == 2]
+        return _is_adapted(layer, thin)
+
+    def _unit(self, layer: Layer, layout: Layout) -> str:
+        """The widest module around a layer all of whose parameters are frozen."""
+        unit = str(layer.group)
+        while unit:
+            above = unit.rpartition(".")[0]
+            inside = [o.id for o in layout.layers.parameters if not above or o.path.startswith(f"{above}.")]
+            if not self._frozen[inside].all():
+                break
+            unit = above
+        return unit
+
+
+def default_bound(layer: Layer) -> float:
+    """PyTorch draws linear, convolutional and recurrent weights evenly from ± this; NaN for any other tensor."""
+    gates = _GATES.get(layer.module_type)
+    if gates is not None:
+        return 1.0 / math.sqrt(layer.shape[0] / gates) if layer.shape else math.nan
+    if len(layer.shape) < 2 or not ("Linear" in layer.module_type or layer.module_type.startswith("Conv")):
+        return math.nan
+    if layer.module_type.startswith("ConvTranspose"):  # the second dimension counts here, too
+        return 1.0 / math.sqrt(math.prod(layer.shape[1:]))
+    return 1.0 / math.sqrt(fan_in(layer))
+
+
+def looks_default(
+    bound: NDArray[np.float64],
+    count: NDArray[np.float64],
+    largest: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    kurtosis: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """Drawn evenly from ± bound, and never moved: a single step takes some weight across the bound."""
+    root = np.sqrt(count)
+    usual = bound / math.sqrt(3.0)
+    return (
+        (count >= ENOUGH)
+        & (largest <= bound * (1 + 1e-6))
+        & (largest >= bound * (1 - 12.0 / count))
+        & (np.abs(mean) <= 5.0 * usual / root)
+        & (np.abs(std / usual - 1.0) <= 2.5 / root)
+        & (np.abs(kurtosis + 1.2) <= 6.0 / root)
+    )
+
+
+def _is_adapted(layer: Layer, trained: list[Layer]) -> bool:
+    """Do trained thin matrices in the same module, or in the one around both, stand in for this one's updates?"""
+    above = layer.group.rpartition(".")[0]
+    if any(o.group == layer.group for o in trained):
+        return True
+    if not above:
+        return False
+    near = [o for o in trained if o.group == above or o.group.startswith(f"{above}.")]
+    rows, columns = layer.shape[0], math.prod(layer.shape[1:])
+    rank_in = {sum(o.shape) - columns for o in near if columns in o.shape}
+    rank_out = {sum(o.shape) - rows for o in near if rows in o.shape}
+    return len(near) == 2 and any(rank < min(rows, columns) for rank in rank_in & rank_out)
