@@ -153,6 +153,13 @@ class TestBadlyScaledTargets:
             training.run(1, scalars={"loss": 3e9 * 0.97**step, **TARGETS})
         assert training.codes() == []
 
+    def test_tasks_in_turn_have_losses_of_their_own(self) -> None:
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        for step in range(60):
+            squared = {"loss": 3e9 * 0.97**step, **TARGETS}
+            training.run(1, scalars={"loss": 1.1}).run(1, scalars=squared)
+        assert training.codes() == []
+
     def test_usual_targets_are_not_judged(self) -> None:
         training = stack(BadlyScaledTargets(), "0:Linear")
         training.run(

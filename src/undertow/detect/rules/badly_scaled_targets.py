@@ -45,6 +45,7 @@ class BadlyScaledTargets:
         self._ratio = math.nan  # targets over predictions, at the first step that shows both
         self._target = (math.nan, math.nan)
         self._first_step = 0
+        self._first_loss = math.nan  # of that step: a program that alternates losses compares like with like
         self._condition = Condition("targets")
 
     def grow(self, count: int) -> None:
@@ -57,8 +58,9 @@ class BadlyScaledTargets:
             return ()
         loss, elapsed = view.scalar("loss"), view.step - self._first_step
         trend = view.loss
-        blown = not math.isfinite(loss) or (trend is not None and loss > limit.TARGETS_BLOWN * abs(trend.first))
+        blown = not math.isfinite(loss) or loss > limit.TARGETS_BLOWN * abs(self._first_loss)
         stuck = trend is not None and elapsed >= limit.TARGETS_STEPS and trend.remaining > limit.TARGETS_REMAINING
+        stuck = stuck and (self._condition.is_open or loss > limit.TARGETS_REMAINING * self._first_loss)
         if blown and elapsed <= limit.TARGETS_STEPS:
             return self._condition.hold(True, lambda: self._verdict("the loss blows up"))
         if stuck:
@@ -74,7 +76,7 @@ class BadlyScaledTargets:
             return False
         # Predictions that start near zero say nothing: a model's outputs start at about one at most.
         self._ratio = math.hypot(mean, deviation) / max(prediction, 0.1)
-        self._target, self._first_step = (mean, deviation), view.step
+        self._target, self._first_step, self._first_loss = (mean, deviation), view.step, view.scalar("loss")
         return True
 
     def _verdict(self, harm: str) -> Verdict:
