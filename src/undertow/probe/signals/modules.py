@@ -64,9 +64,9 @@ def sample_spread(values: torch.Tensor) -> float | None:
     with np.errstate(all="ignore"):
         typical = array.mean(axis=0)  # the output of no sample in particular
         around = (array - typical).ravel()
-        between = float(around @ around) / array.size
+        between = float(np.square(around).sum()) / array.size
         typical = typical - typical.mean()
-        total = between + float(typical @ typical) / len(typical)
+        total = between + float(np.square(typical).sum()) / len(typical)
     return between / total if 0 < total < np.inf else None
 
 
