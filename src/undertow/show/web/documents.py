@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from undertow.schema.quantities import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow import ColorScheme
 from undertow.show.web.library import Listed
 from undertow.show.web.verdict import Verdict
+from undertow.store.journal import EVENTS_FILE
 from undertow.views import codes, palette
 from undertow.views.lines import Line
 from undertow.views.rows import reading_order
@@ -73,8 +75,15 @@ def progress(run: Run) -> dict[str, Any]:
             "recorded": len(steps),
         },
         "layer_count": len(run.layers),
-        "events": len(run.events),
+        "journal": _size(run.folder / EVENTS_FILE),
     }
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _layers(run: Run, *, modules: bool) -> list[dict[str, Any]]:

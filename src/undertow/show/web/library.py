@@ -69,9 +69,15 @@ class Library:
         if time.monotonic() - self._searched < _LIST_SECONDS:
             return
         summaries = find_runs(self.root)
-        listed = [Listed(self._id(one.folder), one, health_from_journal(one)) for one in summaries]
+        listed = [Listed(self._id(one.folder), one, self._health(one)) for one in summaries]
         self._listed = {one.id: one for one in listed}
         self._searched = time.monotonic()
+
+    def _health(self, summary: RunSummary) -> Health | None:
+        opened = self._open.get(self._id(summary.folder))
+        if opened is not None and opened.verdict is not None:
+            return opened.verdict.diagnosis.health  # the list says what the page of the run says
+        return health_from_journal(summary)
 
     def _id(self, folder: Path) -> str:
         return folder.relative_to(self.root).as_posix() if folder != self.root else "."

@@ -14,6 +14,7 @@ from undertow.show.web.guard import LOOPBACK, new_token
 PORT = 7007
 _TRIES = 20  # ports that are tried one after another when none was asked for
 _CONNECTIONS = 128
+_EVERYWHERE = ("0.0.0.0", "::")
 
 
 class Dashboard:
@@ -22,8 +23,9 @@ class Dashboard:
     def __init__(self, root: Path, host: str, port: int | None, hosts: tuple[str, ...] = ()) -> None:
         self.token = new_token()
         self._socket = _listen(host, port)
-        self._app = build_app(root, self.token, (*LOOPBACK, host, *hosts))
-        self._host = host
+        everywhere = host in _EVERYWHERE
+        self._host = socket.gethostname() if everywhere else host
+        self._app = build_app(root, self.token, (*LOOPBACK, host, *(_own_names() if everywhere else ()), *hosts))
 
     @property
     def port(self) -> int:
@@ -46,6 +48,16 @@ class Dashboard:
             ws="none",
         )
         uvicorn.Server(config).run(sockets=[self._socket])
+
+
+def _own_names() -> set[str]:
+    """What others may call this machine; further names are for `--allow-host`."""
+    name = socket.gethostname()
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+    except OSError:
+        addresses = set[str]()
+    return {name, *addresses}
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

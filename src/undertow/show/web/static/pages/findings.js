@@ -31,10 +31,10 @@ class FindingsPage {
   }
 
   begin() {
-    let seen = this.run.events;
-    this.stop = follow(this.run.id, async ({ events }) => {
-      if (events === seen) return;
-      seen = events;
+    let seen = this.run.journal;
+    this.stop = follow(this.run.id, async ({ journal }) => {
+      if (journal === seen) return;
+      seen = journal;
       this.diagnosis = await getJson("diagnosis", { run: this.run.id }).catch(() => this.diagnosis);
       this.#drawList();
     }, () => {});

@@ -212,7 +212,7 @@ class RunPage {
   }
 
   async #grow(progress) {
-    const { run } = this, grown = progress.sequence !== run.sequence, news = progress.events !== run.events || progress.status !== run.status;
+    const { run } = this, grown = progress.sequence !== run.sequence, news = progress.journal !== run.journal || progress.status !== run.status;
     const changed = progress.layer_count !== run.layer_count || (!this.heatmap && progress.steps.recorded > 0);
     Object.assign(run, progress);
     this.#badge();

@@ -1,0 +1,76 @@
+"""Run folders that a page has to cope with."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import numpy as np
+from tests.cli.conftest import write
+from tests.detect.building import Training
+
+from undertow.schema.facts import RunFacts, RunStatus
+from undertow.schema.frames import Block, Frame
+from undertow.schema.graph import LayerGraph
+from undertow.schema.layers import Layer, LayerTable
+from undertow.schema.quantities import STREAMS
+from undertow.store.writer import RunWriter
+
+GRADIENT = STREAMS["gradient"].names
+PARTS = ("attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.o.weight", "mlp.up.weight", "mlp.down.weight")
+SCRIPT = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+
+
+def sick_run(folder: Path) -> Path:
+    hit = {"first": 3.0, "second": 5.0}
+    training = Training().run(30)
+    training.run(20, gradient_nonfinite_count=hit, gradient_norm=dict.fromkeys(hit, float("nan")))
+    return write(folder, training, name="sick one")
+
+
+def hostile_run(folder: Path) -> Path:
+    names = (SCRIPT, "\u202egnidaelsim", "n" * 10_000, "head")
+    return write(folder, Training(*names).run(5), name=f"{SCRIPT} \u202eeman")
+
+
+class Deep:
+    """A run of many layers that is written as slowly as one likes."""
+
+    def __init__(self, folder: Path, blocks: int) -> None:
+        self.paths = [f"blocks.{block}.{part}" for block in range(blocks) for part in PARTS]
+        facts = RunFacts(
+            undertow="0.1.0", name="deep", created=time.time(), process=os.getpid(), host=socket.gethostname()
+        )
+        self.facts = facts
+        self.writer = RunWriter(folder, facts)
+        layers = [Layer(path, order=i, group=path.rpartition(".")[0]) for i, path in enumerate(self.paths)]
+        self.writer.set_layers(LayerTable.of(layers), LayerGraph())
+        self.random = np.random.default_rng(0)
+        self.step = 0
+
+    def write(self, steps: int) -> None:
+        count = len(self.paths)
+        for _ in range(steps):
+            values = np.full((len(GRADIENT), count), np.nan, np.float32)
+            values[GRADIENT.index("gradient_nonfinite_count")] = 0
+            values[GRADIENT.index("gradient_state")] = 0
+            values[GRADIENT.index("gradient_cosine")] = self.random.uniform(-1, 1, count)
+            norms = 10 ** (np.linspace(-4, 0, count) + 0.2 * self.random.normal(size=count))
+            values[GRADIENT.index("gradient_norm")] = norms
+            block = Block("gradient", np.arange(count, dtype=np.int32), values)
+            scalars = {"loss": 2.0 / (1 + self.step / 100), "lr": 1e-3}
+            assert self.writer.append(Frame(self.step, self.step, time.time(), scalars, {"gradient": block}))
+            self.step += 1
+
+    def finish(self) -> None:
+        self.facts.status = RunStatus.FINISHED
+        self.writer.write_facts()
+        self.writer.close()
+
+
+def deep_run(folder: Path, blocks: int = 20, steps: int = 1500) -> None:
+    run = Deep(folder, blocks)
+    run.write(steps)
+    run.finish()
