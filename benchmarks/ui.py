@@ -10,6 +10,7 @@ GPU; the heatmap of a run of 100,000 steps is on the screen within 1 s; a dashbo
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import statistics
 import subprocess
@@ -104,7 +105,7 @@ def frame_milliseconds(page: Any) -> list[float]:
         page.mouse.move(500 if turn % 2 == 0 else 1200, 620, steps=40)
     page.mouse.up()
     times = page.evaluate("window.times")
-    return [after - before for before, after in zip(times, times[1:])]
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 def opened_runs(root: Path, served: Served, count: int) -> None:
