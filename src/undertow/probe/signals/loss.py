@@ -36,7 +36,8 @@ _MOST_LABELS = 1 << 20
 _LOG_Z_ROWS = 64
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 _OF_CLASSES = (*_OF_LABELS, LossKind.DIVERGENCE)
-_CLIPPING = SAME_VALUES | {"Clamp", "ClampMin", "ClampMax"}
+# Values cut off at a limit, or some rows of them only, as where a mask says which nodes of a graph have labels.
+_CLIPPING = SAME_VALUES | {"Clamp", "ClampMin", "ClampMax", "Select", "Index", "IndexSelect", "MaskedSelect"}
 _ROW_KEEPING = frozenset({"View", "UnsafeView", "ReshapeAlias", "ToCopy", "Alias"})
 _SQUASHING = ("Softmax", "Sigmoid")
 
