@@ -131,7 +131,16 @@ export class Heatmap {
     for (const [tile, { picture }] of painted) this.#place(context, tile, picture, bundle);
     if (painted.some(([, { mask }]) => mask)) this.#drawHatch(painted, bundle);
     context.restore();
+    this.#say(plot, this.tiles.failed?.message ?? (waiting && !all.length ? "loading …" : ""));
     this.tiles.want(this.#inOrder(missing, level, waiting));
+  }
+
+  #say(plot, words) {
+    this.context.font = "13px system-ui, sans-serif";
+    this.context.textAlign = "left";
+    this.context.textBaseline = "top";
+    this.context.fillStyle = this.inks.quiet;
+    if (words) this.context.fillText(words, plot.left + 12, plot.top + 12);
   }
 
   /** Coarse tiles first where there is nothing yet, then those in sight, then their neighbours. */

@@ -4,6 +4,7 @@ import { getTile } from "./server.js";
 
 const KEPT = 160; // tiles; one of 1,000 layers holds half a megabyte
 const AT_ONCE = 4;
+const PATIENCE = 2000; // milliseconds after a failure
 
 export class Tiles {
   constructor(run, columns, onArrival) {
@@ -16,6 +17,7 @@ export class Tiles {
     this.subject = "";
     this.query = {};
     this.failed = null;
+    this.quietUntil = 0;
   }
 
   /** Which quantity, and which statistic of it, the tiles are of. */
@@ -73,6 +75,7 @@ export class Tiles {
   }
 
   #next() {
+    if (performance.now() < this.quietUntil) return;
     while (this.waiting.length && this.loading.size < AT_ONCE) this.#fetch(this.waiting.shift());
   }
 
@@ -88,6 +91,8 @@ export class Tiles {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.failed = error;
+      this.quietUntil = performance.now() + PATIENCE;
+      setTimeout(this.onArrival, PATIENCE + 50);
     } finally {
       if (this.loading.get(key)?.abort === abort) this.loading.delete(key);
     }

@@ -28,20 +28,21 @@ export async function open(query, onDetails) {
 class RunPage {
   constructor(run, colours, query, onDetails) {
     Object.assign(this, { run, colours, onDetails });
+    const names = run.quantities.map((one) => one.name);
     this.state = {
-      quantity: query.quantity ?? (run.quantities.some((one) => one.name === "gradient_norm") ? "gradient_norm" : run.quantities[0]?.name),
-      statistic: query.statistic ?? "maximum",
-      scheme: query.scheme ?? "Default",
+      quantity: [query.quantity, "gradient_norm"].find((name) => names.includes(name)) ?? names[0],
+      statistic: ["mean", "minimum"].includes(query.statistic) ? query.statistic : "maximum",
+      scheme: query.scheme in colours.sequential ? query.scheme : "Default",
       filter: query.filter ?? "",
       depth: query.depth === undefined ? null : Number(query.depth),
       closed: new Set((query.closed ?? "").split(",").filter(Boolean)),
       pins: (query.pins ?? "").split(",").filter(Boolean).map(Number),
       logarithmic: query.log === "1",
       smoothing: Number(query.smooth ?? 0),
-      scalar: query.scalar ?? (run.scalars.includes("loss") ? "loss" : run.scalars[0]),
+      scalar: [query.scalar, "loss"].find((name) => run.scalars.includes(name)) ?? run.scalars[0],
     };
     this.span = new Span(extentOf(run.steps));
-    if (query.from !== undefined) this.span.show(Number(query.from), Number(query.to));
+    if (Number(query.to) > Number(query.from)) this.span.show(Number(query.from), Number(query.to));
     this.wantedRows = query.rows?.split("-").map(Number);
     this.verdict = element("div", { class: "verdict-place", "aria-live": "polite" }, element("p", { class: "quiet" }, "Judging …"));
     this.pins = element("div", { class: "pins" });
