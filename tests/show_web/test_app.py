@@ -179,3 +179,14 @@ def test_palettes_are_those_of_every_medium(client: TestClient) -> None:
 
 def test_a_code_is_explained(client: TestClient) -> None:
     assert client.get("/api/explain", params={"code": "NUM001"}).json()["summary"]
+
+
+def test_addresses_are_relative_so_that_any_path_prefix_works(client: TestClient) -> None:
+    page = client.get("/").text
+    assert 'href="/' not in page
+    assert 'src="/' not in page
+    for file in STATIC.rglob("*.js"):
+        text = file.read_text(encoding="utf-8")
+        for quote in "\"'`":
+            assert f"{quote}/api" not in text
+            assert f"{quote}/static" not in text
