@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from undertow.errors import UndertowError
 
 _LOOK_SECONDS = 0.5
+_REST_SECONDS = 5.0  # between looks at a run that nobody writes: it may be resumed
 _SIGN_OF_LIFE_SECONDS = 15.0
 _STREAMS_AT_ONCE = 32
 
@@ -57,5 +58,6 @@ async def _news(request: Request, look: Callable[[], dict[str, Any]]) -> AsyncGe
         elif silent >= _SIGN_OF_LIFE_SECONDS:
             yield b": still here\n\n"
             silent = 0.0
-        await anyio.sleep(_LOOK_SECONDS)
-        silent += _LOOK_SECONDS
+        pause = _LOOK_SECONDS if state.get("status") == "running" else _REST_SECONDS
+        await anyio.sleep(pause)
+        silent += pause

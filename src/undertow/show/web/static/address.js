@@ -11,20 +11,27 @@ export function link(page, query = {}) {
   return `#/${page}${text ? `?${text}` : ""}`;
 }
 
-let pending = 0;
+let pending = {};
+let due = 0;
 
-/** Change parts of the query without a new page; a null removes one. */
+/** Change parts of the query without a new page; a null removes one. Browsers refuse many changes a second. */
 export function update(changes) {
-  const { page, query } = read();
-  const next = link(page, { ...query, ...changes });
-  clearTimeout(pending);
-  // Browsers refuse many changes a second.
-  pending = setTimeout(() => { if (read().page === page) history.replaceState(null, "", next); }, 150);
+  pending = { ...pending, ...changes };
+  const { page } = read();
+  clearTimeout(due);
+  due = setTimeout(() => { if (read().page === page) updateNow({}); }, 150);
 }
 
 /** For changes that must be in the address at once. */
 export function updateNow(changes) {
-  clearTimeout(pending);
+  clearTimeout(due);
   const { page, query } = read();
-  history.replaceState(null, "", link(page, { ...query, ...changes }));
+  history.replaceState(null, "", link(page, { ...query, ...pending, ...changes }));
+  pending = {};
+}
+
+/** Another page: what was about to be written belongs to the one before. */
+export function forget() {
+  clearTimeout(due);
+  pending = {};
 }

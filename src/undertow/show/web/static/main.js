@@ -21,6 +21,7 @@ let current = null;
 let shown = 0;
 
 async function show() {
+  address.forget();
   const { page, query } = address.read(), turn = ++shown;
   current?.end?.();
   current = null;

@@ -35,9 +35,17 @@ export async function getTile(query, signal) {
 
 /** News of a run; the browser takes a broken stream up again by itself. Returns a function that ends it. */
 export function follow(run, onProgress, onConnection) {
-  const source = new EventSource(`api/live?${new URLSearchParams({ run })}`);
-  source.addEventListener("progress", (event) => { onConnection(true); onProgress(JSON.parse(event.data)); });
-  source.addEventListener("trouble", (event) => onConnection(false, JSON.parse(event.data).problem));
-  source.onerror = () => onConnection(false, "no connection");
-  return () => source.close();
+  let source = null;
+  const begin = () => {
+    source = new EventSource(`api/live?${new URLSearchParams({ run })}`);
+    source.addEventListener("progress", (event) => { onConnection(true); onProgress(JSON.parse(event.data)); });
+    source.addEventListener("trouble", (event) => onConnection(false, JSON.parse(event.data).problem));
+    source.onerror = () => onConnection(false, "no connection");
+  };
+  const end = () => { source?.close(); source = null; };
+  // A browser has six connections to a server, for all its tabs: one that nobody looks at must not hold one.
+  const look = () => { if (document.hidden) end(); else if (!source) begin(); };
+  document.addEventListener("visibilitychange", look);
+  look();
+  return () => { document.removeEventListener("visibilitychange", look); end(); };
 }
