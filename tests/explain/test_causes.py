@@ -91,6 +91,11 @@ SYMPTOMS = [
     # Clipping far too hard (34), and float16 without a loss scale (48).
     ([("UPD002", 0, 8), ("OPT005", 0, 60), ("GRD010", 0, 10)], "GRD010"),
     ([("GRD004", 0, 10), ("UPD002", 0, 9), ("NUM005", 0, 4)], "NUM005"),
+    # Half precision overflows in the forward pass (49).
+    ([("NUM002", 3, 3), ("NUM004", 3, 3), ("NUM001", 3, 3), ("NUM005", 3, 3)], "NUM005"),
+    # A flipped bit; weight decay that begins late.
+    ([("GRD002", 84, 90), ("OPT003", 81, 81), ("UPD001", 83, 88), ("WGT001", 84, 99), ("WGT004", 81, 87)], "WGT004"),
+    ([("UPD001", 60, 63), ("OPT001", 60, 99), ("ACT003", 84, 96), ("WGT005", 60, 74)], "WGT005"),
 ]
 
 
@@ -100,6 +105,15 @@ def test_the_cause_comes_first_and_all_else_follows_from_it(given_: list[tuple[s
         result = told(*(found(*facts) for facts in findings))
         assert result[0] == (cause, None)
         assert {follows for _, follows in result[1:]} == {cause}
+
+
+def test_weights_that_are_rewarded_for_growing_are_the_cause() -> None:
+    outward = Evidence("update_ratio", None, 0.02, None, "")
+    runaway, flat = found("WGT001", 4, 63, evidence=(outward,)), found("ACT002", 64, 72, layers=("1",))
+    assert told(flat, runaway) == [("WGT001", None), ("ACT002", "WGT001")]
+    other = found("GRD009", 0, 9, "moderate")
+    assert told(other, runaway)[0][0] == "WGT001"
+    assert told(other, found("WGT001", 4, 63))[0][0] == "GRD009"  # plain growth beside a cause is no cause
 
 
 def test_a_guess_does_not_explain_what_is_sure() -> None:

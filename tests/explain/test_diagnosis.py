@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from undertow.detect.rules import RULES
-from undertow.explain.diagnosis import diagnose
+from undertow.explain.diagnosis import diagnose, explained
 from undertow.explain.divergence import Course
 from undertow.explain.pages import page_of
 from undertow.explain.remedies import BY_CODE, REMEDIES
@@ -91,6 +91,28 @@ def test_the_walk_over_the_graph_places_a_loss() -> None:
     assert diagnosis.culprit.layer == "second"
     assert "Log" in diagnosis.story
     assert "zero or negative" in diagnosis.findings[0].evidence[0].how
+
+
+def test_an_operation_that_is_not_the_layers_own_is_that_of_the_module_behind_it() -> None:
+    table = [
+        Layer("score.weight", kind=LayerKind.WEIGHT, order=0, group="score"),
+        Layer("score", kind=LayerKind.MODULE, order=1, group="score", module_type="Linear"),
+        Layer("softmax", kind=LayerKind.MODULE, order=2, group="softmax", module_type="NaiveSoftmax"),
+        Layer("head", kind=LayerKind.MODULE, order=3, group="head", module_type="Linear"),
+    ]
+    given = (finding("NUM002", layers=()), finding("NUM004", layers=("head",)))
+    origin = event(layer="score", operation="Exp")
+
+    def named(origin: dict[str, Any], layers: list[Layer]) -> dict[str, tuple[str, ...]]:
+        return {one.code: one.layers for one in explained(given, LayerTable.of(layers), (origin,))}
+
+    assert named(origin, table) == {"NUM004": ("softmax", "head"), "NUM002": ("softmax",)}
+    # Its own operation, and a module whose operations are known.
+    assert named(event(layer="score", operation="Addmm"), table)["NUM002"] == ("score",)
+    table[2] = table[2].replace(module_type="ReLU")
+    assert named(origin, table) == {"NUM004": ("score", "head"), "NUM002": ("score",)}
+    # A layer behind the module that is named explains nothing.
+    assert named(event(layer="head", operation="Addmm"), table)["NUM004"] == ("head",)
 
 
 def test_an_event_of_another_step_places_nothing() -> None:

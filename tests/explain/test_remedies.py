@@ -57,6 +57,8 @@ SHAPES: list[Finding] = [
     found("MOD002", measured("dropout_rate", 0.97)), found("MOD002", measured("norm_eps", 10.0)),
     found("NUM005", summary="It overflows half precision."), found("NUM005", summary="The loss scaler skips all."),
     found("NUM001", measured("step_skipped", 9.0)),
+    found("WGT001", measured("update_ratio", 0.02)), found("WGT006", summary="It began as an exact copy."),
+    found("UPD003", measured("gradient_state", 2.0)),
     found("UPD003", measured("update_norm", 0.0)), found("UPD001", measured("backward_count", 16.0)),
     found("GRD002", layers=("rnn.weight_hh_l0",)),
 ]  # fmt: skip

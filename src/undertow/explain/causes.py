@@ -51,7 +51,7 @@ EXACT = frozenset({
 # How a program is built: there from the start, whenever a measurement first shows it.
 STANDING = frozenset({
     "DAT001", "DAT003", "DAT004", "DAT005", "DAT006", "WGT002", "WGT003", "LSS001", "LSS002", "LSS003", "LSS004",
-    "MOD002", "OPT008", "GRD010",
+    "MOD002", "OPT008", "GRD010", "NUM005",
 })  # fmt: skip
 
 # Events of a moment: they explain what begins soon after, not what begins much later.
@@ -61,7 +61,7 @@ PASSING = frozenset({"DAT002", "GRD006", "OPT003"})
 VAGUE = frozenset({"OPT001", "OPT002", "OPT003", "OPT004", "OPT005", "GRD005", "GRD006", "GRD008"})
 
 # These are found beside a cause with a better name: when both are there, the other one is it.
-SECONDARY = frozenset({"OPT001", "OPT002", "OPT004", "OPT005", "GRD005", "GRD008", "WGT001", "WGT004", "WGT006"})
+SECONDARY = frozenset({"OPT001", "OPT002", "OPT004", "OPT005", "GRD005", "GRD008", "WGT001", "WGT006"})
 
 # After one of these every number is suspect.
 NONFINITE = frozenset({"NUM001", "NUM002", "NUM003", "NUM004"})
@@ -122,7 +122,7 @@ LINKS: tuple[Link, ...] = (
     Link("GRD002", ("UPD001", *_UNSTABLE, "GRD006", "WGT001", "ACT001"), "steps grow with the gradient"),
     Link("GRD002", (*_NONFINITE, "NUM005", "GRD010"), "it grows until it overflows"),
     Link("GRD005", ("OPT004",), "steps that undo one another lead nowhere"),
-    Link("GRD006", ("OPT003", "UPD001", "ACT001", *_NONFINITE), "one step of that size can undo many"),
+    Link("GRD006", ("OPT003", "UPD001", "GRD002", "ACT001", *_NONFINITE), "one step of that size can undo many"),
     Link("GRD007", ("GRD002", "UPD001", "OPT007", "GRD005", "WGT001"), "the sum grows with every step"),
     Link("GRD007", (*_UNSTABLE, *_NONFINITE, "ACT001", "ACT002", "ACT003", "GRD004"), "steps grow until it diverges"),
     Link("GRD008", ("OPT004",), "steps follow the noise"),
@@ -130,6 +130,7 @@ LINKS: tuple[Link, ...] = (
     Link("GRD010", ("UPD002",), "what is left of the gradient moves nothing"),
     Link("NUM001", ("NUM002", "NUM003", "GRD004", "OPT001"), "the optimizer writes it into the weights"),
     Link("NUM005", ("GRD001", "GRD004", "UPD002", "NUM001"), "what is too small for the format becomes zero"),
+    Link("NUM005", ("NUM002", "NUM004"), "what is too large for the format becomes infinite"),
     # optimizer
     Link("OPT007", ("UPD001", "UPD002"), "every update is a multiple of the learning rate"),
     Link("OPT008", ("OPT007", "UPD001", "UPD002", "WGT005", "WGT001", "GRD005", *_UNSTABLE), "the gradient is ignored"),
@@ -149,8 +150,10 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("ACT005", ("GRD003", "UPD003"), "experts that get no tokens get no gradient and do not move"),
     Link("GRD010", ("OPT007",), "what is left of the gradient moves nothing, whatever the rate"),
     Link("GRD001", ("OPT007",), "where next to no gradient arrives, no rate moves the layers"),
-    Link("WGT004", ("DAT002", "GRD006", "OPT001", "OPT003"), "a weight out of all proportion spoils every output"),
-    Link("WGT001", ("ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
+    Link("WGT004", ("DAT002", "GRD002", "GRD006", "WGT001", "UPD001"), "one weight outweighs all"),
+    Link("WGT004", ("OPT001", "OPT003"), "a weight out of all proportion spoils every output"),
+    Link("WGT001", ("ACT001", "ACT002", "ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
+    Link("WGT005", ("UPD001", "OPT001"), "steps that shrink the weights undo what they have learnt"),
     Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
     Link("GRD002", ("UPD003",), "beside gradients of that size, what clipping leaves of the others moves nothing"),
     Link("GRD010", ("UPD003",), "what is left of the gradient moves nothing"),

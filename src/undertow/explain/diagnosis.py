@@ -12,7 +12,7 @@ from undertow.explain.chain import linked
 from undertow.explain.divergence import Course, divergence
 from undertow.explain.localisation import located
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
-from undertow.explain.origin import origin_in, placed, poisoned_weight
+from undertow.explain.origin import at_its_module, origin_in, placed, poisoned_weight
 from undertow.explain.ranking import Ranking
 from undertow.explain.remedies import Program, with_remedies
 from undertow.schema.facts import RunFacts, RunStatus
@@ -92,10 +92,10 @@ def _explain_each(
     graph: LayerGraph | None,
     optimizers: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Finding], Ranking]:
-    origin = origin_in(events)
+    origin = at_its_module(origin_in(events), layers)
     poisoned = poisoned_weight(findings, origin, layers)
     program = Program.of(optimizers, layers)
-    found = [placed(finding, origin, poisoned) for finding in findings]
+    found = [placed(finding, origin, poisoned, layers) for finding in findings]
     if graph is not None:
         found = [located(finding, layers, graph) for finding in found]
     ranking = Ranking(found, weights_came_first=poisoned is not None)

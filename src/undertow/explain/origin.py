@@ -11,6 +11,15 @@ from undertow.schema.layers import LayerTable
 
 # Names under which autograd saves the weight of an operation.
 _WEIGHT_OPERANDS = ("'mat2'", "'weight'")
+# Operations that modules with a matrix do themselves; any other one came after their output.
+_OWN_OPERATIONS = ("Addmm", "Mm", "Bmm", "Convolution", "Embedding", "Baddbmm", "Linear")
+# Modules of PyTorch without parameters: what they do is known, so an operation of another kind is not theirs.
+_PLAIN_MODULES = frozenset({
+    "ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "GELU", "GLU", "SiLU", "Mish", "Tanh", "Sigmoid", "Hardtanh",
+    "Hardswish", "Hardsigmoid", "Softplus", "Softsign", "Softmax", "LogSoftmax", "Softmax2d", "Dropout", "Dropout1d",
+    "Dropout2d", "Dropout3d", "AlphaDropout", "Flatten", "Unflatten", "Identity", "MaxPool1d", "MaxPool2d", "AvgPool1d",
+    "AvgPool2d", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "Upsample", "PixelShuffle", "Sequential", "ModuleList",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,24 @@ def origin_in(events: Sequence[Mapping[str, Any]]) -> Origin | None:
     return None
 
 
+def at_its_module(origin: Origin | None, layers: LayerTable) -> Origin | None:
+    """The origin at the user's own module right behind the layer, where the operation is none of the layer's.
+
+    The graph of a loss knows modules by their parameters only; one that has none is found by its place.
+    """
+    layer = None if origin is None or origin.layer is None else layers.get(origin.layer)
+    if origin is None or layer is None or origin.where != "forward" or origin.operation in _OWN_OPERATIONS:
+        return origin
+    owner = layer if layer.is_module else layers.get(layer.group)
+    if owner is None or owner.order is None:
+        return origin
+    after = {module.order: module for module in layers.modules if module.order is not None}
+    behind = after.get(min((order for order in after if order > owner.order), default=owner.order), owner)
+    owners = {parameter.group for parameter in layers.parameters}
+    known = behind.path in owners or not behind.module_type or behind.module_type in _PLAIN_MODULES
+    return origin if known else replace(origin, layer=behind.path)
+
+
 def poisoned_weight(findings: Sequence[Finding], origin: Origin | None, layers: LayerTable) -> str | None:
     """The weight that was non-finite before the step in which all else turned so, if it was one."""
     if origin is None or origin.layer is None:
@@ -58,15 +85,17 @@ def poisoned_weight(findings: Sequence[Finding], origin: Origin | None, layers: 
     return origin.layer if origin.where == "weight" else None
 
 
-def placed(finding: Finding, origin: Origin | None, poisoned: str | None) -> Finding:
+def placed(finding: Finding, origin: Origin | None, poisoned: str | None, layers: LayerTable) -> Finding:
     """The finding with the place of its origin first."""
     if finding.code == "NUM003" and poisoned is not None and origin is not None and finding.first_step == origin.step:
         rest = tuple(path for path in finding.layers if path != poisoned)
         how = f"it was already non-finite when the forward pass of step {origin.step} began"
         evidence = (Evidence("weight_nonfinite_count", poisoned, None, 0.0, how), *finding.evidence)
         return replace(finding, layers=(poisoned, *rest), evidence=evidence)
-    if origin is None or finding.code not in ("NUM001", "NUM002") or finding.first_step != origin.step:
+    if origin is None or finding.code not in ("NUM001", "NUM002", "NUM004") or finding.first_step != origin.step:
         return finding
+    if finding.code == "NUM004" and not _is_earlier(origin, finding, layers):
+        return finding  # its own list begins where the outputs do
     if finding.code == "NUM001" and origin.where != "backward":
         return finding  # a consequence of the forward pass: its own list says how far it came
     how = f"first non-finite value in the {origin.where} pass: operation {origin.operation or 'unknown'}"
@@ -82,3 +111,12 @@ def placed(finding: Finding, origin: Origin | None, poisoned: str | None) -> Fin
     inside = [path for path in finding.layers if path == origin.layer or path.startswith(f"{origin.layer}.")]
     first = inside or [origin.layer]
     return replace(finding, layers=(*first, *(p for p in finding.layers if p not in first)), evidence=evidence)
+
+
+def _is_earlier(origin: Origin, finding: Finding, layers: LayerTable) -> bool:
+    """Did the forward pass come through the origin before the first module that is named?"""
+    mine = layers.get(origin.layer or "")
+    named = layers.get(finding.layers[0]) if finding.layers else None
+    if origin.where != "forward" or mine is None or mine.order is None:
+        return False
+    return named is None or named.order is None or bool(mine.order < named.order)

@@ -70,7 +70,8 @@ class Ranking:
         guessed = effect.code == "DAT002" and effect.confidence < _SURE and can_lead_to(cause.code, "OPT003")
         if guessed and cause.first_step < effect.first_step:
             return True  # a leap of the loss, and no other sign of a bad batch
-        if cause.code in NONFINITE and effect.code not in EXACT:
+        standing = effect.code in STANDING and effect.first_step <= cause.first_step
+        if cause.code in NONFINITE and effect.code not in EXACT and not standing:
             return self._moment(cause) < self._moment(effect)
         if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect):
             return False
@@ -100,13 +101,18 @@ class Ranking:
         """Of independent causes: a primary one before others, a certain one before a likely one."""
         step, stage = self._moment(finding)
         return (
-            finding.code in SECONDARY,
+            finding.code in SECONDARY and not _is_runaway(finding),
             finding.code not in EXACT,
             -finding.severity.rank,
             stage,
             step,
             finding.code,
         )
+
+
+def _is_runaway(finding: Finding) -> bool:
+    """Weights that all grow straight outward are rewarded for it: that has no other cause."""
+    return finding.code == "WGT001" and any(evidence.quantity == "update_ratio" for evidence in finding.evidence)
 
 
 def _other_way(cause: Finding, effect: Finding) -> bool:

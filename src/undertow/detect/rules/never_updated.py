@@ -19,6 +19,8 @@ from undertow.schema.severity import Severity
 
 PATIENCE = 5
 PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
+# The square of such a gradient overflows, so Adam divides it by infinity: what is wrong is the gradient.
+TOO_LARGE = 1e18
 # Beyond this share of all tensors, training only the rest is more likely meant than forgotten.
 MEANT = 0.6
 
@@ -111,7 +113,7 @@ class NeverUpdated:
             return ()
         self._still.end(ids[(moves != 0) & ~np.isnan(moves)])
         if bool((moves > 0).any()):
-            pushed = ids[still & (self._pushed[ids] > 0) & self._trained[ids]]
+            pushed = ids[still & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._trained[ids]]
             # A bias before a normalisation has next to no gradient: that it stands still is no news.
             pushed = pushed[~(view.layout.is_bias[pushed] & self._rounds_away(view, pushed))]
             self._still.hold(pushed, view.step)

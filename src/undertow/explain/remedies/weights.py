@@ -54,15 +54,29 @@ REMEDIES: tuple[Remedy, ...] = (
         "The new task is learnt more slowly.",
         when_not="You train from scratch: weights are meant to move.",
     ),
+    Remedy(
+        "add-the-penalty",
+        "Add the penalty on weights to the loss; it is subtracted.",
+        "loss = task_loss + coefficient * penalty",
+        "A coefficient chosen for the wrong sign may be too strong for the right one.",
+        when_not="No penalty on weights is in the loss: then lower the learning rate.",
+    ),
+    Remedy(
+        "tie-the-weights",
+        "Let both layers use one tensor, before the optimizer is built.",
+        "model.head.weight = model.embedding.weight\noptimizer = torch.optim.AdamW(model.parameters(), lr=$rate)",
+        "The model has fewer parameters, and checkpoints of the untied one need care.",
+        when_not="The copy is only a start, and the two are meant to part.",
+    ),
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
-    "WGT001": ("decay-the-weights", "lower-the-learning-rate"),
+    "WGT001": ("decay-the-weights", "lower-the-learning-rate", "add-the-penalty"),
     "WGT002": ("initialise-at-random",),
     "WGT003": ("initialise-for-the-activation", "reinitialise-the-layer", "add-normalisation-or-shortcuts"),
     "WGT004": ("look-at-the-outliers", "decay-the-weights"),
     "WGT005": ("lower-the-weight-decay",),
-    "WGT006": ("stay-close-to-the-start",),
+    "WGT006": ("stay-close-to-the-start", "tie-the-weights"),
 }
 
 
@@ -71,4 +85,9 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
         return ("reinitialise-the-layer", "initialise-for-the-activation")
     if finding.code == "WGT003":
         return ("initialise-for-the-activation", "add-normalisation-or-shortcuts")
+    if finding.code == "WGT001":
+        runaway = any(evidence.quantity == "update_ratio" for evidence in finding.evidence)
+        return ("add-the-penalty", "decay-the-weights") if runaway else ("decay-the-weights", "lower-the-learning-rate")
+    if finding.code == "WGT006":  # the head and the table it was copied from; any number of layers that forget
+        return ("tie-the-weights",) if "copy" in finding.summary else ("stay-close-to-the-start",)
     return None
