@@ -14,7 +14,7 @@ from undertow.schema.seeds.flow import ColorScheme
 from undertow.views import palette
 from undertow.views.lines import line_of_scalar
 from undertow.views.rows import reading_order
-from undertow.views.scale import ScaleKind, scale_of
+from undertow.views.scale import ScaleKind, scale_of, usual_of
 
 SHADES = np.linspace(0, 1, 256, dtype=np.float32)
 
@@ -99,3 +99,13 @@ def test_layers_are_read_as_executed_unless_some_never_were() -> None:
     executed = [Layer("late", id=0, order=5), Layer("early", id=1, order=1)]
     assert reading_order(executed) == [1, 0]
     assert reading_order([*executed, Layer("cut off", id=2)]) == [0, 1, 2]
+
+
+def test_the_usual_number_of_a_layer_is_its_median(tmp_path: Path) -> None:
+    norms = np.full((300, LAYERS), np.nan, np.float32)
+    norms[:, 0] = 3.0
+    norms[250:, 0] = 1e6  # an explosion at the end does not move it
+    norms[:200, 1] = np.inf
+    usual = usual_of(written(tmp_path / "run", norms, np.arange(300)), "gradient_norm")
+    assert usual[0] == 3.0
+    assert np.isnan(usual[1:]).all()

@@ -52,14 +52,26 @@ def scale_of(reader: RunReader, quantity: str) -> Scale:
     return Scale(ScaleKind.SIGNED if signed else ScaleKind.LOGARITHMIC, low, high, diverging=signed)
 
 
+def usual_of(reader: RunReader, quantity: str) -> NDArray[np.float32]:
+    """For each layer the median of its means over the stretches of the run; NaN where there is none."""
+    means = _overview(reader, quantity).mean
+    usual = np.full(means.shape[1], np.nan, np.float32)
+    measured = np.isfinite(means).any(axis=0)
+    usual[measured] = np.nanmedian(np.where(np.isfinite(means), means, np.nan)[:, measured], axis=0)
+    return usual
+
+
 def _values(reader: RunReader, quantity: str) -> NDArray[np.float32]:
     """Finite values of the whole run, the smallest and the largest of each stretch."""
-    steps = reader.steps
-    if not len(steps) or quantity not in reader.quantities:
-        return np.empty(0, np.float32)
-    window: Window = reader.window(quantity, int(steps[0]), int(steps[-1]), _OVERVIEW, subjects(reader, quantity))
-    values = np.concatenate([window.minimum.ravel(), window.maximum.ravel()])
+    overview = _overview(reader, quantity)
+    values = np.concatenate([overview.minimum.ravel(), overview.maximum.ravel()])
     return values[np.isfinite(values)]
+
+
+def _overview(reader: RunReader, quantity: str) -> Window:
+    steps = reader.steps
+    first, last = (int(steps[0]), int(steps[-1])) if len(steps) else (0, -1)
+    return reader.window(quantity, first, last, _OVERVIEW, subjects(reader, quantity))
 
 
 def _decades(sizes: NDArray[np.float32]) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from undertow.show.web.library import Library
 from undertow.show.web.live import Streams
 from undertow.store.names import known_name
 from undertow.views.lines import line_of_layer, line_of_scalar
-from undertow.views.scale import scale_of
+from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
 
 STATIC = Path(__file__).parent / "static"
@@ -58,6 +58,7 @@ class Pages:
             "run": self.run,
             "diagnosis": self.diagnosis,
             "scale": self.scale,
+            "usual": self.usual,
             "tile": self.tile,
             "scalar": self.scalar,
             "line": self.line,
@@ -84,6 +85,10 @@ class Pages:
     def scale(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
             return _json(scale_of(opened.run.reader, _quantity(request, opened.run.quantities)))
+
+    def usual(self, request: Request) -> Response:
+        with self._library.reading(_text(request, "run")) as opened:
+            return _json(usual_of(opened.run.reader, _quantity(request, opened.run.quantities)).tolist())
 
     def tile(self, request: Request) -> Response:
         level = _number(request, "level", 0, DEEPEST)

@@ -1,6 +1,7 @@
 // From codes to pixels: a table of 65,536 colours, made once for a scale.
 
 const NOT_FINITE = 0x7fc0, NOT_SAMPLED = 0x7fc1, FROZEN = 0x7fc2, NO_GRADIENT = 0x7fc3, INFINITE = 0x7f80;
+export const WORST = 1 << 20; // the rank of what is not finite
 const single = new Float32Array(1), bits = new Uint32Array(single.buffer);
 
 export function decode(code) {
@@ -42,6 +43,8 @@ export function valueAt(place, scale) {
   return low * (high / low) ** place;
 }
 
+const FARTHEST = 100; // times the usual number, and the hundredth part of it: the ends of the scale
+
 const pack = ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red;
 
 export class Colouring {
@@ -59,7 +62,7 @@ export class Colouring {
       if (isNonfinite(code)) {
         this.pixels[code] = bad;
         this.mask[code] = bad;
-        this.rank[code] = 1 << 20;
+        this.rank[code] = WORST;
       } else if (size > INFINITE) {
         this.pixels[code] = fixed.get(code) ?? fixed.get(NOT_SAMPLED);
         this.rank[code] = [NOT_SAMPLED, FROZEN, NO_GRADIENT].indexOf(code);
@@ -72,6 +75,15 @@ export class Colouring {
         this.rank[code] = (1 << 18) + (scale.diverging ? size : code & 0x8000 ? -size : size);
       }
     }
+  }
+
+  /** From now on, colours tell how a layer differs from its own usual number: `usual` has one for each layer. */
+  relateTo(usual, colours) {
+    const logs = Float32Array.from({ length: 65536 }, (_, code) => (markOf(code) === null && code > 0 && code < 0x8000 ? Math.log(decode(code)) : NaN));
+    this.relative = { logs, usual: Float32Array.from(usual, (value) => (value > 0 ? Math.log(value) : NaN)), reach: Math.log(FARTHEST), pixels: Int32Array.from(colours.diverging, pack) };
+    this.shades = colours.diverging;
+    this.scale = { kind: "signed", low: 1, high: FARTHEST, diverging: true };
+    return this;
   }
 
   css(place) { return `rgb(${this.shades[Math.max(0, Math.min(255, Math.round(255 * place)))].join(" ")})`; }

@@ -103,6 +103,8 @@ export class Heatmap {
     if (this.rows.count) {
       this.#drawTiles(plot);
       this.#drawNames(plot);
+    } else {
+      this.#say(plot, "No layer matches the filter.");
     }
     this.#drawSteps(plot);
     this.drawCursor();

@@ -11,10 +11,10 @@ export function legend(place, colouring, quantity) {
     pen.fillStyle = colouring.css(x / 179);
     pen.fillRect(x, 0, 1, 12);
   }
-  const stops = scale.diverging ? [0, 0.5, 1] : [0, 1];
-  const ends = stops.map((stop) => short(valueAt(stop, scale)));
-  const kind = { logarithmic: "logarithmic", linear: "linear", signed: "logarithmic on both sides of 0" }[scale.kind];
-  const marks = colouring.marks.filter((mark) => mark.code !== 0 || scale.kind === "logarithmic").map((mark) => {
+  const stops = scale.diverging ? [0, 0.5, 1] : [0, 1], { relative } = colouring;
+  const ends = relative ? [`1/${scale.high}`, "1", `${scale.high}`] : stops.map((stop) => short(valueAt(stop, scale)));
+  const kind = relative ? "times the layer’s own median" : { logarithmic: "logarithmic", linear: "linear", signed: "logarithmic on both sides of 0" }[scale.kind];
+  const marks = colouring.marks.filter((mark) => mark.code !== 0 || scale.kind === "logarithmic" || relative).map((mark) => {
     const patch = element("span", { class: mark.name === "not finite" ? "patch hatched" : "patch", "aria-hidden": "true" });
     patch.style.backgroundColor = `rgb(${mark.colour.join(" ")})`;
     return element("span", { class: "mark" }, patch, mark.name);

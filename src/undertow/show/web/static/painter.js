@@ -1,6 +1,6 @@
 // A tile as a picture of its own, a pixel for each cell: moving it about then costs next to nothing.
 
-import { isNonfinite } from "./colours.js";
+import { WORST, isNonfinite } from "./colours.js";
 
 /** The code that stands for several layers, in each column. */
 export function fold(codes, columns, members, from, to, rank, best) {
@@ -13,6 +13,26 @@ export function fold(codes, columns, members, from, to, rank, best) {
     }
   }
   return best;
+}
+
+/** The same where every layer is seen beside its own usual number: the one that is farthest from it stands for all. */
+function foldRelative(codes, columns, members, from, to, { relative, pixels, rank }, best, shades) {
+  const { logs, usual, reach, pixels: colours } = relative, middle = colours.length / 2;
+  for (let column = 0; column < columns; column++) {
+    let code = codes[members[from] * columns + column], far = -1, apart = 0;
+    for (let place = from; place < to; place++) {
+      const other = codes[members[place] * columns + column], log = logs[other] - usual[members[place]];
+      if (log === log) { // a number, and the layer has a usual one
+        if (Math.abs(log) > far && rank[code] < WORST) { code = other; far = Math.abs(log); apart = log; }
+      } else if (rank[other] === WORST || (far < 0 && rank[other] > rank[code])) {
+        code = other;
+        far = rank[other] === WORST ? Infinity : -1;
+      }
+    }
+    best[column] = code;
+    shades[column] = far >= 0 && far < Infinity
+      ? colours[Math.max(0, Math.min(colours.length - 1, Math.round(middle + middle * (apart / reach))))] : pixels[code];
+  }
 }
 
 function canvasOf(width, height) {
@@ -30,12 +50,14 @@ export function paint(tile, columns, bundle, colouring) {
   const image = context.createImageData(columns, Math.max(1, height));
   const pixels = new Int32Array(image.data.buffer), best = new Uint16Array(columns);
   let bad = null;
+  const shades = colouring.relative ? new Int32Array(columns) : null;
   for (let row = 0; row < height; row++) {
-    fold(tile.codes, columns, members, starts[row], starts[row + 1], colouring.rank, best);
+    if (shades) foldRelative(tile.codes, columns, members, starts[row], starts[row + 1], colouring, best, shades);
+    else fold(tile.codes, columns, members, starts[row], starts[row + 1], colouring.rank, best);
     const base = row * columns;
     for (let column = 0; column < columns; column++) {
       const code = best[column];
-      pixels[base + column] = colouring.pixels[code];
+      pixels[base + column] = shades ? shades[column] : colouring.pixels[code];
       if ((code & 0x7f80) === 0x7f80 && isNonfinite(code)) {
         bad ??= new Int32Array(pixels.length);
         bad[base + column] = colouring.mask[code];

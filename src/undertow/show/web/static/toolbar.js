@@ -22,7 +22,7 @@ export class Toolbar {
 
   update() {
     const { page } = this, { state, rows } = page;
-    const drawn = JSON.stringify([state.quantity, state.statistic, page.depth, state.scheme, state.closed.size > 0]);
+    const drawn = JSON.stringify([state.quantity, state.statistic, page.depth, state.scheme, state.relative, page.scale.kind, state.closed.size > 0]);
     this.count.textContent = rows.layerCount < page.layers.length ? `${rows.layerCount.toLocaleString("en")} of ${count(page.layers.length, "layer")}` : count(page.layers.length, "layer");
     if (drawn === this.drawn) return; // a list that is open stays so
     this.drawn = drawn;
@@ -30,6 +30,7 @@ export class Toolbar {
       select("over time", STATISTICS, state.statistic, (statistic) => page.change({ statistic })),
       select("groups", [["0", "none"], ["1", "1 name"], ["2", "2 names"], ["3", "3 names"]], String(page.depth), (depth) => page.change({ depth: Number(depth), closed: new Set() })),
       page.depth ? button(state.closed.size ? "Open all" : "Close all", () => page.closeAll(!state.closed.size), { class: "quiet" }) : "",
+      page.scale.kind === "logarithmic" ? select("colour shows", [["", "value"], ["1", "change"]], state.relative ? "1" : "", (relative) => page.change({ relative: relative === "1" })) : "",
       select("colours", SCHEMES, state.scheme, (scheme) => page.change({ scheme })));
   }
 

@@ -33,6 +33,7 @@ class RunPage {
       quantity: [query.quantity, "gradient_norm"].find((name) => names.includes(name)) ?? names[0],
       statistic: ["mean", "minimum"].includes(query.statistic) ? query.statistic : "maximum",
       scheme: query.scheme in colours.sequential ? query.scheme : "Default",
+      relative: query.relative === "1",
       filter: query.filter ?? "",
       depth: query.depth === undefined ? null : Number(query.depth),
       closed: new Set((query.closed ?? "").split(",").filter(Boolean)),
@@ -129,16 +130,24 @@ class RunPage {
     Object.assign(this.state, changes);
     const { quantity, statistic, scheme, filter, closed } = this.state;
     const turn = this.turn = (this.turn ?? 0) + 1;
-    if (first || "quantity" in changes) this.scale = await getJson("scale", { run: this.run.id, quantity });
+    if (first || "quantity" in changes) {
+      this.scale = await getJson("scale", { run: this.run.id, quantity });
+      this.usual = null;
+    }
+    const relative = this.state.relative && this.scale.kind === "logarithmic";
+    if (relative && !this.usual) this.usual = await getJson("usual", { run: this.run.id, quantity });
     if (turn !== this.turn) return;
-    if (first || "quantity" in changes || "scheme" in changes) this.colouring = new Colouring(this.colours, this.scale, scheme);
+    if (first || ["quantity", "scheme", "relative"].some((name) => name in changes)) {
+      this.colouring = new Colouring(this.colours, this.scale, scheme);
+      if (relative) this.colouring.relateTo(this.usual, this.colours);
+    }
     this.rows = new Rows(this.layers, { filter, depth: this.depth, closed });
     this.heatmap.show({ rows: this.rows, colouring: this.colouring, query: { quantity, statistic } });
     if (first && this.wantedRows?.every(Number.isFinite)) this.heatmap.showRows(...this.wantedRows);
     legend(this.legend, this.colouring, this.run.quantities.find((one) => one.name === quantity));
     this.toolbar.update();
     if (first) return;
-    this.#remember({ quantity, statistic, scheme: scheme === "Default" ? null : scheme, filter, depth: this.state.depth, closed: [...closed].join(",") });
+    this.#remember({ quantity, statistic, scheme: scheme === "Default" ? null : scheme, relative: this.state.relative ? "1" : null, filter, depth: this.state.depth, closed: [...closed].join(",") });
     if ("quantity" in changes) for (const id of [...this.charts.keys()]) { this.#removePin(id); this.#addPin(id); }
   }
 
