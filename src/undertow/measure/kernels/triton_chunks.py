@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from undertow.measure.partials import SKETCH_BUCKETS
 
-_FEWEST_ROWS, _MOST_ROWS = 32, 256  # of a chunk; a row is as wide as a sketch
-_ENOUGH_CHUNKS = 2048  # to keep every processor of a large device busy for several rounds
+_FEWEST_ROWS, _MOST_ROWS = 32, 512  # of a chunk; a row is as wide as a sketch
+_ENOUGH_CHUNKS = 1024  # to keep every processor of a large device busy for several rounds
 _MOST_TABLES = 32
 
 
@@ -62,7 +62,7 @@ def chunks_of(counts: tuple[int, ...], formats: tuple[torch.dtype, ...], device:
 
 def _rows(elements: int) -> int:
     rows = _FEWEST_ROWS
-    while rows < _MOST_ROWS and elements > 2 * rows * SKETCH_BUCKETS * _ENOUGH_CHUNKS:
+    while rows < _MOST_ROWS and elements > rows * SKETCH_BUCKETS * _ENOUGH_CHUNKS:
         rows *= 2
     return rows
 

@@ -21,27 +21,27 @@ from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, plain
 from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
 from undertow.measure.kernels.triton_chunks import AddressTables, Chunks, chunks_of
-from undertow.measure.kernels.triton_programs import measure_chunks, merge_chunks
+from undertow.measure.kernels.triton_programs import measure_chunks, merge_chunks, repair_chunks
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials
 
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """How tensors of a format are read: 16 bytes at once by each thread, `rows` rows of 1024 elements in a tile."""
+    """How tensors of a format are read: 16 bytes at once by each thread."""
 
     kind: tl.dtype
     bytes: int
     lanes: int
-    rows: int
     warps: int
-    registers: int | None  # at most: those for the exact way would leave room for few programs at a time
 
+
+_REPAIRERS = 512  # programs that look for chunks to repair
 
 _READING = {
-    torch.float32: _Format(tl.float32, 4, lanes=4, rows=4, warps=8, registers=80),
-    torch.bfloat16: _Format(tl.uint16, 2, lanes=8, rows=2, warps=4, registers=96),
-    torch.float16: _Format(tl.float16, 2, lanes=8, rows=2, warps=4, registers=96),
-    torch.float64: _Format(tl.float64, 8, lanes=4, rows=1, warps=8, registers=None),
+    torch.float32: _Format(tl.float32, 4, lanes=4, warps=8),
+    torch.bfloat16: _Format(tl.uint16, 2, lanes=4, warps=8),
+    torch.float16: _Format(tl.float16, 2, lanes=4, warps=8),
+    torch.float64: _Format(tl.float64, 8, lanes=4, warps=8),
 }
 
 
@@ -110,22 +110,25 @@ class TritonKernel:
             "SKETCH": bool(want & Want.SKETCH),
         }
         scratch = _scratch(chunks, wanted, device)
+        trusted = torch.empty(chunks.number, dtype=torch.int8, device=device)
         addresses = self._addresses.table(flat, device)
         for dtype, order in chunks.orders:
             reading = _READING[dtype]
-            measure_chunks[(len(order),)](
-                addresses, chunks.tensor_of, chunks.start_of, chunks.length_of, order, *scratch, chunks.number,
-                FORMAT=reading.kind, BYTES=reading.bytes, ROWS=reading.rows, LANES=reading.lanes,
-                **wanted, num_warps=reading.warps, maxnreg=reading.registers,
+            given = (
+                addresses, chunks.tensor_of, chunks.start_of, chunks.length_of, order, *scratch, trusted, chunks.number
             )  # fmt: skip
+            how = {"FORMAT": reading.kind, "BYTES": reading.bytes, "LANES": reading.lanes, "num_warps": reading.warps}
+            if dtype != torch.float64:
+                measure_chunks[(len(order),)](*given, **how, **wanted)
+            repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
         block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
         # Narrow columns keep a large device busy; an interpreter wants few programs.
-        columns = 256 if device.type == "cpu" else 32
+        columns = 256 if device.type == "cpu" else 16 if len(flat) <= 16 else 32
         parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
         merge_chunks[(len(flat), parts)](
-            chunks.first_of, *scratch, block, len(flat), chunks.number, COLUMNS=columns, **wanted, num_warps=4
+            chunks.first_of, *scratch, block, len(flat), chunks.number, COLUMNS=columns, **wanted, num_warps=8
         )
         return DevicePartials(block, counts, want)
 

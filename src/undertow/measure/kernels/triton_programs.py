@@ -1,10 +1,10 @@
-"""The two Triton programs: one measures a chunk of a tensor, one merges the chunks of each tensor.
+"""The Triton programs: one measures a chunk of a tensor, one repairs, one merges the chunks of each tensor.
 
 A chunk is read once, in tiles of whole rows of 1024 elements. Moments are sums of float32, of deviations from a
 pivot near the mean, scaled by a power of two near their spread: both are guessed from a sample spread over the
 chunk, and a chunk whose guess turns out wrong, or that holds a value that is not finite, is measured again in
 float64. The sketch is always summed in float64, since differences of sketches matter. Exponents are counted in a
-window of 62 powers of two around the sample's; what lies outside makes the chunk be measured again.
+window of 32 powers of two around the sample's, eight to a word; a chunk with values outside is counted again.
 
 Numbers are summed in a fixed order without atomics on floats: the same input gives the same bits.
 """
@@ -19,7 +19,7 @@ from undertow.measure import signs
 WORD_OFFSET = tl.constexpr(signs.WORD_OFFSET)
 FIRST_FACTOR = tl.constexpr(signs.FIRST_FACTOR)
 SECOND_FACTOR = tl.constexpr(signs.SECOND_FACTOR)
-WINDOW = tl.constexpr(64)  # the first place counts what lies below it, the last what lies above
+WINDOW = tl.constexpr(32)
 INFINITY = tl.constexpr(float("inf"))
 # Scaled deviations between these leave room in float32 for the fourth powers of all that matters to the sums.
 SMALLEST_PEAK = tl.constexpr(2.0**-16)
@@ -30,39 +30,52 @@ USUAL_EXPONENT = tl.constexpr(107)
 
 @triton.jit(do_not_specialize=["number"])
 def measure_chunks(
-    addresses, tensor_of, start_of, length_of, order, moments, exponents, sketches, number,
-    FORMAT: tl.constexpr, BYTES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    addresses, tensor_of, start_of, length_of, order, moments, exponents, sketches, trusted, number,
+    FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr,
     MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
 ):  # fmt: skip
     """`number` is that of all chunks; `order` names those of this format."""
-    chunk = tl.load(order + tl.program_id(0)).to(tl.int64)
-    start = tl.load(start_of + chunk)
-    length = tl.load(length_of + chunk)
-    address = tl.load(addresses + tl.load(tensor_of + chunk)) + start * BYTES
-    word = (start // 32).to(tl.uint32)
-    pivot, scale, lowest = _guess(address, length, FORMAT)
-    if FORMAT == tl.float64:
-        _measure_exactly(
-            address, length, word, pivot, chunk, moments, exponents, sketches, number,
-            FORMAT, LANES, MOMENTS, EXPONENTS, SKETCH,
+    chunk, start, length, address = _find(addresses, tensor_of, start_of, length_of, order + tl.program_id(0), BYTES)
+    good = address % 16 == 0
+    if good:
+        pivot, scale, lowest = _guess(address, length, FORMAT)
+        good = _measure_fast(
+            address, length, (start // 32).to(tl.uint32), pivot, scale, lowest,
+            chunk, moments, exponents, sketches, number, FORMAT, LANES, MOMENTS, EXPONENTS, SKETCH,
         )  # fmt: skip
-    else:
-        trusted = address % 16 == 0
-        if trusted:
-            trusted = _measure_fast(
-                address, length, word, pivot, scale, lowest, chunk, moments, exponents, sketches, number,
-                FORMAT, ROWS, LANES, MOMENTS, EXPONENTS, SKETCH,
-            )  # fmt: skip
-        if trusted == 0:
+    tl.store(trusted + chunk, good.to(tl.int8))
+
+
+@triton.jit(do_not_specialize=["number", "listed"])
+def repair_chunks(
+    addresses, tensor_of, start_of, length_of, order, moments, exponents, sketches, trusted, number, listed,
+    FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
+):  # fmt: skip
+    """Measure in float64 what `measure_chunks` could not: seldom any of the `listed` chunks, so programs are few."""
+    for at in range(tl.program_id(0), listed, tl.num_programs(0)):
+        chunk, start, length, address = _find(addresses, tensor_of, start_of, length_of, order + at, BYTES)
+        bad = length > 0
+        if FORMAT != tl.float64:
+            bad = tl.load(trusted + chunk) == 0
+        if bad:
+            pivot, scale, lowest = _guess(address, length, FORMAT)
             _measure_exactly(
-                address, length, word, pivot, chunk, moments, exponents, sketches, number,
-                FORMAT, LANES, MOMENTS, EXPONENTS, SKETCH,
+                address, length, (start // 32).to(tl.uint32), pivot,
+                chunk, moments, exponents, sketches, number, FORMAT, LANES, MOMENTS, EXPONENTS, SKETCH,
             )  # fmt: skip
 
 
 @triton.jit
+def _find(addresses, tensor_of, start_of, length_of, order, BYTES: tl.constexpr):
+    chunk = tl.load(order).to(tl.int64)
+    start = tl.load(start_of + chunk)
+    return chunk, start, tl.load(length_of + chunk), tl.load(addresses + tl.load(tensor_of + chunk)) + start * BYTES
+
+
+@triton.jit
 def _guess(address, length, FORMAT: tl.constexpr):
-    """A pivot near the mean, a scale near one over the spread and the exponent below the window, from 1024 elements."""
+    """A pivot near the mean, a scale near one over the spread and the window's first exponent, from 1024 elements."""
     step = tl.maximum(length // 1024 * 128, 128)
     place = tl.arange(0, 8)[:, None] * step + tl.arange(0, 128)[None, :]
     present = place < length
@@ -79,47 +92,57 @@ def _guess(address, length, FORMAT: tl.constexpr):
     exponent = (narrow.to(tl.int32, bitcast=True) >> 23) & 255
     usual = tl.sum(exponent) // tl.maximum(tl.sum((exponent > 0).to(tl.int32)), 1)
     usual = tl.where(usual > 0, usual, USUAL_EXPONENT)
-    return pivot, scale, tl.minimum(tl.maximum(usual - 41, 0), 192)
+    return pivot, scale, tl.minimum(tl.maximum(usual - 22, 1), 223)
 
 
 @triton.jit
 def _measure_fast(
     address, length, word, pivot, scale, lowest, chunk, moments, exponents, sketches, number,
-    FORMAT: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    FORMAT: tl.constexpr, LANES: tl.constexpr,
     MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
 ):  # fmt: skip
     """Whether the result can be trusted; only then it is stored."""
-    GROUPS: tl.constexpr = 32 // LANES
-    TILE: tl.constexpr = ROWS * 1024
+    THREADS: tl.constexpr = 1024 // LANES  # each of them reads neighbours, 16 bytes
     pointer = tl.multiple_of(address.to(tl.pointer_type(FORMAT)), 16)
-    rows = tl.arange(0, ROWS)[:, None, None, None]
-    words = tl.arange(0, 32)[None, :, None, None]
-    bits = tl.arange(0, GROUPS)[None, None, :, None] * LANES + tl.arange(0, LANES)[None, None, None, :]
-    offsets = rows * 1024 + words * 32 + bits
-    one = tl.zeros((32, GROUPS), tl.float32)
+    places = tl.arange(0, THREADS)[:, None]
+    offsets = places * LANES + tl.arange(0, LANES)[None, :]
+    words, bits = places // (32 // LANES), offsets % 32
+    one = tl.zeros((THREADS, LANES), tl.float32)
     two, three, four, total = one, one, one, one
     low, high = one + INFINITY, one - INFINITY
-    zeros = tl.zeros((32, GROUPS), tl.int32)
-    histogram = tl.zeros((WINDOW,), tl.int32)
-    sketch = tl.zeros((32, GROUPS, LANES), tl.float64)
-    whole = length // TILE
-    for tile in range(whole):
-        x = _wide(tl.load(pointer + tile * TILE + offsets))
-        one, two, three, four, total, low, high, zeros, histogram, sketch = _add_tile(
-            x, x == x, word + (tile * ROWS + rows) * 32 + words, bits, pivot, scale, lowest,
-            one, two, three, four, total, low, high, zeros, histogram, sketch,
-            False, TILE, MOMENTS, EXPONENTS, SKETCH,
+    zeros = tl.zeros((THREADS, LANES), tl.int32)
+    counts = tl.zeros((THREADS, 2, 2, 2, 2), tl.uint32)
+    sketch = tl.zeros((THREADS, LANES), tl.float64)
+    whole = length // 4096
+    TILES: tl.constexpr = 255 // (4 * LANES)  # as many as a byte can count
+    for stretch in range(0, whole, TILES):
+        bytes = tl.zeros((THREADS, 2, 2, 2), tl.uint32)
+        for tile in range(stretch, tl.minimum(stretch + TILES, whole)):
+            x0 = _wide(tl.load(pointer + tile * 4096 + offsets))
+            x1 = _wide(tl.load(pointer + (tile * 4096 + 1024) + offsets))
+            x2 = _wide(tl.load(pointer + (tile * 4096 + 2048) + offsets))
+            x3 = _wide(tl.load(pointer + (tile * 4096 + 3072) + offsets))
+            for row in tl.static_range(4):
+                x = x0 if row == 0 else x1 if row == 1 else x2 if row == 2 else x3
+                one, two, three, four, total, low, high, zeros, sketch = _add_row(
+                    x, x == x, word + (tile * 4 + row) * 32 + words, bits, pivot, scale,
+                    one, two, three, four, total, low, high, zeros, sketch, False, MOMENTS, EXPONENTS, SKETCH,
+                )  # fmt: skip
+            if EXPONENTS:
+                bytes += _count_rows(x0, x1, lowest) + _count_rows(x2, x3, lowest)
+        if EXPONENTS:
+            counts += tl.join(bytes & 0x00FF00FF, (bytes >> 8) & 0x00FF00FF)
+    rows = (length + 1023) // 1024
+    for row in range(whole * 4, rows):
+        present = row * 1024 + offsets < length
+        x = _wide(tl.load(pointer + row * 1024 + offsets, mask=present, other=0))
+        one, two, three, four, total, low, high, zeros, sketch = _add_row(
+            x, present, word + row * 32 + words, bits, pivot, scale,
+            one, two, three, four, total, low, high, zeros, sketch, True, MOMENTS, EXPONENTS, SKETCH,
         )  # fmt: skip
-    padding = 0
-    if whole * TILE < length:
-        padding = (whole + 1) * TILE - length
-        present = whole * TILE + offsets < length
-        x = _wide(tl.load(pointer + whole * TILE + offsets, mask=present, other=0))
-        one, two, three, four, total, low, high, zeros, histogram, sketch = _add_tile(
-            x, present, word + (whole * ROWS + rows) * 32 + words, bits, pivot, scale, lowest,
-            one, two, three, four, total, low, high, zeros, histogram, sketch,
-            True, TILE, MOMENTS, EXPONENTS, SKETCH,
-        )  # fmt: skip
+        if EXPONENTS:
+            bytes = _count_rows(x, x * 0.0, lowest)
+            counts += tl.join(bytes & 0x00FF00FF, (bytes >> 8) & 0x00FF00FF)
     trusted = length > 0
     zero_count = tl.sum(zeros)
     if MOMENTS:
@@ -129,10 +152,6 @@ def _measure_fast(
         trusted = trusted & (peak <= LARGEST_PEAK) & ((peak >= SMALLEST_PEAK) | (peak == 0.0))
     elif SKETCH:
         trusted = tl.sum(tl.abs(sketch)) < INFINITY
-    if EXPONENTS:
-        bins = tl.arange(0, WINDOW)
-        outside = tl.where(bins == 0, histogram - zero_count - padding, tl.where(bins == WINDOW - 1, histogram, 0))
-        trusted = trusted & (tl.sum(outside) == 0)
     if trusted:
         if MOMENTS:
             unit = 1.0 / scale.to(tl.float64)
@@ -148,48 +167,90 @@ def _measure_fast(
                 second + 2.0 * center * first + count * center * center,
             )  # fmt: skip
         if EXPONENTS:
-            tl.store(exponents + chunk * 256 + tl.arange(0, 256), tl.zeros((256,), tl.int32))
-            tl.debug_barrier()  # the next store overwrites some of what other threads have just written
-            bins = tl.arange(0, WINDOW)
-            place = tl.where(bins == 0, 0, lowest + bins)
-            counts = tl.where(bins == 0, zero_count, histogram)
-            tl.store(exponents + chunk * 256 + place, counts, mask=bins < WINDOW - 1)
+            histogram = tl.reshape(tl.sum(tl.join(counts & 0xFFFF, counts >> 16).to(tl.int32), 0), (WINDOW,))
+            if tl.sum(histogram) + zero_count == length:
+                _store_window(exponents + chunk * 256, histogram, lowest, zero_count)
+            else:
+                _count_again(pointer, length, exponents + chunk * 256, LANES)
         if SKETCH:
             _store_sketch(sketches + chunk * 1024, sketch, LANES)
     return trusted
 
 
 @triton.jit
-def _add_tile(
-    x, present, words, bits, pivot, scale, lowest,
-    one, two, three, four, total, low, high, zeros, histogram, sketch,
-    MASKED: tl.constexpr, TILE: tl.constexpr,
-    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
+def _add_row(
+    x, present, words, bits, pivot, scale, one, two, three, four, total, low, high, zeros, sketch,
+    MASKED: tl.constexpr, MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
 ):  # fmt: skip
-    """Sums run over the elements a thread holds first, so that each of them needs one register."""
     if MOMENTS:
         deviation = (x - pivot) * scale
         if MASKED:
             deviation = tl.where(present, deviation, 0.0)
         square = deviation * deviation
-        one += _fold(deviation)
-        two += _fold(square)
-        three += _fold(square * deviation)
-        four += _fold(square * square)
-        total += _fold(tl.abs(x))
-        low = tl.minimum(low, tl.min(tl.min(tl.where(present, x, INFINITY) if MASKED else x, 3), 0))
-        high = tl.maximum(high, tl.max(tl.max(tl.where(present, x, -INFINITY) if MASKED else x, 3), 0))
+        one += deviation
+        two += square
+        three += square * deviation
+        four += square * square
+        total += tl.abs(x)
+        low = tl.minimum(low, tl.where(present, x, INFINITY) if MASKED else x)
+        high = tl.maximum(high, tl.where(present, x, -INFINITY) if MASKED else x)
     if MOMENTS or EXPONENTS:
-        zeros += _fold(((x == 0.0) & present if MASKED else x == 0.0).to(tl.int32))
-    if EXPONENTS:
-        exponent = (x.to(tl.int32, bitcast=True) >> 23) & 255
-        place = tl.minimum(tl.maximum(exponent - lowest, 0), WINDOW - 1)
-        histogram += tl.histogram(tl.reshape(place, (TILE,)), WINDOW)
+        zeros += ((x == 0.0) & present if MASKED else x == 0.0).to(tl.int32)
     if SKETCH:
         flip = (_mix(words) << (31 - bits).to(tl.uint32)) & 0x80000000
         signed = (x.to(tl.uint32, bitcast=True) ^ flip).to(tl.float32, bitcast=True)
-        sketch += tl.sum(signed.to(tl.float64), 0)
-    return one, two, three, four, total, low, high, zeros, histogram, sketch
+        sketch += signed.to(tl.float64)
+    return one, two, three, four, total, low, high, zeros, sketch
+
+
+@triton.jit
+def _count_rows(x, y, lowest):
+    """How many exponents of two rows lie where in the window: 32 bytes for each thread, in eight words.
+
+    A row has four words of eight counts of four bits; neighbours are added before the counts are spread to bytes.
+    """
+    first, second = _nibbles(x, lowest), _nibbles(y, lowest)
+    if x.shape[1] * 2 < 16:
+        first += second
+        return tl.join(first & 0x0F0F0F0F, (first >> 4) & 0x0F0F0F0F)
+    else:
+        even = (first & 0x0F0F0F0F) + (second & 0x0F0F0F0F)
+        return tl.join(even, ((first >> 4) & 0x0F0F0F0F) + ((second >> 4) & 0x0F0F0F0F))
+
+
+@triton.jit
+def _nibbles(x, lowest):
+    place = ((x.to(tl.int32, bitcast=True) >> 21) & 0x3FC) - lowest * 4  # four bits for each exponent
+    count = tl.full(x.shape, 1, tl.uint32) << (place & 28).to(tl.uint32)
+    group = place & -32
+    first = tl.join(tl.where(group == 0, count, 0), tl.where(group == 32, count, 0))
+    second = tl.join(tl.where(group == 64, count, 0), tl.where(group == 96, count, 0))
+    return tl.sum(tl.join(first, second), 1)
+
+
+@triton.jit
+def _store_window(out, histogram, lowest, zeros):
+    """The order of `histogram` is that in which `_count_rows` and its callers joined the halves of words."""
+    tl.store(out + tl.arange(0, 256), tl.where(tl.arange(0, 256) == 0, zeros, 0))
+    tl.debug_barrier()  # the next store overwrites some of what other threads have just written
+    index = tl.arange(0, WINDOW)
+    word = ((index >> 4) & 1) + 2 * ((index >> 3) & 1)
+    nibble = ((index >> 2) & 1) + 2 * ((index >> 1) & 1) + 4 * (index & 1)
+    tl.store(out + lowest + word * 8 + nibble, histogram)
+
+
+@triton.jit
+def _count_again(pointer, length, out, LANES: tl.constexpr):
+    """All exponents; the chunk still lies in the cache."""
+    offsets = tl.arange(0, 1024 // LANES)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    histogram = tl.zeros((256,), tl.int32)
+    rows = (length + 1023) // 1024
+    for row in range(rows):
+        x = _wide(tl.load(pointer + row * 1024 + offsets, mask=row * 1024 + offsets < length, other=0))
+        exponent = (x.to(tl.int32, bitcast=True) >> 23) & 255
+        histogram += tl.histogram(tl.reshape(exponent, (1024,)), 256)
+    columns = tl.arange(0, 256)
+    tl.store(out + columns, histogram - tl.where(columns == 0, rows * 1024 - length, 0))
 
 
 @triton.jit
@@ -201,11 +262,6 @@ def _wide(x):
         return x.to(tl.float32)
     else:
         return x
-
-
-@triton.jit
-def _fold(x):
-    return tl.sum(tl.sum(x, 3), 0)
 
 
 @triton.jit
@@ -224,19 +280,19 @@ def _measure_exactly(
     MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
 ):  # fmt: skip
     """Any address, any value, in float64, a row at a time."""
-    GROUPS: tl.constexpr = 32 // LANES
+    THREADS: tl.constexpr = 1024 // LANES
     pointer = address.to(tl.pointer_type(FORMAT))
-    words = tl.arange(0, 32)[:, None, None]
-    bits = tl.arange(0, GROUPS)[None, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
-    offsets = words * 32 + bits
+    places = tl.arange(0, THREADS)[:, None]
+    offsets = places * LANES + tl.arange(0, LANES)[None, :]
+    words, bits = places // (32 // LANES), offsets % 32
     center = pivot.to(tl.float64)
-    one = tl.zeros((32, GROUPS), tl.float64)
+    one = tl.zeros((THREADS, LANES), tl.float64)
     two, three, four, total, squares = one, one, one, one, one
     low, high = one + INFINITY, one - INFINITY
-    zeros = tl.zeros((32, GROUPS), tl.int32)
+    zeros = tl.zeros((THREADS, LANES), tl.int32)
     nans, above, below = zeros, zeros, zeros
     histogram = tl.zeros((256,), tl.int32)
-    sketch = tl.zeros((32, GROUPS, LANES), tl.float64)
+    sketch = tl.zeros((THREADS, LANES), tl.float64)
     rows = (length + 1023) // 1024
     for row in range(rows):
         present = row * 1024 + offsets < length
@@ -246,18 +302,18 @@ def _measure_exactly(
         if MOMENTS:
             deviation = tl.where(finite, calm - center, 0.0)
             square = deviation * deviation
-            one += tl.sum(deviation, 2)
-            two += tl.sum(square, 2)
-            three += tl.sum(square * deviation, 2)
-            four += tl.sum(square * square, 2)
-            total += tl.sum(tl.abs(calm), 2)
-            squares += tl.sum(calm * calm, 2)
-            low = tl.minimum(low, tl.min(tl.where(finite, x, INFINITY), 2))
-            high = tl.maximum(high, tl.max(tl.where(finite, x, -INFINITY), 2))
-            zeros += tl.sum((present & (x == 0.0)).to(tl.int32), 2)
-            nans += tl.sum((x != x).to(tl.int32), 2)
-            above += tl.sum((x == INFINITY).to(tl.int32), 2)
-            below += tl.sum((x == -INFINITY).to(tl.int32), 2)
+            one += deviation
+            two += square
+            three += square * deviation
+            four += square * square
+            total += tl.abs(calm)
+            squares += calm * calm
+            low = tl.minimum(low, tl.where(finite, x, INFINITY))
+            high = tl.maximum(high, tl.where(finite, x, -INFINITY))
+            zeros += (present & (x == 0.0)).to(tl.int32)
+            nans += (x != x).to(tl.int32)
+            above += (x == INFINITY).to(tl.int32)
+            below += (x == -INFINITY).to(tl.int32)
         if EXPONENTS:
             # The eleven bits of a float64's exponent, moved from its bias (1023) to that of float32 (127).
             stored = ((x.to(tl.int64, bitcast=True) >> 52) & 0x7FF).to(tl.int32)
@@ -283,8 +339,8 @@ def _measure_exactly(
 
 @triton.jit
 def _store_sketch(out, sketch, LANES: tl.constexpr):
-    bits = tl.arange(0, 32 // LANES)[None, :, None] * LANES + tl.arange(0, LANES)[None, None, :]
-    tl.store(out + tl.arange(0, 32)[:, None, None] * 32 + bits, sketch)
+    places = tl.arange(0, 1024 // LANES)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    tl.store(out + places, sketch)
 
 
 @triton.jit
@@ -333,9 +389,9 @@ def merge_chunks(
 @triton.jit
 def _merge_columns(chunks, out, first, last, start, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
     columns = start + tl.arange(0, COLUMNS)
-    total = tl.zeros((64, COLUMNS), tl.float64)
-    for at in range(first, last, 64):
-        rows = at + tl.arange(0, 64)
+    total = tl.zeros((128, COLUMNS), tl.float64)
+    for at in range(first, last, 128):
+        rows = at + tl.arange(0, 128)
         place = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
         total += tl.load(chunks + place, mask=(rows < last)[:, None], other=0).to(tl.float64)
     tl.store(out + columns, tl.sum(total, 0))
