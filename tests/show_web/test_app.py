@@ -13,7 +13,13 @@ from tests.cli.conftest import write
 from tests.detect.building import Training
 
 from undertow.run import Run
+from undertow.schema.facts import RunFacts
+from undertow.schema.frames import Block, Frame
+from undertow.schema.graph import LayerGraph
+from undertow.schema.layers import Layer, LayerTable
+from undertow.schema.quantities import STREAMS
 from undertow.show.web.app import STATIC
+from undertow.store.writer import RunWriter
 from undertow.views.codes import NOT_A_NUMBER, NOT_SAMPLED, decode
 from undertow.views.tiles import COLUMNS
 
@@ -124,6 +130,21 @@ def test_a_run_of_no_steps_has_a_page(client: TestClient, root: Path) -> None:
     run = client.get("/api/run", params={"run": "empty"}).json()
     assert run["steps"]["recorded"] == 0
     assert client.get("/api/diagnosis", params={"run": "empty"}).json()["health"] is None
+
+
+def test_five_thousand_layers_with_long_names(client: TestClient, root: Path) -> None:
+    writer = RunWriter(root / "wide", RunFacts(name="wide"))
+    writer.set_layers(LayerTable.of(Layer(f"{'long' * 50}.{i}.weight") for i in range(5000)), LayerGraph())
+    values = np.ones((len(STREAMS["update"].quantities), 5000), np.float32)
+    for step in range(3):
+        block = Block("update", np.arange(5000, dtype=np.int32), values)
+        assert writer.append(Frame(step, step, 0.0, {}, {"update": block}))
+    writer.close()
+    run = client.get("/api/run", params={"run": "wide"}).json()
+    assert len(run["layers"]["parameters"]) == 5000
+    query = {"run": "wide", "quantity": "update_norm", "level": 0, "index": 0}
+    codes = np.frombuffer(client.get("/api/tile", params=query).content, "<u2").reshape(5000, COLUMNS)
+    assert (decode(codes)[:, :3] == 1).all()
 
 
 HOSTILE = ["<script>alert(1)</script>", "\u202egnp.exe", 'x" onload="alert(1)', "n" * 10_000, "\x00\n\t", "</title>"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 from starlette.testclient import TestClient
 from tests.show_web.conftest import TOKEN
 
-from undertow.show.web.guard import new_token
+from undertow.show.web.app import build_app
+from undertow.show.web.guard import LOOPBACK, new_token
+from undertow.show.web.server import Dashboard
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/run?run=sick", "/static/main.js", "/no/such/page"])
@@ -60,3 +65,19 @@ def test_an_endless_address_is_refused(client: TestClient) -> None:
 def test_tokens_are_long_and_differ() -> None:
     assert new_token() != new_token()
     assert len(new_token()) >= 32
+
+
+def test_a_name_that_was_allowed_is_answered(root: Path) -> None:
+    with TestClient(build_app(root, TOKEN, (*LOOPBACK, "Proxy.example")), base_url="http://proxy.example") as client:
+        assert client.get("/api/runs", params={"token": TOKEN}).status_code == 200
+
+
+def test_a_dashboard_for_the_network_knows_the_names_of_its_machine(root: Path) -> None:
+    dashboard = Dashboard(root, "0.0.0.0", 0)
+    try:
+        assert f"//{socket.gethostname()}:{dashboard.port}/" in dashboard.address()
+        with TestClient(dashboard._app, base_url=f"http://{socket.gethostname()}") as client:
+            assert client.get("/api/runs", params={"token": dashboard.token}).status_code == 200
+            assert client.get("/api/runs", headers={"host": "evil.example"}).status_code == 421
+    finally:
+        dashboard._socket.close()
