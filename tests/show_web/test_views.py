@@ -9,10 +9,12 @@ import pytest
 from numpy.typing import NDArray
 from tests.show_web.test_tiles import LAYERS, written
 
+from undertow.run import Run
 from undertow.schema.layers import Layer
 from undertow.schema.seeds.flow import ColorScheme
 from undertow.views import palette
 from undertow.views.lines import line_of_scalar
+from undertow.views.parting import parting
 from undertow.views.rows import reading_order
 from undertow.views.scale import ScaleKind, scale_of, usual_of
 
@@ -109,3 +111,26 @@ def test_the_usual_number_of_a_layer_is_its_median(tmp_path: Path) -> None:
     usual = usual_of(written(tmp_path / "run", norms, np.arange(300)), "gradient_norm")
     assert usual[0] == 3.0
     assert np.isnan(usual[1:]).all()
+
+
+def test_runs_part_where_the_first_gradient_differs(tmp_path: Path) -> None:
+    norms = np.random.default_rng(0).uniform(1, 2, (700, LAYERS)).astype(np.float32)
+    norms[3, 1] = np.nan
+    other = norms.copy()
+    other[600:, 2:] *= 1.01
+    other[5] *= 1 + 1e-7  # rounding
+    written(tmp_path / "one", norms, np.arange(700))
+    written(tmp_path / "two", other[::2], np.arange(0, 700, 2))
+    written(tmp_path / "nan", np.where(np.arange(700)[:, None] == 90, np.float32(np.nan), norms), np.arange(700))
+    one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
+    found = parting(one, two)
+    assert (found.step, found.common_steps, found.common_layers) == (600, 350, LAYERS)
+    assert found.layers == ("blocks.2.weight", "blocks.3.weight", "blocks.4.weight")
+    assert parting(one, one).step is None
+    assert parting(one, Run(tmp_path / "nan")).step == 90
+
+
+def test_runs_with_nothing_in_common_say_so(tmp_path: Path) -> None:
+    written(tmp_path / "one", np.ones((3, LAYERS), np.float32), np.arange(3))
+    written(tmp_path / "late", np.ones((3, LAYERS), np.float32), np.arange(10, 13))
+    assert parting(Run(tmp_path / "one"), Run(tmp_path / "late")).reason == "they have no step in common"

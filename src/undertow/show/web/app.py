@@ -23,6 +23,7 @@ from undertow.show.web.library import Library
 from undertow.show.web.live import Streams
 from undertow.store.names import known_name
 from undertow.views.lines import line_of_layer, line_of_scalar
+from undertow.views.parting import parting
 from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
 
@@ -64,6 +65,7 @@ class Pages:
             "line": self.line,
             "flow": self.flow,
             "weights": self.weights,
+            "parting": self.parting,
             "colours": self.colours,
             "explain": self.explain,
             "live": self.live,
@@ -125,6 +127,10 @@ class Pages:
     def weights(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
             return _json(opened.run.weights())
+
+    def parting(self, request: Request) -> Response:
+        with self._library.reading_two(_text(request, "run"), _text(request, "other")) as (first, second):
+            return _json(parting(first.run, second.run))
 
     def colours(self, request: Request) -> Response:
         return _json(documents.colours())

@@ -6,7 +6,7 @@ import { element, named, select } from "../dom.js";
 import { short, step } from "../numbers.js";
 import { getJson } from "../server.js";
 import { Span } from "../span.js";
-import { health, status } from "../words.js";
+import { health, status, where } from "../words.js";
 
 const MOST = 6;
 
@@ -25,9 +25,11 @@ class ComparePage {
     this.span = new Span(steps.length ? { first: Math.min(...steps), last: Math.max(...steps) } : { first: 0, last: 1 });
     this.scalar = common.includes(query.scalar) ? query.scalar : common.includes("loss") ? "loss" : common[0];
     this.place = element("div");
+    this.partings = element("ul", { class: "issues" });
     this.node = element("section", { class: "page wide compare" }, element("header", {}, element("h1", {}, "Compare")),
       runs.length < 2 ? element("p", {}, "Tick two runs or more in the ", element("a", { href: "#/runs" }, "list of runs"), ".") : [this.#table(verdicts),
-        common.length ? this.#curves(common) : element("p", { class: "quiet" }, "These runs have no curve in common."), this.place, this.#differences()]);
+        common.length ? this.#curves(common) : element("p", { class: "quiet" }, "These runs have no curve in common."), this.place, this.partings, this.#differences()]);
+    for (const other of runs.slice(1)) this.#part(runs[0], other);
     if (this.scalar && runs.length > 1) this.#chart();
   }
 
@@ -60,6 +62,18 @@ class ComparePage {
     const sources = this.runs.map((run) => (first, last, columns, signal) => getJson("scalar", { run: run.id, name: this.scalar, first, last, columns }, signal));
     this.chart = new Chart(this.span, sources, { title: this.scalar, names: this.runs.map((run) => run.name), inks: this.runs.map((_, number) => `--run-${number + 1}`) });
     this.place.replaceChildren(this.chart.node);
+  }
+
+  /** The first step at which their gradients differ. */
+  async #part(run, other) {
+    const line = element("li", { class: "quiet" }, "Looking where they part …");
+    this.partings.append(line);
+    const found = await getJson("parting", { run: run.id, other: other.id }).catch((error) => ({ reason: error.message }));
+    const names = [named(run.name), " and ", named(other.name)];
+    line.className = "";
+    if (found.reason) line.replaceChildren(...names, ` cannot be compared: ${found.reason}.`);
+    else if (found.step === null) line.replaceChildren(...names, ` have equal gradient norms at all ${step(found.common_steps)} common steps, in ${step(found.common_layers)} layers.`);
+    else line.replaceChildren(...names, " part at step ", element("strong", {}, step(found.step)), ": gradient norms differ in ", ...where(found.layers), ".");
   }
 
   /** Only what is not the same everywhere. */
