@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
 from undertow.errors import SettingError
@@ -27,11 +28,30 @@ def _make_native() -> Kernel:
     return NativeKernel()
 
 
-_KERNELS: dict[str, Callable[[], Kernel]] = {"reference": _make_reference, "torch": _make_torch, "native": _make_native}
+def _make_triton() -> Kernel:
+    import torch
+
+    # Importing Triton takes a second and is of no use without a GPU, except under its interpreter.
+    if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ImportError("the Triton kernel needs a GPU")
+    from undertow.measure.kernels.triton_kernel import TritonKernel
+
+    return TritonKernel()
+
+
+_KERNELS: dict[str, Callable[[], Kernel]] = {
+    "reference": _make_reference,
+    "torch": _make_torch,
+    "native": _make_native,
+    "triton": _make_triton,
+}
 
 
 def available() -> list[str]:
-    """The kernels that work here. The native one is missing when the package was built without a C compiler."""
+    """The kernels that work here.
+
+    The native one is missing when the package was built without a C compiler, that of Triton without a GPU or Triton.
+    """
     names: list[str] = []
     for name, make in _KERNELS.items():
         try:
@@ -44,15 +64,25 @@ def available() -> list[str]:
 
 def choose(device_type: str = "cpu") -> Kernel:
     """The best kernel for tensors on a device, or the one that `UNDERTOW_KERNEL` names."""
-    usable = available()
     forced = os.environ.get("UNDERTOW_KERNEL")
     if forced:
+        usable = available()
         if forced not in usable:
             raise SettingError(
                 f"UNDERTOW_KERNEL={forced!r} names no kernel that works here",
                 way_out=f"Use one of {', '.join(usable)}, or leave it unset",
             )
         return _KERNELS[forced]()
-    if device_type == "cpu" and "native" in usable:
-        return _KERNELS["native"]()
+    best = {"cpu": "native", "cuda": "triton"}.get(device_type, "torch")
+    try:
+        return _KERNELS[best]()
+    except Exception as error:  # a broken Triton raises more than ImportError
+        if best == "triton":
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            print(
+                f"undertow: Triton cannot be used here ({reason}); "
+                "measuring with plain torch operations instead, which is slower",
+                file=sys.stderr,
+                flush=True,
+            )
     return _KERNELS["torch"]()

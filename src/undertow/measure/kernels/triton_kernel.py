@@ -10,18 +10,19 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
+from undertow.measure.kernels import triton_programs
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, plain
 from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
 from undertow.measure.kernels.triton_chunks import AddressTables, Chunks, chunks_of
-from undertow.measure.kernels.triton_programs import measure_chunks, merge_chunks, repair_chunks
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials
 
 
@@ -104,6 +105,7 @@ class TritonKernel:
     def _launch(self, flat: list[torch.Tensor], want: Want, device: torch.device) -> DevicePartials:
         counts = tuple([tensor.numel() for tensor in flat])
         chunks = chunks_of(counts, tuple([tensor.dtype for tensor in flat]), device)
+        programs: Any = triton_programs  # launched with a grid and options that their signatures do not show
         wanted = {
             "MOMENTS": bool(want & Want.MOMENTS),
             "EXPONENTS": bool(want & Want.EXPONENTS),
@@ -114,20 +116,25 @@ class TritonKernel:
         addresses = self._addresses.table(flat, device)
         for dtype, order in chunks.orders:
             reading = _READING[dtype]
-            given = (
+            given: Any = (
                 addresses, chunks.tensor_of, chunks.start_of, chunks.length_of, order, *scratch, trusted, chunks.number
             )  # fmt: skip
-            how = {"FORMAT": reading.kind, "BYTES": reading.bytes, "LANES": reading.lanes, "num_warps": reading.warps}
+            how: dict[str, Any] = {
+                "FORMAT": reading.kind,
+                "BYTES": reading.bytes,
+                "LANES": reading.lanes,
+                "num_warps": reading.warps,
+            }
             if dtype != torch.float64:
-                measure_chunks[(len(order),)](*given, **how, **wanted)
-            repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
+                programs.measure_chunks[(len(order),)](*given, **how, **wanted)
+            programs.repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
         block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
         # Narrow columns keep a large device busy; an interpreter wants few programs.
         columns = 256 if device.type == "cpu" else 16 if len(flat) <= 16 else 32
         parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
-        merge_chunks[(len(flat), parts)](
+        programs.merge_chunks[(len(flat), parts)](
             chunks.first_of, *scratch, block, len(flat), chunks.number, COLUMNS=columns, **wanted, num_warps=8
         )
         return DevicePartials(block, counts, want)

@@ -9,6 +9,11 @@ window of 32 powers of two around the sample's, eight to a word; a chunk with va
 Numbers are summed in a fixed order without atomics on floats: the same input gives the same bits.
 """
 
+# What follows is Triton's language rather than Python: constants are capitals, types and branches are its own.
+# ruff: noqa: N803, N806, RET505, RUF059, SIM300
+# pyright: basic, reportArgumentType=false, reportAssignmentType=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false, reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
 import triton
