@@ -68,6 +68,10 @@ class TestBadBatch:
     def test_a_loss_that_stays_beyond_all_measure_is_not_of_a_batch(self) -> None:
         assert self.run([*noisy(np.geomspace(2.3, 0.3, 60)), *noisy([400.0] * 40)]).codes() == []
 
+    def test_a_leap_that_no_step_makes_is_told_at_once(self) -> None:
+        (finding,) = self.run([*noisy(np.geomspace(2.3, 0.3, 60)), 5e6, math.nan, math.nan]).findings()
+        assert (finding.code, finding.detected_step) == ("DAT002", 60)
+
     def test_a_leap_that_stays_is_silent(self) -> None:
         assert self.run([*noisy(np.geomspace(2.3, 0.3, 60)), *noisy(np.geomspace(5, 1, 40))]).codes() == []
 

@@ -267,6 +267,12 @@ class TestUnsuitableRate:
         follow(run, [5000.0, 9000.0, 800.0, 2.3, 2.3], update_ratio=0.9, update_norm=9.0)
         assert run.codes() == []
 
+    def test_a_loss_that_never_comes_back_from_such_a_leap_is_not_the_rates_fault(self) -> None:
+        run = follow(training(UnsuitableRate()), [2.3], update_ratio=0.9, update_norm=9.0)  # large at the start only
+        follow(run, falling(60))
+        follow(run, [5e6, 9e8, *[math.nan] * 40], update_ratio=0.9, update_norm=9.0)
+        assert run.codes() == []
+
     def test_an_implausible_first_loss_is_left_to_other_rules(self) -> None:
         scalars = {"loss_kind": 1.0, "loss_classes": 10.0}
         run = training(UnsuitableRate())

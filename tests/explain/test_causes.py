@@ -93,6 +93,8 @@ SYMPTOMS = [
     ([("GRD004", 0, 10), ("UPD002", 0, 9), ("NUM005", 0, 4)], "NUM005"),
     # Half precision overflows in the forward pass (49).
     ([("NUM002", 3, 3), ("NUM004", 3, 3), ("NUM001", 3, 3), ("NUM005", 3, 3)], "NUM005"),
+    # Channels that fall silent take down what was learnt (6, late).
+    ([("OPT001", 56, 92), ("GRD004", 60, 66)], "GRD004"),
     # A flipped bit; weight decay that begins late.
     ([("GRD002", 84, 90), ("OPT003", 81, 81), ("UPD001", 83, 88), ("WGT001", 84, 99), ("WGT004", 81, 87)], "WGT004"),
     ([("UPD001", 60, 63), ("OPT001", 60, 99), ("ACT003", 84, 96), ("WGT005", 60, 74)], "WGT005"),
@@ -114,6 +116,13 @@ def test_weights_that_are_rewarded_for_growing_are_the_cause() -> None:
     other = found("GRD009", 0, 9, "moderate")
     assert told(other, runaway)[0][0] == "WGT001"
     assert told(other, found("WGT001", 4, 63))[0][0] == "GRD009"  # plain growth beside a cause is no cause
+
+
+def test_a_training_that_cannot_learn_says_nothing_of_its_data() -> None:
+    assert told(found("DAT004", 0, 120, "moderate", confidence=0.5), found("MOD002")) == [
+        ("MOD002", None),
+        ("DAT004", "MOD002"),
+    ]
 
 
 def test_a_guess_does_not_explain_what_is_sure() -> None:

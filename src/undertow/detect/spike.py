@@ -25,9 +25,11 @@ class Spike:
 
     @property
     def was_of_a_batch(self) -> bool:
-        """So high from one step to the next that no other task explains it, and other batches are not as high."""
+        """So high from one step to the next that no other task explains it, and other batches are not as high; or so
+        much higher that no single step out of a calm course does that."""
         extreme = self.value > thresholds.SPIKE_EXTREME * self.untrained
-        return extreme and self.lasted >= 3 and self.lowest < self.value / 3
+        sudden = self.value > thresholds.SPIKE_SUDDEN * self.before
+        return extreme and (sudden or (self.lasted >= 3 and self.lowest < self.value / 3))
 
     @property
     def is_harmful(self) -> bool:

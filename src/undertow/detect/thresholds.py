@@ -246,6 +246,7 @@ SPIKE_BACK_FOR = 3  # …at so many steps in a row
 SPIKE_ABOVE_START = 1.2  # times the start, for a cross-entropy: worse than a guess
 SPIKE_ABOVE_START_ELSE = 3.0  # for losses without a natural size, such as those of moving targets
 SPIKE_EXTREME = 20.0  # times the start: neither harder data nor another task
+SPIKE_SUDDEN = 1e4  # times the level before, in one step: steps that are too large take several to get there
 SPIKE_AFTER_RISE = 40  # steps after a rise of the learning rate, which explains a spike
 
 # OPT004. Swings: nine losses in a row that all keep clear of nine others.

@@ -23,6 +23,13 @@ def count_of(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def of_themselves(size: float) -> str:
+    """How far weights moved: `12% of themselves`, `40 times their size`, `3e+17 times their size`."""
+    if size < 10:
+        return f"{size:.0%} of themselves"
+    return f"{size:,.0f} times their size" if size < 1e6 else f"{size:.0e} times their size"
+
+
 def known(value: float) -> float | None:
     """A number as evidence shows it: None when it was not measured."""
     return None if math.isnan(value) else float(value)

@@ -140,7 +140,6 @@ LINKS: tuple[Link, ...] = (
     Link("UPD001", (*_UNSTABLE, *_NONFINITE), "each step overshoots further, until values overflow"),
     Link("WGT005", ("ACT003", "GRD001", "ACT001", "GRD004"), "weights near zero pass nothing on"),
     Link("NUM003", ("NUM001", "NUM002", "NUM004", "GRD004", "OPT001"), "every later output is non-finite"),
-    Link("OPT001", ("NUM001", "NUM002", "NUM003", "NUM004"), "it grew until it overflowed"),
     Link("DST001", ("OPT001", "OPT003"), "the ranks no longer train the same model"),
     Link("DST002", ("NUM001", "NUM002", "NUM003"), "the average over ranks is non-finite too"),
 )  # fmt: skip
@@ -148,6 +147,9 @@ LINKS: tuple[Link, ...] = (
 # These hold between the two findings only: nothing follows from the first by way of the second.
 DIRECT_LINKS: tuple[Link, ...] = (
     Link("ACT005", ("GRD003", "UPD003"), "experts that get no tokens get no gradient and do not move"),
+    Link("OPT001", _NONFINITE, "it grew until it overflowed"),
+    Link("GRD004", ("OPT001", "OPT003"), "what no longer learns no longer corrects itself"),
+    Link("ACT001", ("OPT001", "OPT003"), "units that fall silent take with them what they had learnt"),
     Link("GRD010", ("OPT007",), "what is left of the gradient moves nothing, whatever the rate"),
     Link("GRD001", ("OPT007",), "where next to no gradient arrives, no rate moves the layers"),
     Link("WGT004", ("DAT002", "GRD002", "GRD006", "WGT001", "UPD001"), "one weight outweighs all"),
@@ -159,7 +161,11 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("GRD010", ("UPD003",), "what is left of the gradient moves nothing"),
     Link("WGT003", ("UPD003",), "steps vanish beside weights of that size, or beside gradients of others"),
     Link("NUM005", ("UPD003",), "steps too small for the format move nothing"),
-)
+    *(Link(cause, ("DAT004",), "a training that cannot learn looks like data that cannot be learnt") for cause in (
+        "DAT001", "DAT003", "DAT005", "WGT002", "WGT003", "MOD001", "MOD002", "LSS001", "LSS004", "ACT001", "GRD001",
+        "GRD003", "GRD004", "GRD007", "GRD010", "OPT007", "OPT008", "NUM005",
+    )),
+)  # fmt: skip
 
 # And these only where both name the same layers: a zero gradient explains why that layer never moves, and no other.
 LOCAL_LINKS: tuple[Link, ...] = (

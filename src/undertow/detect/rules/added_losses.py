@@ -11,6 +11,7 @@ from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
+from undertow.detect.wording import of_themselves
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -86,7 +87,7 @@ class AddedLosses:
         """What shows that the steps are too large; empty when nothing does."""
         size = middle(matrices_of(view.layout).update_ratios(view)) if view.row("update_ratio") is not None else 0.0
         if size > thresholds.LARGE_UPDATE:
-            return f"half of the weights changed by more than {size:.0%} of themselves in one step"
+            return f"half of the weights changed by more than {of_themselves(size)} in one step"
         loss = view.loss
         assert loss is not None
         if loss.value > thresholds.LEAPS_TO * loss.first > 0 and loss.jump > thresholds.ADDED_JUMP:

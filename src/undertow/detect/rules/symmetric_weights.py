@@ -119,7 +119,11 @@ class SymmetricWeights:
                           "how far the rows differ, over the norm; random rows give about 1")
             for i in members[:3]
         )  # fmt: skip
-        what = "are zero and stay zero" if len(zero) == len(members) else "have the same weights in every unit"
-        summary = f"{name_layers(layout, members)} {what}: nothing tells their units apart."
+        one = len(members) == 1
+        if len(zero) == len(members):
+            what = "is zero and stays zero" if one else "are zero and stay zero"
+        else:
+            what = f"{'has' if one else 'have'} the same weights in every unit"
+        summary = f"{name_layers(layout, members)} {what}: nothing tells {'its' if one else 'their'} units apart."
         since = min(int(s.since[i]) for i in members for s in (self._equal, self._zero) if s.length[i])
         return Verdict("equal", True, Severity.SEVERE, members, since, 0.97, summary, evidence)

@@ -16,6 +16,7 @@ from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rate_history import RateHistory
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
+from undertow.detect.wording import of_themselves
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -67,6 +68,7 @@ class UnsuitableRate:
         self._implausible_start = False
         self._largest = 0.0  # update over weight, of any matrix at any step
         self._measured = 0
+        self._looked = -(10**9)  # the latest step whose updates were measured
         self._level_before_leap = math.nan
         self._positive = self._fell_while_falling = False
         self._begun: int | None = None
@@ -109,6 +111,8 @@ class UnsuitableRate:
 
     def _take_updates(self, view: View) -> None:
         loss = view.loss
+        if view.row("update_ratio") is not None:
+            self._looked = view.step
         too_low_is_out = self._largest > thresholds.SMALL_UPDATE
         if view.row("update_ratio") is None or (too_low_is_out and loss is not None and loss.value < 0.5 * loss.first):
             return  # a model that has learnt this much bears its rate
@@ -196,6 +200,8 @@ class UnsuitableRate:
         if loss is None:
             broken = not math.isfinite(view.scalar("loss")) and "loss" in view.frame.scalars
             trusted = self._positive and not self._implausible_start and view.step > self._foreign_until
+            if broken:
+                self._stay_foreign(view.step)
             # Without a loss that had risen before, or a run that had just begun, NaN has other causes.
             if broken and self._large and trusted and (self._raised or self._above or self._seen < 5):
                 return self._high.hold(None, lambda: self._verdict_high(view, history))
@@ -214,16 +220,22 @@ class UnsuitableRate:
             return self._high.stay()
         recent = [step for step, _ in self._large if step >= view.step - thresholds.LARGE_UPDATE_LASTS]
         if not recent:
-            if loss.jump > thresholds.LEAP_JUMP and not self._large:
+            if loss.jump > thresholds.LEAP_JUMP and view.step - self._looked <= thresholds.LARGE_UPDATE_LASTS:
                 self._foreign_until = view.step + thresholds.LARGE_UPDATE_LASTS
             return self._high.stay()
         if view.step <= self._foreign_until:
+            self._stay_foreign(view.step)
             return self._high.stay()
         self._raised.append(view.step)
         twice = len(self._raised) == 2 and view.step - self._raised[0] <= thresholds.LARGE_UPDATE_LASTS
         if not stays and not twice:
             return self._high.stay()
         return self._high.hold(None, lambda: self._verdict_high(view, history))
+
+    def _stay_foreign(self, step: int) -> None:
+        """A loss that does not come back from such a leap is not the rate's doing either."""
+        if step <= self._foreign_until:
+            self._foreign_until = step + thresholds.LARGE_UPDATE_LASTS
 
     def _verdict_high(self, view: View, history: RateHistory) -> Verdict:
         step, size = max(self._large, key=lambda entry: entry[1])
@@ -235,8 +247,8 @@ class UnsuitableRate:
             how = f"loss at step {view.step}, and at the first step"
             evidence.append(Evidence("loss", None, view.loss.value, view.loss.first, how))
         summary = (
-            f"The learning rate of {history.now:.3g} is too high: one step changed the weights by {size:.0%} of "
-            "themselves, and the loss rose above that of the untrained model."
+            f"The learning rate of {history.now:.3g} is too high: one step changed the weights by "
+            f"{of_themselves(size)}, and the loss rose above that of the untrained model."
         )
         first = min(entry[0] for entry in self._large)
         return Verdict("high", True, Severity.SEVERE, (), first, 0.85, summary, tuple(evidence))

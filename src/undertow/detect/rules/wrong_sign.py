@@ -98,7 +98,6 @@ class WrongSign:
             Evidence("loss", None, value, None, "below zero, where this error can never be"),
         )
         summary = (
-            f"The loss is an error times {factor:g}: minimising it makes the error as large as possible. "
-            "Remove the minus sign."
+            f"The loss is an error times {factor:g}: minimising it makes the error as large as possible. Turn its sign."
         )
         return Verdict("sign", True, Severity.SEVERE, (), self._first_step, 0.97, summary, evidence)

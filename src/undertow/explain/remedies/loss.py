@@ -32,8 +32,8 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "mind-the-sign",
-        "Minimise the loss as it is: no minus sign, and targets in the range that the loss expects.",
-        "loss = torch.nn.functional.cross_entropy(logits, targets)  # no minus\nloss.backward()",
+        "Minimise the error itself: turn the sign of the loss, and give it targets in the range it expects.",
+        "loss = torch.nn.functional.cross_entropy(logits, targets)\nloss.backward()",
         "None.",
         when_not="It is a reward or a likelihood, which is meant to grow.",
     ),
