@@ -307,3 +307,32 @@ def test_clipping_to_a_tenth_under_adam_or_with_steps_that_are_long_enough_is_he
     clipped(training, 30, stepped_gradient_norm=1e-8)  # Adam: the length of a step has nothing to do with the gradient
     clipped(training, 30, update_ratio=1e-3)
     assert training.findings() == []
+
+
+def test_a_flow_that_is_cut_after_a_steady_start_is_seen_at_once() -> None:
+    cut = {"first": 1.0, "second": 1.0}
+    training = Training().run(20).run(2, gradient_zero_fraction=cut)
+    assert training.alarms() == []
+    training.run(1, gradient_zero_fraction=cut, streams=("gradient",))
+    (finding,) = training.findings()
+    assert (finding.code, finding.layers[0], finding.first_step) == ("GRD004", "second.weight", 20)
+
+
+def test_one_layer_that_turns_zero_after_a_steady_start_takes_a_little_longer() -> None:
+    training = Training().run(20).run(4, gradient_zero_fraction={"second": 1.0})
+    assert training.alarms() == []
+    assert training.run(1, gradient_zero_fraction={"second": 1.0}).alarms() == ["GRD004"]
+
+
+def test_a_branch_that_is_used_now_and_then_is_no_steady_flow() -> None:
+    training = Training()
+    for _ in range(6):
+        training.run(8).run(6, gradient_zero_fraction={"second": 1.0})
+    assert training.alarms() == []
+
+
+def test_adapters_of_zeros_alone_are_seen_before_long() -> None:
+    training = Training().run(4, gradient_zero_fraction=1.0, weight_norm={"second": 0.0})
+    assert "GRD004" not in training.alarms()
+    training.run(1, gradient_zero_fraction=1.0, weight_norm={"second": 0.0})
+    assert "GRD004" in training.alarms()

@@ -19,6 +19,10 @@ from undertow.schema.severity import Severity
 
 PATIENCE = 10  # zero-initialised branches are zero for the first steps only
 PATIENCE_WHEN_ALL_ARE = 20
+STEADY = 16  # measured steps in a row with a gradient: what then turns zero is no branch that is used now and then
+PATIENCE_AFTER_STEADY = 5
+PATIENCE_WHEN_CUT = 3  # after a steady flow, everything from the input on: nothing was left out, the flow is cut
+PATIENCE_WITH_ZERO_WEIGHTS = 5  # no gradient anywhere, and weights of zero: nothing can ever begin to move
 
 
 class ZeroGradient:
@@ -27,7 +31,8 @@ class ZeroGradient:
     What it sees
     ------------
     The share of exact zeros in each gradient. A layer is reported when all of its elements were zero at ten
-    measured steps in a row, while the loss was not zero and its module ran. The layer listed first is where the
+    measured steps in a row, while the loss was not zero and its module ran; after a steady flow at five, and at three
+    when the gradient ends for all layers from the input up to some place. The layer listed first is where the
     flow stops: a module whose output is zero everywhere when activations were sampled, else the last layer in
     execution order whose gradient is zero as a whole.
 
@@ -52,6 +57,7 @@ class ZeroGradient:
 
     def __init__(self) -> None:
         self._zero = Streak()
+        self._steady: NDArray[np.int32] = np.zeros(0, np.int32)  # steps in a row with a gradient, up to the last one
         self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step with a zero gradient
         self._rests: NDArray[np.bool_] = np.zeros(0, bool)  # there are steps in which the module does not run
         self._knows_calls = False
@@ -61,6 +67,7 @@ class ZeroGradient:
 
     def grow(self, count: int) -> None:
         self._zero.grow(count)
+        self._steady = grown(self._steady, count, 0)
         self._ran = grown(self._ran, count, False)
         self._rests = grown(self._rests, count, False)
         self._due = grown(self._due, count, False)
@@ -73,9 +80,12 @@ class ZeroGradient:
             measured = ~np.isnan(outputs)
             self._silent[view.ids("activation")[measured]] = outputs[measured] == 1  # pyright: ignore[reportOptionalSubscript]
         zeros, states, ids = view.row("gradient_zero_fraction"), view.row("gradient_state"), view.ids("gradient")
-        if zeros is None or states is None or ids is None or view.skipped or view.scalar("loss") == 0:
+        if zeros is None or states is None or ids is None or not self._counts(view):
             return ()
         zero = (zeros == 1) & (states == GradientState.PRESENT)
+        flows = ids[zeros < 1]
+        self._steady[flows[self._zero.length[flows] > 0]] = 0
+        self._steady[flows] = np.minimum(self._steady[flows] + 1, STEADY)
         if not zero.any():
             if self._open or self._zero.length.any():
                 self._end(ids[~np.isnan(zeros)])
@@ -106,7 +116,17 @@ class ZeroGradient:
         return news
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """Steps with a gradient are counted."""
+        counted = [place for place in stretch.frames_with("gradient", first, last) if self._counts(stretch.view(place))]
+        if counted and not (self._steady == STEADY).all():
+            at = np.isin(stretch.frames_with("gradient"), counted)
+            flows = (stretch.row("gradient_zero_fraction")[at] < 1).sum(axis=0)
+            ids = stretch.ids("gradient")
+            self._steady[ids] = np.minimum(self._steady[ids] + flows, STEADY)
         return ()
+
+    def _counts(self, view: View) -> bool:
+        return not view.skipped and view.scalar("loss") != 0
 
     def _end(self, ids: NDArray[np.int32]) -> None:
         self._zero.end(ids)
@@ -114,10 +134,16 @@ class ZeroGradient:
 
     def _judge(self, view: View, flowing: bool) -> tuple[Verdict, ...]:
         patience = PATIENCE if flowing else PATIENCE_WHEN_ALL_ARE
+        if not flowing and self._has_zero_weights(view):
+            patience = PATIENCE_WITH_ZERO_WEIGHTS
         due = self._zero.lasted(patience)
         if self._knows_calls:
             # A block that is skipped has a zero gradient too, where gradients are cleared to zero.
             due &= self._ran | (~self._rests & (self._zero.length >= 3 * patience))
+        if flowing:
+            steady = (self._steady == STEADY) & ~self._rests & (self._zero.length >= PATIENCE_WHEN_CUT)
+            if steady.any():
+                due |= steady & (self._zero.lasted(PATIENCE_AFTER_STEADY) | self._is_cut(view, steady))
         due |= self._due & (self._zero.length > 0)
         unchanged = np.array_equal(due, self._due)
         self._due = due
@@ -130,6 +156,20 @@ class ZeroGradient:
         together = {int(i) for i in np.flatnonzero(trunk)} | {i for i in sides if view.layout.layers[i].group in owners}
         alone = {i for i in sides if i not in together}
         return (*self._settle(view, "zero", together, flowing), *self._settle(view, "bias", alone, flowing))
+
+    def _has_zero_weights(self, view: View) -> bool:
+        norms, ids = view.row("weight_norm"), view.ids("weight")
+        if norms is None or ids is None:
+            return False
+        return bool(((norms == 0) & (self._zero.length[ids] > 0) & ~view.layout.is_bias[ids]).any())
+
+    def _is_cut(self, view: View, zero: NDArray[np.bool_]) -> bool:
+        """Do these layers hold every weight from the input up to some place, and none behind it?"""
+        layout = view.layout
+        weights = ~layout.is_bias & layout.is_trainable & np.isfinite(layout.module_order)
+        weights[[layer.id for layer in layout.layers.modules]] = False
+        place = layout.module_order[zero & weights].max(initial=-1.0)
+        return place >= 0 and bool(np.array_equal(zero & weights, weights & (layout.module_order <= place)))
 
     def _settle(self, view: View, key: str, members: set[int], flowing: bool) -> tuple[Verdict, ...]:
         known = self._open.get(key)

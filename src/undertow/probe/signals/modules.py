@@ -76,7 +76,7 @@ class ModeWatch:
     def __init__(self) -> None:
         self._modules: list[weakref.ref[nn.Module]] = []
         self._known: set[int] = set()
-        self._seen: set[bytes] = set()
+        self._seen: dict[bytes, int] = {}  # how often, counted up to two
 
     def know(self, modules: Iterable[nn.Module]) -> None:
         for module in modules:
@@ -85,13 +85,13 @@ class ModeWatch:
             if isinstance(module, (_BatchNorm, _DropoutNd)) and id(module) not in self._known:
                 self._known.add(id(module))
                 self._modules.append(weakref.ref(module))
-                self._seen = set()
+                self._seen = {}
 
     def is_new(self) -> bool:
-        """True when the modes at this backward pass differ from all earlier ones."""
+        """True when the modes at this backward pass differ from all earlier ones, and once more: twice is no chance."""
         modes = bytes(bool(module.training) for ref in self._modules if (module := ref()) is not None)
-        if modes in self._seen:
+        times = self._seen.get(modes, 0)
+        if times == 2:
             return False
-        first = not self._seen
-        self._seen.add(modes)
-        return not first
+        self._seen[modes] = times + 1
+        return next(iter(self._seen)) != modes
