@@ -153,7 +153,11 @@ class TestShrinkingWeights:
 
     def test_decay_that_outweighs_the_gradient(self) -> None:
         (finding,) = self.decay(share=0.05, turn=0.01, steps=5).findings()
-        assert (finding.code, finding.layers, finding.detected_step) == ("WGT005", (), 3)
+        assert (finding.code, finding.layers, finding.detected_step) == ("WGT005", (), 2)
+
+    def test_a_penalty_that_turns_the_weights_too(self) -> None:
+        assert self.decay(share=0.02, turn=0.02, steps=5).alarms() == ["WGT005"]
+        assert self.decay(share=0.02, turn=0.05, steps=50).alarms() == []
 
     def test_usual_decay_and_usual_learning(self) -> None:
         assert self.decay(share=1e-4, turn=0.01, steps=50).codes() == []
@@ -195,12 +199,12 @@ class TestGrowingWeights:
     def test_a_model_whose_loss_falls_is_only_told(self) -> None:
         assert self.grow(1.1, 60, loss=0.5).alarms() == []
 
-    def run_away(self, sideways: float):
+    def run_away(self, sideways: float, kind: float = 0.0):
         """All matrices grow by 3 % at every step while the loss falls."""
         training, norm = stack(GrowingWeights(), "0:Linear", "1:Linear"), USUAL
         for step in range(80):
             length = norm * (0.03**2 + sideways**2) ** 0.5
-            training.run(1, scalars={"loss": 2.0 - step}, weight_norm=1.03 * norm, update_norm=length,
+            training.run(1, scalars={"loss": 2.0 - step, "loss_kind": kind}, weight_norm=1.03 * norm, update_norm=length,
                          update_ratio=length / norm)  # fmt: skip
             norm *= 1.03
         return training
@@ -211,6 +215,11 @@ class TestGrowingWeights:
 
     def test_growth_that_turns_as_well_is_learning(self) -> None:
         assert self.run_away(sideways=0.02).alarms() == []
+
+    def test_an_error_below_zero_tells_that_growth_is_rewarded(self) -> None:
+        (finding,) = [one for one in self.run_away(sideways=0.02, kind=1.0).findings() if one.severity.is_alarm]
+        assert (finding.code, finding.first_step, finding.detected_step) == ("WGT001", 3, 5)
+        assert self.run_away(sideways=0.04, kind=1.0).alarms() == []
 
     def test_threefold_is_healthy(self) -> None:
         assert self.grow(1.02, 55).codes() == []

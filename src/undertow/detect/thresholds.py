@@ -148,6 +148,9 @@ RUNAWAY_RADIAL = 0.97  # …this share of every update only lengthens the weight
 RUNAWAY_RATE = 3e-3  # …by this share of itself at least, in all matrices…
 RUNAWAY_ALIKE = 0.15  # …at the same rate: deviation of the rates over their mean
 RUNAWAY_FRAMES = 3
+# Beside an error that is negative although it cannot be: healthy trainings reach 0.8 and more, but never below zero.
+RUNAWAY_RADIAL_BELOW = 0.8
+RUNAWAY_ALIKE_BELOW = 0.35
 
 # WGT002. Rows that began equal and are told apart by one random neighbour differ by 1e-3 after a single step.
 EQUAL_ROWS = 1e-4
@@ -172,10 +175,10 @@ OUTLIER_FRAMES = 2
 
 # WGT005. Weight decay at usual settings shrinks a weight by 1e-6 to 1e-3 a step.
 SHRINKS_BY = 3e-3  # of itself, a step
-RADIAL_SHARE = 0.7  # of the update that only shortens the weight; healthy updates turn it
-SHRINKING_TOGETHER = 0.6  # of the matrices; in the zoo not one does at four steps in a row
+RADIAL_SHARE = 0.5  # of the update that only shortens the weight; healthy updates turn it
+SHRINKING_TOGETHER = 0.6  # of the matrices; in no healthy training do so many at a single measured step
 SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not shrink
-SHRINK_FRAMES = 4
+SHRINK_FRAMES = 3
 
 # WGT006. A model that begins far below the loss of a guess was trained before.
 TRAINED_BEFORE = 0.5  # cross-entropy at the start over ln(classes)

@@ -17,6 +17,7 @@ from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
 
@@ -28,7 +29,8 @@ class GrowingWeights:
     The norm of each weight matrix at measured steps ever further apart. A matrix is reported when its norm has grown
     tenfold since the start and was larger at each of six such looks than at the one before. It is an alarm while the
     loss is no lower than at the start, and a remark otherwise. An alarm, too, whatever the loss: all matrices grow at
-    the same rate and straight outward, as if something rewarded their size.
+    the same rate and straight outward, as if something rewarded their size; a loss below zero where its error cannot be
+    makes that certain early.
 
     Why it is bad
     -------------
@@ -56,7 +58,9 @@ class GrowingWeights:
         self._last: NDArray[np.float64] = np.zeros(0)
         self._rises: NDArray[np.int32] = np.zeros(0, np.int32)  # looks in a row at which the norm had grown
         self._since: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._knows_kind = False  # the loss holds an error that cannot be negative
         self._outward = 0  # looks in a row at which all matrices grew straight outward
+        self._outward_since = 0
         self._condition, self._runaway = Condition("growing"), Condition("runaway")
 
     def grow(self, count: int) -> None:
@@ -67,8 +71,12 @@ class GrowingWeights:
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         norms, ids = view.row("weight_norm"), view.ids("weight")
-        if norms is None or ids is None or not self._cadence.is_due(view.step):
+        if norms is None or ids is None:
             return ()
+        self._knows_kind |= view.scalar("loss_kind") > LossKind.UNKNOWN
+        below = self._knows_kind and view.loss is not None and view.loss.value < 0 and view.loss.actors == 1
+        if not self._cadence.is_due(view.step):
+            return self._judge_runaway(view, below) if below else ()
         self._start.take(view)
         measured = ids[~np.isnan(norms)]
         now = norms[~np.isnan(norms)].astype(np.float64)
@@ -76,7 +84,7 @@ class GrowingWeights:
         self._since[measured[rose & (self._rises[measured] == 0)]] = view.step
         self._rises[measured] = np.where(rose, self._rises[measured] + 1, 0)
         self._last[measured] = now
-        return (*self._judge_runaway(view), *self._judge_growth(view))
+        return (*self._judge_runaway(view, below), *self._judge_growth(view))
 
     def _judge_growth(self, view: View) -> tuple[Verdict, ...]:
         members = self._members(view)
@@ -85,7 +93,8 @@ class GrowingWeights:
         learning = view.loss is not None and view.loss.level < view.loss.first
         return self._condition.hold((members, learning), lambda: self._verdict(view, members, learning))
 
-    def _judge_runaway(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_runaway(self, view: View, below: bool) -> tuple[Verdict, ...]:
+        """`below`: an error that cannot be negative is, so that a term must have been taken off it."""
         matrices = matrices_of(view.layout)
         if len(matrices) < 2:
             return ()
@@ -93,15 +102,22 @@ class GrowingWeights:
         norms = matrices.values(view, "weight_norm")
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             gained = norms * ratios / lengths - 1
-            outward = (gained > limit.RUNAWAY_RADIAL * ratios) & (gained > limit.RUNAWAY_RATE)
-            outward &= norms > limit.RUNAWAY_BY * self._start.norm[matrices.ids]
-        if not (outward.all() and np.std(gained) < limit.RUNAWAY_ALIKE * np.mean(gained)):
+            radial, alike = (
+                (limit.RUNAWAY_RADIAL_BELOW, limit.RUNAWAY_ALIKE_BELOW)
+                if below
+                else (limit.RUNAWAY_RADIAL, limit.RUNAWAY_ALIKE)
+            )
+            outward = (gained > radial * ratios) & (gained > limit.RUNAWAY_RATE)
+            if not below:
+                outward &= norms > limit.RUNAWAY_BY * self._start.norm[matrices.ids]
+        if not (outward.all() and np.std(gained) < alike * np.mean(gained)):
             self._outward = 0
             return self._runaway.end()
+        self._outward_since = self._outward_since if self._outward else view.step
         self._outward += 1
         if self._outward < limit.RUNAWAY_FRAMES:
             return ()
-        rate, since = float(np.mean(gained)), int(self._since[matrices.ids].min())
+        rate, since = float(np.mean(gained)), self._outward_since
         how = "share by which every weight matrix grows at each step, straight outward"
         summary = (
             f"All weight matrices grow by {rate:.1%} at every step, straight outward: something rewards their size."

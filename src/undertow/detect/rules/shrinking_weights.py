@@ -25,7 +25,7 @@ class ShrinkingWeights:
     ------------
     How much of each update points straight at zero: the loss of norm over the length of the update, for all weight
     matrices. What learns turns a weight and changes its length little; what decays shortens it and does not turn it.
-    Reported when most matrices lose at least 0.3 % of their length at each of four measured steps in a row and most
+    Reported when most matrices lose at least 0.3 % of their length at each of three measured steps in a row and half
     of every update is that loss, or when a single matrix, or the scale of a normalisation, has lost more than two
     thirds in this way.
 
