@@ -204,8 +204,8 @@ class TestGrowingWeights:
         training, norm = stack(GrowingWeights(), "0:Linear", "1:Linear"), USUAL
         for step in range(80):
             length = norm * (0.03**2 + sideways**2) ** 0.5
-            training.run(1, scalars={"loss": 2.0 - step, "loss_kind": kind}, weight_norm=1.03 * norm, update_norm=length,
-                         update_ratio=length / norm)  # fmt: skip
+            scalars = {"loss": 2.0 - step, "loss_kind": kind}
+            training.run(1, scalars=scalars, weight_norm=1.03 * norm, update_norm=length, update_ratio=length / norm)
             norm *= 1.03
         return training
 
