@@ -36,6 +36,7 @@ class _Format:
     warps: int
 
 
+_REGISTERS = 128  # at most, so that two programs run beside each other on a processor
 _REPAIRERS = 512  # programs that look for chunks to repair
 
 _READING = {
@@ -126,17 +127,18 @@ class TritonKernel:
                 "num_warps": reading.warps,
             }
             if dtype != torch.float64:
-                programs.measure_chunks[(len(order),)](*given, **how, **wanted)
+                programs.measure_chunks[(len(order),)](*given, **how, **wanted, maxnreg=_REGISTERS)
             programs.repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
         block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
-        # Narrow columns keep a large device busy; an interpreter wants few programs.
-        columns = 256 if device.type == "cpu" else 16 if len(flat) <= 16 else 32
+        # Of few tensors, narrow and tall parts keep a large device busy; an interpreter wants few programs.
+        columns, height = (256, 32) if device.type == "cpu" else (16, 128) if len(flat) <= 16 else (32, 32)
         parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
         programs.merge_chunks[(len(flat), parts)](
-            chunks.first_of, *scratch, block, len(flat), chunks.number, COLUMNS=columns, **wanted, num_warps=8
-        )
+            chunks.first_of, *scratch, block, len(flat), chunks.number,
+            COLUMNS=columns, HEIGHT=height, **wanted, num_warps=8 if height > 32 else 4,
+        )  # fmt: skip
         return DevicePartials(block, counts, want)
 
     def _arriving(self, partials: DevicePartials) -> ArrivingPartials | DevicePartials:

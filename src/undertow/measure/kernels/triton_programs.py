@@ -116,7 +116,7 @@ def _measure_fast(
     two, three, four, total = one, one, one, one
     low, high = one + INFINITY, one - INFINITY
     zeros = tl.zeros((THREADS, LANES), tl.int32)
-    counts = tl.zeros((THREADS, 2, 2, 2, 2), tl.uint32)
+    histogram = tl.zeros((WINDOW,), tl.int32)
     sketch = tl.zeros((THREADS, LANES), tl.float64)
     whole = length // 4096
     TILES: tl.constexpr = 255 // (4 * LANES)  # as many as a byte can count
@@ -136,7 +136,7 @@ def _measure_fast(
             if EXPONENTS:
                 bytes += _count_rows(x0, x1, lowest) + _count_rows(x2, x3, lowest)
         if EXPONENTS:
-            counts += tl.join(bytes & 0x00FF00FF, (bytes >> 8) & 0x00FF00FF)
+            histogram += _histogram(bytes)
     rows = (length + 1023) // 1024
     for row in range(whole * 4, rows):
         present = row * 1024 + offsets < length
@@ -146,8 +146,7 @@ def _measure_fast(
             one, two, three, four, total, low, high, zeros, sketch, True, MOMENTS, EXPONENTS, SKETCH,
         )  # fmt: skip
         if EXPONENTS:
-            bytes = _count_rows(x, x * 0.0, lowest)
-            counts += tl.join(bytes & 0x00FF00FF, (bytes >> 8) & 0x00FF00FF)
+            histogram += _histogram(_count_rows(x, x * 0.0, lowest))
     trusted = length > 0
     zero_count = tl.sum(zeros)
     if MOMENTS:
@@ -172,7 +171,6 @@ def _measure_fast(
                 second + 2.0 * center * first + count * center * center,
             )  # fmt: skip
         if EXPONENTS:
-            histogram = tl.reshape(tl.sum(tl.join(counts & 0xFFFF, counts >> 16).to(tl.int32), 0), (WINDOW,))
             if tl.sum(histogram) + zero_count == length:
                 _store_window(exponents + chunk * 256, histogram, lowest, zero_count)
             else:
@@ -221,6 +219,13 @@ def _count_rows(x, y, lowest):
     else:
         even = (first & 0x0F0F0F0F) + (second & 0x0F0F0F0F)
         return tl.join(even, ((first >> 4) & 0x0F0F0F0F) + ((second >> 4) & 0x0F0F0F0F))
+
+
+@triton.jit
+def _histogram(bytes):
+    """Over all threads: two sums of sixteen bits in a word, which 256 threads of 255 cannot fill."""
+    words = tl.sum(tl.join(bytes & 0x00FF00FF, (bytes >> 8) & 0x00FF00FF), 0)
+    return tl.reshape(tl.join(words & 0xFFFF, words >> 16), (WINDOW,)).to(tl.int32)
 
 
 @triton.jit
@@ -372,7 +377,8 @@ def _store_moments(
 @triton.jit(do_not_specialize=["tensors", "number"])
 def merge_chunks(
     first_of, moments, exponents, sketches, block, tensors, number,
-    COLUMNS: tl.constexpr, MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
+    COLUMNS: tl.constexpr, HEIGHT: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
 ):  # fmt: skip
     """The second index of a program says which columns of its tensor it merges: sketch, exponents, then moments."""
     tensor = tl.program_id(0).to(tl.int64)
@@ -383,20 +389,24 @@ def merge_chunks(
     at_exponents = tensors.to(tl.int64) * (14 if MOMENTS else 0)
     at_sketches = at_exponents + tensors.to(tl.int64) * (256 if EXPONENTS else 0)
     if part < sketch_parts:
-        _merge_columns(sketches, block + at_sketches + tensor * 1024, first, last, part * COLUMNS, 1024, COLUMNS)
+        _merge_columns(
+            sketches, block + at_sketches + tensor * 1024, first, last, part * COLUMNS, 1024, COLUMNS, HEIGHT
+        )
     elif part < sketch_parts + exponent_parts:
         part -= sketch_parts
-        _merge_columns(exponents, block + at_exponents + tensor * 256, first, last, part * COLUMNS, 256, COLUMNS)
+        _merge_columns(
+            exponents, block + at_exponents + tensor * 256, first, last, part * COLUMNS, 256, COLUMNS, HEIGHT
+        )
     elif MOMENTS:
         _merge_moments(moments, block + tensor * 14, first, last, number)
 
 
 @triton.jit
-def _merge_columns(chunks, out, first, last, start, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+def _merge_columns(chunks, out, first, last, start, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, HEIGHT: tl.constexpr):
     columns = start + tl.arange(0, COLUMNS)
-    total = tl.zeros((128, COLUMNS), tl.float64)
-    for at in range(first, last, 128):
-        rows = at + tl.arange(0, 128)
+    total = tl.zeros((HEIGHT, COLUMNS), tl.float64)
+    for at in range(first, last, HEIGHT):
+        rows = at + tl.arange(0, HEIGHT)
         place = rows.to(tl.int64)[:, None] * WIDTH + columns[None, :]
         total += tl.load(chunks + place, mask=(rows < last)[:, None], other=0).to(tl.float64)
     tl.store(out + columns, tl.sum(total, 0))
