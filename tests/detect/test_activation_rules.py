@@ -119,6 +119,12 @@ class TestCollapsedRepresentation:
         training.run(4, activation_std=1.0, activation_sample_spread={"encoder": 1e-5, "decoder": 0.8})
         assert training.findings()[0].layers == ("encoder",)
 
+    def test_a_language_model_that_learns_the_frequent_words_first_is_healthy(self) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear")
+        training.run(1, activation_std={"a": 0.06, "b": 0.08}, activation_sample_spread={"a": 0.12, "b": 0.016})
+        training.run(9, activation_std={"a": 0.15, "b": 0.7}, activation_sample_spread={"a": 0.02, "b": 7e-4})
+        assert training.codes() == []
+
     def test_a_layer_that_never_told_samples_apart_is_not_judged(self) -> None:
         training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear")
         assert training.run(9, activation_std=1.0, activation_sample_spread=1e-9).codes() == []
