@@ -23,7 +23,7 @@ from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
 _EVERY_FRAME = 64  # steps at the start of which every rule sees every frame
-_FEW = 8  # frames; below this, looking at them together costs more than one by one
+_FEW = 12  # frames; below this, looking at them together costs more than one by one
 
 
 _Said = TypeVar("_Said")

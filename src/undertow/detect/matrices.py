@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.layout import Layout
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import PLACES, View
 
 Values = NDArray[np.float64]
@@ -55,6 +56,16 @@ class Matrices:
             values[self._places < 0] = np.nan
         return values
 
+    def rows(self, stretch: Stretch, name: str) -> Values:
+        """`values` of all frames of a stretch that have the stream, one row each."""
+        block = stretch.ids(PLACES[name][0])
+        place = np.full(self._count, -1, np.int64)
+        place[block] = np.arange(len(block))
+        places = place[self.ids]
+        values = stretch.row(name)[:, places].astype(np.float64)
+        values[:, places < 0] = np.nan
+        return values
+
     def update_ratios(self, view: View) -> Values:
         """Length of the update over that of the weight, or over the usual length where the weight is shorter."""
         with np.errstate(invalid="ignore"):
@@ -69,6 +80,14 @@ def middle(values: Values) -> float:
     if not count:
         return float("nan")
     return 0.5 * float(known[(count - 1) // 2] + known[count // 2])
+
+
+def middles(values: Values) -> Values:
+    """The `middle` of every row."""
+    known = np.sort(values, axis=1)
+    count = np.count_nonzero(~np.isnan(known), axis=1)
+    row = np.arange(len(known))
+    return 0.5 * (known[row, np.maximum(count - 1, 0) // 2] + known[row, np.minimum(count // 2, known.shape[1] - 1)])
 
 
 class DepthTrend(NamedTuple):

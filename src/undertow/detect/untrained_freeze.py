@@ -29,9 +29,11 @@ class UntrainedFreeze:
         self.members: NDArray[np.bool_] = np.zeros(0, bool)
         self.is_waiting = False
         self.since = 0
+        self._any_frozen = False
         self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
         self._known: NDArray[np.bool_] = np.zeros(0, bool)  # whether it is frozen
         self._seen: NDArray[np.bool_] = np.zeros(0, bool)
+        self._has_seen_all = False
         self._is_default: NDArray[np.bool_] = np.zeros(0, bool)  # when first measured
         self._start = WeightStart()
         self._measured = 0  # steps since the set of frozen layers became what it is
@@ -39,6 +41,7 @@ class UntrainedFreeze:
         self._is_meant = False
 
     def grow(self, count: int) -> None:
+        self._has_seen_all &= count <= len(self._seen)
         self.members = grown(self.members, count, False)
         self._frozen = grown(self._frozen, count, False)
         self._known = grown(self._known, count, False)
@@ -51,12 +54,16 @@ class UntrainedFreeze:
         states, ids = view.row("gradient_state"), view.ids("gradient")
         if states is None or ids is None:
             return
+        if not self._any_frozen and not (states == GradientState.FROZEN).any():
+            self._known[ids] = True
+            return
         before = self._frozen[ids]
         now = np.where(np.isnan(states), before, states == GradientState.FROZEN)
         if not np.array_equal(now, before):
             # Who releases layers has a plan, and so has who freezes them while training.
             self._is_meant |= bool(((before != now) & self._known[ids]).any())
             self._frozen[ids] = now
+            self._any_frozen = bool(self._frozen.any())
             self._measured, self.since = 0, view.step
             self.is_waiting = bool(now.any()) and not self._is_meant
             self.members = np.zeros(len(self.members), bool)
@@ -69,15 +76,13 @@ class UntrainedFreeze:
             self.is_waiting = False
             self.members = self._forgotten(view.layout)
 
-    def knows(self, layout: Layout) -> bool:
-        """Nothing is left to `learn`."""
-        return self._moved and bool(self._seen[[layer.id for layer in layout.layers.parameters]].all())
-
     def learn(self, view: View) -> None:
         """How the weights look when first measured, and whether anything moves."""
-        moves, ids = view.row("update_norm"), view.ids("weight")
-        self._moved |= moves is not None and bool((moves > 0).any())
-        if ids is None or self._seen[ids].all():
+        if not self._moved:
+            moves = view.row("update_norm")
+            self._moved = moves is not None and bool((moves > 0).any())
+        ids = view.ids("weight")
+        if self._has_seen_all or ids is None or self._seen[ids].all():
             return
         self._start.take(view)
         rows = [np.asarray(view.row(f"weight_{name}"), np.float64) for name in ("max_abs", "mean", "std", "kurtosis")]
@@ -88,6 +93,12 @@ class UntrainedFreeze:
         count = np.array([layer.parameter_count for layer in layers], np.float64)
         self._is_default[chosen] = looks_default(bound, count, *(row[new] for row in rows))
         self._seen[chosen] = True
+        self._has_seen_all = bool(self._seen[[layer.id for layer in view.layout.layers.parameters]].all())
+
+    @property
+    def has_learnt(self) -> bool:
+        """Nothing is left to `learn`."""
+        return self._moved and self._has_seen_all
 
     def _forgotten(self, layout: Layout) -> NDArray[np.bool_]:
         """Default weights, frozen alone amid trained ones, and no part of an arrangement that freezes on purpose."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Values, matrices_of, middle
-from undertow.detect.rule import Verdict
+from undertow.detect.matrices import Values, matrices_of, middle, middles
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -89,6 +91,39 @@ class GradientSpike:
         if not math.isnan(step):
             self._largest_step = max(self._largest_step, step)
         return self._condition.end()
+
+    @property
+    def resting(self) -> bool:
+        return not self._condition.is_open and self._above == 0
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Steps that may be above everything before: what was largest only grows."""
+        if not stretch.has("gradient"):
+            return stretch.none()
+        is_new = self._past.shape[1] != len(matrices_of(stretch.layout))
+        largest = 0.0 if is_new else thresholds.GRADIENT_SPIKE_TIMES * self._largest
+        return stretch.scalar("gradient_norm_total") > largest
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """Calm steps become the past."""
+        matrices, totals = matrices_of(stretch.layout), stretch.scalar("gradient_norm_total")
+        usable = ~stretch.skipped & (totals > 0) & (totals < math.inf)
+        calm = [place for place in stretch.frames_with("gradient", first, last) if usable[place]]
+        if not calm or not len(matrices):
+            return ()
+        rows = np.isin(stretch.frames_with("gradient"), calm)
+        sizes = np.log10(matrices.rows(stretch, "gradient_norm")[rows])
+        kept = sizes[-len(self._past) :]
+        self._count += len(sizes)
+        at = np.arange(self._count - len(kept), self._count) % len(self._past)
+        self._past[at] = np.where(np.isfinite(kept), kept, np.nan)
+        self._largest = max(self._largest, float(totals[calm].max()))
+        moved = np.isin(stretch.frames_with("update"), calm)
+        if moved.any():
+            plain, length = matrices.rows(stretch, "update_ratio")[moved], matrices.rows(stretch, "update_norm")[moved]
+            largest = np.fmax.reduce(middles(np.fmin(plain, length / matrices.usual_norm)))
+            self._largest_step = max(self._largest_step, float(np.nan_to_num(largest)))
+        return ()
 
     def _judge(self, view: View, sizes: Values, total: float) -> tuple[Verdict, ...]:
         past = self._past[: self._count]

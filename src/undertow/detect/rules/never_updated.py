@@ -123,6 +123,8 @@ class NeverUpdated:
     def _observe_frozen(self, view: View) -> tuple[Verdict, ...]:
         """Parameters that are frozen and were never trained."""
         self._freeze.observe(view)
+        if "frozen" not in self._open and not self._freeze.members.any():
+            return ()
         return self._settle(view, "frozen", self._freeze.members) if view.row("gradient_state") is not None else ()
 
     @property
@@ -147,7 +149,7 @@ class NeverUpdated:
         if stretch.frames_with("weight", first, last):
             ids, sizes = stretch.latest("weight_max_abs", first, last)
             self._size[ids] = sizes
-        if not self._freeze.knows(stretch.layout):
+        if not self._freeze.has_learnt:
             for place in range(first, last):
                 self._freeze.learn(stretch.view(place))
         idle = stretch.skipped | (stretch.scalar("lr") == 0)
