@@ -158,6 +158,8 @@ class TestShrinkingWeights:
     def test_a_penalty_that_turns_the_weights_too(self) -> None:
         assert self.decay(share=0.02, turn=0.02, steps=5).alarms() == ["WGT005"]
         assert self.decay(share=0.02, turn=0.05, steps=50).alarms() == []
+        # As slow as this, what is learnt can shorten the weights as well: a code that a prior draws to zero.
+        assert self.decay(share=0.005, turn=0.008, steps=50).alarms() == []
 
     def test_usual_decay_and_usual_learning(self) -> None:
         assert self.decay(share=1e-4, turn=0.01, steps=50).codes() == []

@@ -176,7 +176,9 @@ OUTLIER_FRAMES = 2
 
 # WGT005. Weight decay at usual settings shrinks a weight by 1e-6 to 1e-3 a step.
 SHRINKS_BY = 3e-3  # of itself, a step
-RADIAL_SHARE = 0.5  # of the update that only shortens the weight; healthy updates turn it
+RADIAL_SHARE = 0.7  # of the update that only shortens the weight; healthy updates turn it
+SHRINKS_FAST_BY = 0.01  # at one step: so fast, that it is enough if
+RADIAL_SHARE_FAST = 0.5  # …this share of the update does, as where a penalty in the loss turns weights, too
 SHRINKING_TOGETHER = 0.6  # of the matrices; in no healthy training do so many at a single measured step
 SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not shrink
 SHRINK_FRAMES = 3

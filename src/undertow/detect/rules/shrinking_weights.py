@@ -25,9 +25,9 @@ class ShrinkingWeights:
     ------------
     How much of each update points straight at zero: the loss of norm over the length of the update, for all weight
     matrices. What learns turns a weight and changes its length little; what decays shortens it and does not turn it.
-    Reported when most matrices lose at least 0.3 % of their length at each of three measured steps in a row and half
-    of every update is that loss, or when a single matrix, or the scale of a normalisation, has lost more than two
-    thirds in this way.
+    Reported when most matrices lose at least 0.3 % of their length at each of three measured steps in a row and most
+    of every update is that loss (half of it where they lose 1 %), or when a single matrix, or the scale of a
+    normalisation, has lost more than two thirds in this way.
 
     Why it is bad
     -------------
@@ -68,6 +68,7 @@ class ShrinkingWeights:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
         shrinks = (lost > limit.SHRINKS_BY) & (lost > limit.RADIAL_SHARE * ratios)
+        shrinks |= (lost > limit.SHRINKS_FAST_BY) & (lost > limit.RADIAL_SHARE_FAST * ratios)
         if not self._building and not shrinks.any():
             return ()
         spread = view.row("weight_row_spread")
