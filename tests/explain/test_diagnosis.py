@@ -98,7 +98,8 @@ def test_an_operation_that_is_not_the_layers_own_is_that_of_the_module_behind_it
         Layer("score.weight", kind=LayerKind.WEIGHT, order=0, group="score"),
         Layer("score", kind=LayerKind.MODULE, order=1, group="score", module_type="Linear"),
         Layer("softmax", kind=LayerKind.MODULE, order=2, group="softmax", module_type="NaiveSoftmax"),
-        Layer("head", kind=LayerKind.MODULE, order=3, group="head", module_type="Linear"),
+        Layer("head", kind=LayerKind.MODULE, order=4, group="head", module_type="Linear"),
+        Layer("head.weight", kind=LayerKind.WEIGHT, order=4, group="head"),
     ]
     given = (finding("NUM002", layers=()), finding("NUM004", layers=("head",)))
     origin = event(layer="score", operation="Exp")
@@ -111,6 +112,9 @@ def test_an_operation_that_is_not_the_layers_own_is_that_of_the_module_behind_it
     assert named(event(layer="score", operation="Addmm"), table)["NUM002"] == ("score",)
     table[2] = table[2].replace(module_type="ReLU")
     assert named(origin, table) == {"NUM004": ("score", "head"), "NUM002": ("score",)}
+    # The user's own module behind that one.
+    gate = Layer("gate", kind=LayerKind.MODULE, order=3, group="gate", module_type="LogGate")
+    assert named(origin, [*table, gate])["NUM002"] == ("gate",)
     # A layer behind the module that is named explains nothing.
     assert named(event(layer="head", operation="Addmm"), table)["NUM004"] == ("head",)
 

@@ -60,11 +60,14 @@ def at_its_module(origin: Origin | None, layers: LayerTable) -> Origin | None:
     owner = layer if layer.is_module else layers.get(layer.group)
     if owner is None or owner.order is None:
         return origin
-    after = {module.order: module for module in layers.modules if module.order is not None}
-    behind = after.get(min((order for order in after if order > owner.order), default=owner.order), owner)
     owners = {parameter.group for parameter in layers.parameters}
-    known = behind.path in owners or not behind.module_type or behind.module_type in _PLAIN_MODULES
-    return origin if known else replace(origin, layer=behind.path)
+    after = [(m.order, m) for m in layers.modules if m.order is not None and m.order > owner.order]
+    for _, behind in sorted(after, key=lambda pair: pair[0]):
+        if behind.path in owners or not behind.module_type:
+            return origin
+        if behind.module_type not in _PLAIN_MODULES or behind.module_type == origin.operation:
+            return replace(origin, layer=behind.path)
+    return origin
 
 
 def poisoned_weight(findings: Sequence[Finding], origin: Origin | None, layers: LayerTable) -> str | None:
