@@ -4,9 +4,9 @@ A chunk is read once, in tiles of whole rows of 1024 elements. Moments are sums 
 pivot near the mean, scaled by a power of two near their spread: both are guessed from a sample spread over the
 chunk, and a chunk whose guess turns out wrong, or that holds a value that is not finite, is measured again in
 float64. The sketch is always summed in float64, since differences of sketches matter. Exponents are counted in a
-window of 32 powers of two around the sample's, eight to a word; a chunk with values outside is counted again.
+window of 32 powers of two around the sample's, eight to a word; what lies outside is added by a second look.
 
-Numbers are summed in a fixed order without atomics on floats: the same input gives the same bits.
+Numbers are summed in a fixed order, atomics are for counts only: the same input gives the same bits.
 """
 
 # What follows is Triton's language rather than Python: constants are capitals, types and branches are its own.
@@ -171,10 +171,10 @@ def _measure_fast(
                 second + 2.0 * center * first + count * center * center,
             )  # fmt: skip
         if EXPONENTS:
-            if tl.sum(histogram) + zero_count == length:
-                _store_window(exponents + chunk * 256, histogram, lowest, zero_count)
-            else:
-                _count_again(pointer, length, exponents + chunk * 256, LANES)
+            _store_window(exponents + chunk * 256, histogram, lowest, zero_count)
+            if tl.sum(histogram) + zero_count < length:
+                tl.debug_barrier()  # what has just been stored is added to
+                _add_outside(pointer, length, lowest, exponents + chunk * 256, LANES)
         if SKETCH:
             _store_sketch(sketches + chunk * 1024, sketch, LANES)
     return trusted
@@ -250,17 +250,14 @@ def _store_window(out, histogram, lowest, zeros):
 
 
 @triton.jit
-def _count_again(pointer, length, out, LANES: tl.constexpr):
-    """All exponents; the chunk still lies in the cache."""
+def _add_outside(pointer, length, lowest, out, LANES: tl.constexpr):
+    """The few exponents outside the window, one by one; the chunk still lies in the cache."""
     offsets = tl.arange(0, 1024 // LANES)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    histogram = tl.zeros((256,), tl.int32)
-    rows = (length + 1023) // 1024
-    for row in range(rows):
+    for row in range((length + 1023) // 1024):
         x = _wide(tl.load(pointer + row * 1024 + offsets, mask=row * 1024 + offsets < length, other=0))
         exponent = (x.to(tl.int32, bitcast=True) >> 23) & 255
-        histogram += tl.histogram(tl.reshape(exponent, (1024,)), 256)
-    columns = tl.arange(0, 256)
-    tl.store(out + columns, histogram - tl.where(columns == 0, rows * 1024 - length, 0))
+        outside = (x != 0.0) & ((exponent < lowest) | (exponent >= lowest + WINDOW))
+        tl.atomic_add(out + exponent, 1, mask=outside, sem="relaxed", scope="cta")
 
 
 @triton.jit
