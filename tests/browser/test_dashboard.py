@@ -131,7 +131,7 @@ def test_another_quantity_and_palette_change_the_colours(window: Window) -> None
     cosines = set(wait_for_picture(page, 30))
     assert cosines != before
     page.get_by_label("quantity").select_option("gradient_norm")
-    page.get_by_label("colours").select_option("Monochrome")
+    page.get_by_label("palette").select_option("Monochrome")
     page.wait_for_timeout(300)
     grey = [colour.split(",") for colour in wait_for_picture(page, 30)]
     assert sum(red == green == blue for red, green, blue in grey) > 0.9 * len(grey)

@@ -147,6 +147,7 @@ export class Chart {
     pen.textBaseline = "middle";
     for (const value of ticks(range.low, range.high, Math.max(2, plot.height / 34))) {
       const y = Math.round(plot.top + plot.height * (1 - (value - range.low) / (range.high - range.low))) + 0.5;
+      if (y < plot.top + 5 || y > plot.top + plot.height - 3) continue; // its number would be cut off
       pen.strokeStyle = ink("--line");
       pen.beginPath();
       pen.moveTo(plot.left, y);

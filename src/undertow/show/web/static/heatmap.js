@@ -211,14 +211,14 @@ export class Heatmap {
     for (const group of this.rows.groups) {
       const top = Math.max(0, this.y(group.first)), bottom = Math.min(plot.height, this.y(group.first + group.count));
       if (bottom <= 0 || top >= plot.height || !group.name) continue;
+      const middle = Math.max(LINE / 2, named ? (top + bottom) / 2 : top + Math.min(LINE, bottom - top) / 2);
+      if (middle - LINE / 2 < free || (group.members < 2 && !named)) continue;
+      free = middle + LINE / 2;
       context.strokeStyle = inks.line;
       context.beginPath();
       context.moveTo(2, Math.round(top) + 0.5);
       context.lineTo(GUTTER - 2, Math.round(top) + 0.5);
-      if (top > free) context.stroke();
-      const middle = named ? (top + bottom) / 2 : top + Math.min(LINE, bottom - top) / 2;
-      if (middle - LINE / 2 < free || (group.members < 2 && !named)) continue;
-      free = middle + LINE / 2;
+      if (bottom - top >= LINE) context.stroke();
       context.fillStyle = inks.quiet;
       context.textAlign = "left";
       if (group.members > 1) context.fillText(group.isClosed ? "▸" : "▾", 2, middle);
@@ -246,7 +246,7 @@ export class Heatmap {
       context.stroke();
     }
     context.textAlign = "right";
-    context.fillText("step", GUTTER - 6, plot.height + 7);
+    context.fillText("step", GUTTER - 24, plot.height + 7);
   }
 
   drawCursor() {

@@ -22,5 +22,5 @@ export function legend(place, colouring, quantity) {
   place.replaceChildren(
     element("span", { class: "mark" }, ends[0], " ", bar, ends.length > 2 ? ` ${ends[1]} … ` : " ", ends.at(-1)),
     element("span", { class: "quiet" }, kind), ...marks,
-    element("span", { class: "quiet grow right" }, quantity ? `${quantity.what}${quantity.of ? `; of the ${quantity.of}` : ""}` : ""));
+    element("span", { class: "quiet grow right what", title: quantity?.of ?? null }, quantity?.what ?? ""));
 }

@@ -16,7 +16,7 @@ export function short(value, digits = 3) {
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  const text = size >= 1e-3 && size < 1e5 ? String(Number(value.toPrecision(digits))) : value.toExponential(digits - 1).replace("e+", "e");
+  const text = size >= 1e-3 && size < 1e5 ? String(Number(value.toPrecision(digits))) : Number(value.toPrecision(digits)).toExponential().replace("e+", "e");
   return text.replace("-", "−").replace("e-", "e−");
 }
 

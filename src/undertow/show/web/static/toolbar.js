@@ -11,7 +11,7 @@ const FIRST = ["gradient_norm", "update_ratio", "gradient_cosine", "weight_norm"
 export class Toolbar {
   constructor(page) {
     this.page = page;
-    this.filter = element("input", { type: "search", placeholder: "Filter layers: *.attn.*  (/)", "aria-label": "Filter layers", value: page.state.filter,
+    this.filter = element("input", { type: "search", placeholder: "Filter: *.attn.*  (/)", "aria-label": "Filter layers", value: page.state.filter,
       oninput: () => page.change({ filter: this.filter.value }) });
     this.count = element("span", { class: "quiet" });
     this.choices = element("div", { class: "row" });
@@ -27,11 +27,11 @@ export class Toolbar {
     if (drawn === this.drawn) return; // a list that is open stays so
     this.drawn = drawn;
     this.choices.replaceChildren(this.#quantities(),
-      select("over time", STATISTICS, state.statistic, (statistic) => page.change({ statistic })),
+      select("over steps", STATISTICS, state.statistic, (statistic) => page.change({ statistic })),
       select("groups", [["0", "none"], ["1", "1 name"], ["2", "2 names"], ["3", "3 names"]], String(page.depth), (depth) => page.change({ depth: Number(depth), closed: new Set() })),
       page.depth ? button(state.closed.size ? "Open all" : "Close all", () => page.closeAll(!state.closed.size), { class: "quiet" }) : "",
-      page.scale.kind === "logarithmic" ? select("colour shows", [["", "value"], ["1", "change"]], state.relative ? "1" : "", (relative) => page.change({ relative: relative === "1" })) : "",
-      select("colours", SCHEMES, state.scheme, (scheme) => page.change({ scheme })));
+      page.scale.kind === "logarithmic" ? select("colour", [["", "value"], ["1", "change"]], state.relative ? "1" : "", (relative) => page.change({ relative: relative === "1" })) : "",
+      select("palette", SCHEMES, state.scheme, (scheme) => page.change({ scheme })));
   }
 
   #quantities() {

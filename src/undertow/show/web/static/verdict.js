@@ -25,7 +25,7 @@ export function verdict(run, diagnosis, onShow) {
   const head = element("div", { class: "head" },
     element("h1", {}, health(diagnosis.health)),
     element("p", { class: "quiet" }, `${extent} · ${step(diagnosis.coverage.layers_watched)} layers`,
-      diagnosis.from_journal ? " · as judged while training" : ""),
+      diagnosis.from_journal && diagnosis.health ? " · as judged while training" : ""),
     element("p", { class: "story" }, diagnosis.story),
     notes(diagnosis));
   if (!first) return element("section", { class: "verdict", "aria-label": "Verdict" }, head);

@@ -34,7 +34,9 @@ export function where(layers, most = 3) {
   return layers.length > most ? [...names, ` and ${step(layers.length - most)} more`] : names;
 }
 
-const WORDS = new Set(["consequence", "place", "first_nonfinite"]);
+// Evidence that is a sentence and no measurement, and quantities whose values are numbers for names.
+const WORDS = new Set(["consequence", "place", "first_nonfinite", "gradient_state", "gradient_optimizer", "gradient_carried", "activation_training",
+  "loss_broadcast", "loss_input_is_probability", "loss_input_is_logit", "optimizer_rebuilt"]);
 
 export function evidence(one) {
   return { text: one.how, layer: one.layer, quantity: WORDS.has(one.quantity) ? null : one.quantity, value: one.value, expected: one.expected };

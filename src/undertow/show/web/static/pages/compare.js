@@ -78,11 +78,11 @@ class ComparePage {
 
   /** Only what is not the same everywhere. */
   #differences() {
-    const facts = this.runs.map((run) => flattened({ ...run.facts.settings, optimizer: run.facts.optimizers, torch: run.facts.torch, device: run.facts.device, command: run.facts.command.join(" "), layers: run.layers.parameters.length }));
+    const facts = this.runs.map((run) => flattened({ ...run.facts.settings, name: null, run_dir: null, directory: null, optimizer: run.facts.optimizers, torch: run.facts.torch, device: run.facts.device, command: run.facts.command.join(" "), layers: run.layers.parameters.length }));
     const names = [...new Set(facts.flatMap((one) => [...one.keys()]))].filter((name) => new Set(facts.map((one) => one.get(name) ?? "")).size > 1);
     if (!names.length) return element("p", { class: "quiet" }, "They were started alike: same optimizers, settings, software and number of layers.");
     return element("table", { class: "data" }, element("caption", {}, "What differs in how they were started"),
-      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, ""), this.runs.map((run, number) => element("th", { scope: "col" }, this.#swatch(number), named(run.name))))),
+      element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "setting"), this.runs.map((run, number) => element("th", { scope: "col" }, this.#swatch(number), named(run.name))))),
       element("tbody", {}, names.map((name) => element("tr", {}, element("th", { scope: "row" }, named(name)), facts.map((one) => element("td", {}, named(one.get(name) ?? "–")))))));
   }
 

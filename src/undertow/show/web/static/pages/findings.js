@@ -104,7 +104,7 @@ class FindingsPage {
   }
 
   #drawCharts(finding, place) {
-    const known = new Set(this.run.quantities.map((one) => one.name));
+    const known = new Set(this.run.quantities.filter((one) => !["state", "flag", "index"].includes(one.unit)).map((one) => one.name));
     const layers = new Map([...this.run.layers.parameters, ...this.run.layers.modules].map((layer) => [layer.path, layer]));
     const curves = new Map();
     for (const one of finding.evidence) {

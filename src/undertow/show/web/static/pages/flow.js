@@ -4,7 +4,7 @@ import { decode, markOf } from "../colours.js";
 import { button, element, named } from "../dom.js";
 import { count, short, step as stepText } from "../numbers.js";
 import { getJson, getTile } from "../server.js";
-import { status } from "../words.js";
+import { status, where } from "../words.js";
 
 const HEIGHT = 24; // of a row
 const ARCS = 150; // pixels for the connections
@@ -43,12 +43,20 @@ class FlowPage {
       ["bottlenecks", this.nodes.filter((node) => node.node_type === "Bottleneck").length], ["dead", this.nodes.filter((node) => node.node_type === "Dead").length],
       ["vanishing", this.flow.vanishing_regions.length], ["exploding", this.flow.exploding_regions.length],
     ];
-    const { steps } = this.flow;
+    const { steps } = this.flow, outside = this.#outside();
     const source = { autograd: "read from the graph of the loss", "call order": "a chain in the order of calls: the model was compiled", none: "no graph was recorded" }[this.flow.source];
     return element("header", {}, element("h1", {}, "Flow"),
       element("p", { class: "quiet" }, `${count(this.nodes.length, "module")}, ${count(this.edges.length, "connection")}; ${source}. `,
         steps ? `Gains over steps ${stepText(steps.first)}–${stepText(steps.last)}.` : ""),
+      outside.length ? element("p", { class: "problem" }, `${count(outside.length, "module")} with parameters ${outside.length === 1 ? "is" : "are"} on no path from the loss: `, where(outside, 4), ".") : null,
       element("dl", { class: "cards" }, facts.flatMap(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))));
+  }
+
+  /** Modules that own parameters, and that the graph of the loss does not lead to. */
+  #outside() {
+    if (this.flow.source !== "autograd") return [];
+    const owners = new Set(this.run.layers.parameters.map((layer) => layer.path.slice(0, Math.max(0, layer.path.lastIndexOf(".")))));
+    return [...owners].filter((owner) => owner && !this.place.has(owner));
   }
 
   #picture() {

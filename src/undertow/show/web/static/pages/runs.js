@@ -15,7 +15,7 @@ export async function open(query) {
   const compare = element("a", { class: "action", hidden: true }, "Compare");
   const body = element("tbody");
   const summary = element("p", { class: "quiet" });
-  const filter = element("input", { type: "search", placeholder: "Filter: name, *glob*, status, health", "aria-label": "Filter runs", value: query.filter ?? "",
+  const filter = element("input", { type: "search", placeholder: "Filter: name, health …  (/)", "aria-label": "Filter runs", value: query.filter ?? "",
     oninput: () => { address.update({ filter: filter.value }); draw(); } });
   const node = element("section", { class: "page" },
     element("header", { class: "row" }, element("h1", {}, "Runs"), filter, summary, compare),
