@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,10 +23,7 @@ from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
 _EVERY_FRAME = 64  # steps at the start of which every rule sees every frame
-_FEW = 12  # frames; below this, looking at them together costs more than one by one
-
-
-_Said = TypeVar("_Said")
+_FEW = 6  # frames; below this, looking at them together costs more than one by one
 
 
 class Change(StrEnum):
@@ -67,6 +64,7 @@ class Engine:
         self._layout = Layout()
         self._losses = LossTrend()
         self.broken: dict[str, str] = {}  # codes of rules that stumbled, and over what
+        self._paces = [pace_of(rule) for rule in self._rules]
         self._shown = [-1] * len(self._rules)  # the step at which each rule last saw what it paces itself by
         self._cases: dict[tuple[str, str], _Case] = {}
 
@@ -86,9 +84,14 @@ class Engine:
         with np.errstate(all="ignore"):  # a division by zero must not print into the user's terminal
             view.loss = self._losses.observe(frame)
             for number, rule in enumerate(self._rules):
-                if rule.code in self.broken or not self._is_due(number, frame):
+                if rule.code in self.broken or (self._paces[number] and not self._is_due(number, frame)):
                     continue
-                for verdict in self._guarded(rule, lambda rule=rule: rule.observe(view)):
+                try:
+                    said = rule.observe(view)
+                except Exception as error:
+                    self._leave_out(rule, error)
+                    continue
+                for verdict in said:
                     change = self._settle(rule.code, verdict, frame.step)
                     if change is not None:
                         changes.append(change)
@@ -110,9 +113,13 @@ class Engine:
                 for number, rule in enumerate(self._rules):
                     if rule.code in self.broken:
                         continue
-                    due = None if pace_of(rule) is None else partial(self._is_due, number)
-                    spoken = attend(rule, stretch, due)
-                    for place, said in self._guarded(rule, lambda spoken=spoken: [one for one in spoken if one[1]]):
+                    due = None if self._paces[number] is None else partial(self._is_due, number)
+                    try:
+                        spoken = [one for one in attend(rule, stretch, due) if one[1]]
+                    except Exception as error:
+                        self._leave_out(rule, error)
+                        continue
+                    for place, said in spoken:
                         verdicts.setdefault(place, []).extend((rule.code, verdict) for verdict in said)
             for place in sorted(verdicts):
                 frame = stretch.frames[place]
@@ -122,19 +129,15 @@ class Engine:
                     found.append((frame, changes))
         return found
 
-    def _guarded(self, rule: Rule, work: Callable[[], Sequence[_Said]]) -> Sequence[_Said]:
+    def _leave_out(self, rule: Rule, error: Exception) -> None:
         """A rule that stumbles is left out from then on; the others go on."""
-        try:
-            return work()
-        except Exception as error:
-            if self.strict:
-                raise
-            self.broken[rule.code] = f"{type(error).__name__}: {error}"
-            return ()
+        if self.strict:
+            raise error
+        self.broken[rule.code] = f"{type(error).__name__}: {error}"
 
     def _is_due(self, number: int, frame: Frame) -> bool:
         """Rules about slow conditions need not see every frame of a long run; which ones depends on steps alone."""
-        pace = pace_of(self._rules[number])
+        pace = self._paces[number]
         if pace is None or pace[0] not in frame.blocks:
             return True
         last, step = self._shown[number], frame.step

@@ -42,7 +42,14 @@ class Matrices:
         return len(self.ids)
 
     def values(self, view: View, name: str) -> Values:
-        """One number per matrix; NaN where this frame has none."""
+        """One number per matrix; NaN where this frame has none. Not to be written to: rules share it."""
+        kept = view.kept.get(name)
+        if kept is None:
+            kept = view.kept[name] = self._values(view, name)
+            kept.setflags(write=False)
+        return kept
+
+    def _values(self, view: View, name: str) -> Values:
         row, ids = view.row(name), view.ids(PLACES[name][0])
         if row is None or ids is None:
             return np.full(len(self.ids), np.nan)
@@ -68,9 +75,13 @@ class Matrices:
 
     def update_ratios(self, view: View) -> Values:
         """Length of the update over that of the weight, or over the usual length where the weight is shorter."""
-        with np.errstate(invalid="ignore"):
-            plain, length = self.values(view, "update_ratio"), self.values(view, "update_norm")
-            return np.fmin(plain, length / self.usual_norm)
+        kept = view.kept.get("update_ratios")
+        if kept is None:
+            with np.errstate(invalid="ignore"):
+                plain, length = self.values(view, "update_ratio"), self.values(view, "update_norm")
+                kept = view.kept["update_ratios"] = np.fmin(plain, length / self.usual_norm)
+            kept.setflags(write=False)
+        return kept
 
 
 def middle(values: Values) -> float:

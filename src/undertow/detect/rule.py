@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar, runtime_checkable
+from functools import cache
+from typing import ClassVar, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,9 +85,19 @@ def pace_of(rule: Rule) -> Pace | None:
     return getattr(rule, "pace", None)
 
 
+def is_patient(rule: Rule) -> TypeGuard[PatientRule]:
+    return _has_patience(type(rule))
+
+
+@cache
+def _has_patience(kind: type) -> bool:
+    """Once per kind: asking a protocol takes longer than most rules take over a frame."""
+    return all(hasattr(kind, name) for name in ("resting", "news", "pass_over"))
+
+
 def attend(rule: Rule, stretch: Stretch, is_due: Callable[[Frame], bool] | None = None) -> Iterator[Said]:
     """What a rule says of a stretch: the same as if it had been shown every frame that is due."""
-    if is_due is not None or not isinstance(rule, PatientRule):
+    if is_due is not None or not is_patient(rule):
         for place, frame in enumerate(stretch.frames):
             if is_due is None or is_due(frame):
                 yield place, rule.observe(stretch.view(place))

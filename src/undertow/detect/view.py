@@ -21,7 +21,7 @@ class View:
     `loss` is the frame's loss beside those before it (see `loss_trend`); the engine puts it there.
     """
 
-    __slots__ = ("_calls", "frame", "layout", "loss", "skipped", "step")
+    __slots__ = ("_calls", "frame", "kept", "layout", "loss", "skipped", "step")
 
     def __init__(self, frame: Frame, layout: Layout) -> None:
         self.frame = frame
@@ -29,6 +29,7 @@ class View:
         self.loss: Loss | None = None
         self.step = frame.step
         self.skipped = frame.scalars.get("step_skipped", 0.0) == 1.0
+        self.kept: dict[str, NDArray[np.float64]] = {}  # what several rules work out from the frame, by name
         self._calls: NDArray[np.float32] | None = None
 
     def ids(self, stream: str) -> NDArray[np.int32] | None:
