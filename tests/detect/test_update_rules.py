@@ -118,6 +118,16 @@ def test_a_frozen_layer_that_was_never_trained() -> None:
 
 
 @pytest.mark.parametrize(
+    ("at_rest", "severity"), [(("head",), Severity.MODERATE), (("first", "second"), Severity.MILD)]
+)
+def test_a_group_with_a_rate_of_zero_that_was_never_trained(at_rest: tuple[str, ...], severity: Severity) -> None:
+    resting = {**random_weights(), "update_norm": dict.fromkeys(at_rest, 0.0)}
+    training = Training().run(9, scalars={"lr_0": 0.1, "lr_1": 0.0}, **resting)
+    (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
+    assert finding.severity is severity
+
+
+@pytest.mark.parametrize(
     "frozen",
     [
         {**random_weights("first"), "weight_max_abs": 0.5},  # pretrained: weights beyond the bound

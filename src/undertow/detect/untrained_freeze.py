@@ -74,7 +74,7 @@ class UntrainedFreeze:
         long = self._measured >= 3 and view.step - self.since >= 4 * PATIENCE
         if self._moved and (self._measured >= PATIENCE or long):
             self.is_waiting = False
-            self.members = self._forgotten(view.layout)
+            self.members = self.forgotten(view.layout, self._frozen)
 
     def learn(self, view: View) -> None:
         """How the weights look when first measured, and whether anything moves."""
@@ -100,42 +100,33 @@ class UntrainedFreeze:
         """Nothing is left to `learn`."""
         return self._moved and self._has_seen_all
 
-    def _forgotten(self, layout: Layout) -> NDArray[np.bool_]:
-        """Default weights, frozen alone amid trained ones, and no part of an arrangement that freezes on purpose."""
+    def forgotten(self, layout: Layout, resting: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Default weights, at rest alone amid trained ones, and no part of an arrangement that rests on purpose."""
         matrices = [layer for layer in layout.layers.parameters if len(layer.shape) >= 2]
         matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
-        trained = [layer for layer in matrices if not self._frozen[layer.id]]
-        frozen = [layer for layer in matrices if self._frozen[layer.id]]
+        trained = [layer for layer in matrices if not resting[layer.id]]
+        frozen = [layer for layer in matrices if resting[layer.id]]
         out = np.zeros(len(self.members), bool)
         if not frozen or len(frozen) > MOST * len(trained):
             return out
         for layer in frozen:
-            if self._is_default[layer.id] and not self._belongs_elsewhere(layer, trained, layout):
+            if self._is_default[layer.id] and not self._belongs_elsewhere(layer, trained, layout, resting):
                 mine = [other.id for other in layout.layers.parameters if other.group == layer.group]
-                out[[i for i in mine if self._frozen[i]]] = True
+                out[[i for i in mine if resting[i]]] = True
         return out
 
-    def _belongs_elsewhere(self, layer: Layer, trained: list[Layer], layout: Layout) -> bool:
-        unit = self._unit(layer, layout)
+    def _belongs_elsewhere(
+        self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]
+    ) -> bool:
+        unit = _unit(layer, layout, resting)
         if unit != layer.group and not unit.rpartition(".")[2].isdigit():
             return True  # a part with a name of its own was frozen as a whole: a backbone, a target, a teacher
         mine = self._start.norm[layer.id]
         alike = [self._start.norm[other.id] for other in trained if other.shape == layer.shape]
         if any(abs(norm - mine) <= SAME_NORM * mine for norm in alike):
             return True  # a copy of a trained layer, which follows it
-        thin = [o for o in layout.layers.parameters if not self._frozen[o.id] and len(o.shape) == 2]
+        thin = [o for o in layout.layers.parameters if not resting[o.id] and len(o.shape) == 2]
         return _is_adapted(layer, thin)
-
-    def _unit(self, layer: Layer, layout: Layout) -> str:
-        """The widest module around a layer all of whose parameters are frozen."""
-        unit = str(layer.group)
-        while unit:
-            above = unit.rpartition(".")[0]
-            inside = [o.id for o in layout.layers.parameters if not above or o.path.startswith(f"{above}.")]
-            if not self._frozen[inside].all():
-                break
-            unit = above
-        return unit
 
 
 def default_bound(layer: Layer) -> float:
@@ -169,6 +160,18 @@ def looks_default(
         & (np.abs(std / usual - 1.0) <= 2.5 / root)
         & (np.abs(kurtosis + 1.2) <= 6.0 / root)
     )
+
+
+def _unit(layer: Layer, layout: Layout, resting: NDArray[np.bool_]) -> str:
+    """The widest module around a layer all of whose parameters rest."""
+    unit = str(layer.group)
+    while unit:
+        above = unit.rpartition(".")[0]
+        inside = [o.id for o in layout.layers.parameters if not above or o.path.startswith(f"{above}.")]
+        if not resting[inside].all():
+            break
+        unit = above
+    return unit
 
 
 def _is_adapted(layer: Layer, trained: list[Layer]) -> bool:

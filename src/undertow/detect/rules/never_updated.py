@@ -224,6 +224,11 @@ class NeverUpdated:
         if any(value == 0 for name, value in view.frame.scalars.items() if name.startswith("lr_")):
             severity, confidence = Severity.MILD, 0.8
             reason = f"The weights of {named} do not change: a parameter group has a learning rate of zero."
+            resting = np.zeros(layout.count, bool)
+            resting[chosen] = True
+            if self._freeze.forgotten(layout, resting).any():
+                severity, confidence = Severity.MODERATE, 0.75
+                reason += " They still are the random numbers they were made with."
             because.append(Evidence("lr", None, 0.0, None, "the learning rate of one parameter group"))
         elif bool(layout.is_low_precision[chosen].all()):
             severity = Severity.MODERATE
