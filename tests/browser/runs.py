@@ -41,7 +41,7 @@ class Deep:
     def __init__(self, folder: Path, blocks: int) -> None:
         self.paths = [f"blocks.{block}.{part}" for block in range(blocks) for part in PARTS]
         facts = RunFacts(
-            undertow="0.1.0", name="deep", created=time.time(), process=os.getpid(), host=socket.gethostname()
+            undertow="0.1.0", name=folder.name, created=time.time(), process=os.getpid(), host=socket.gethostname()
         )
         self.facts = facts
         self.writer = RunWriter(folder, facts)

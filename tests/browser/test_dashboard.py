@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 # Colours of the picture, to the right of the names, as sets of "red,green,blue".
 COLOURS = """() => {
-  const canvas = document.querySelector(".heatmap"), ratio = devicePixelRatio, pen = canvas.getContext("2d");
+  const canvas = document.querySelector(".heatmap"), ratio = devicePixelRatio, pen = canvas?.getContext("2d");
+  if (!canvas?.width || canvas.width < 300) return {};
   const { data } = pen.getImageData(240 * ratio, 0, canvas.width - 256 * ratio, canvas.height - 24 * ratio);
   const found = new Map();
   for (let i = 0; i < data.length; i += 4) {
@@ -23,11 +25,22 @@ COLOURS = """() => {
   return Object.fromEntries(found);
 }"""
 NONFINITE = "214,0,147"
+NOT_SAMPLED = "110,110,110"
+
+
+def wait_until(page: Page, holds: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+    """Ask again and again: the page itself may not evaluate text, which is as it should be."""
+    for _ in range(300):
+        colours: dict[str, int] = page.evaluate(COLOURS)
+        if holds(colours):
+            return colours
+        page.wait_for_timeout(100)
+    raise AssertionError(f"the picture never came; it has {len(colours)} colours")
 
 
 def wait_for_picture(page: Page, least: int = 3) -> dict[str, int]:
-    page.wait_for_function(f"Object.keys(({COLOURS})()).length >= {least}")
-    page.wait_for_load_state("networkidle")
+    wait_until(page, lambda colours: len(colours) >= least)
+    page.wait_for_timeout(600)  # for finer tiles
     return page.evaluate(COLOURS)
 
 
@@ -146,7 +159,7 @@ def test_a_run_is_followed_while_it_is_written(window: Window, folder: Path) -> 
     page.get_by_role("button", name="Pause").wait_for()
     run.write(500)
     page.get_by_text("step 799").wait_for()
-    page.wait_for_function(f"(({COLOURS})())['110,110,110'] === undefined")  # no grey: the new steps are drawn
+    wait_until(page, lambda colours: len(colours) > 30 and NOT_SAMPLED not in colours)  # the new steps are drawn
     run.finish()
     page.get_by_text("finished").wait_for()
 

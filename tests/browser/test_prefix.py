@@ -48,6 +48,6 @@ def test_everything_is_found_behind_a_prefix(browser: Browser, address: str) -> 
     page.goto(address)
     page.get_by_role("link", name="sick one").click()
     page.get_by_role("heading", name="critical").wait_for()
-    page.wait_for_function("document.querySelector('.heatmap')?.width > 0")
+    page.locator(".heatmap").wait_for()
     page.close()
     assert refused == []

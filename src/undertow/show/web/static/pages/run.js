@@ -129,15 +129,22 @@ class RunPage {
   async change(changes, { first = false } = {}) {
     Object.assign(this.state, changes);
     const { quantity, statistic, scheme, filter, closed } = this.state;
-    const turn = this.turn = (this.turn ?? 0) + 1;
-    if (first || "quantity" in changes) {
-      this.scale = await getJson("scale", { run: this.run.id, quantity });
-      this.usual = null;
+    const turn = this.turn = (this.turn ?? 0) + 1; // while one waits, another may be made: the last one counts
+    const shown = this.scaledFor !== quantity;
+    if (shown) {
+      const scale = await getJson("scale", { run: this.run.id, quantity });
+      if (turn !== this.turn) return;
+      Object.assign(this, { scale, scaledFor: quantity, usual: null });
     }
     const relative = this.state.relative && this.scale.kind === "logarithmic";
-    if (relative && !this.usual) this.usual = await getJson("usual", { run: this.run.id, quantity });
-    if (turn !== this.turn) return;
-    if (first || ["quantity", "scheme", "relative"].some((name) => name in changes)) {
+    if (relative && !this.usual) {
+      const usual = await getJson("usual", { run: this.run.id, quantity });
+      if (turn !== this.turn) return;
+      this.usual = usual;
+    }
+    const colours = JSON.stringify([quantity, this.scale, scheme, relative]);
+    if (this.colouredBy !== colours) {
+      this.colouredBy = colours;
       this.colouring = new Colouring(this.colours, this.scale, scheme);
       if (relative) this.colouring.relateTo(this.usual, this.colours);
     }
@@ -148,7 +155,7 @@ class RunPage {
     this.toolbar.update();
     if (first) return;
     this.#remember({ quantity, statistic, scheme: scheme === "Default" ? null : scheme, relative: this.state.relative ? "1" : null, filter, depth: this.state.depth, closed: [...closed].join(",") });
-    if ("quantity" in changes) for (const id of [...this.charts.keys()]) { this.#removePin(id); this.#addPin(id); }
+    if (shown) for (const id of [...this.charts.keys()]) { this.#removePin(id); this.#addPin(id); }
   }
 
   changeScalar(changes) {
@@ -244,7 +251,7 @@ class RunPage {
     const scale = await getJson("scale", { run: this.run.id, quantity: this.state.quantity }).catch(() => this.scale);
     if (this.ended || JSON.stringify(scale) === JSON.stringify(this.scale)) return;
     this.scale = scale;
-    this.change({ scheme: this.state.scheme });
+    this.change({});
   }
 
   pause() {
