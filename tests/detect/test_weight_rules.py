@@ -96,6 +96,20 @@ class TestBadlyScaledStart:
         training.run(1, weight_norm=50 * USUAL, update_norm=50 * USUAL, update_ratio=50.0 / 0.6, activation_std=0.5)
         assert training.codes() == []
 
+    def test_a_recurrence_that_forgets(self) -> None:
+        small = {"0.weight": USUAL, "0.weight_hh_l0": 0.3 * USUAL, "1.weight": USUAL}
+        start = {"weight_norm": small, "update_norm": 0.0, "activation_std": 1.0}
+        training = stack(BadlyScaledStart(), "0:RNN", "1:Linear").run(59, **start)
+        assert training.codes() == []
+        (finding,) = training.run(1, **start).findings()
+        assert (finding.code, finding.layers) == ("WGT003", ("0.weight_hh_l0",))
+        training = stack(BadlyScaledStart(), "0:RNN", "1:Linear")
+        for step in range(90):  # it learns all the same
+            training.run(1, scalars={"loss": 0.99**step}, **start)
+        assert training.codes() == []
+        usual = {**start, "weight_norm": {**small, "0.weight_hh_l0": 0.58 * USUAL}}
+        assert stack(BadlyScaledStart(), "0:RNN", "1:Linear").run(90, **usual).codes() == []
+
     def test_a_recurrence_that_multiplies(self) -> None:
         training = stack(BadlyScaledStart(), "0:RNN", "1:Linear")
         training.run(

@@ -169,6 +169,8 @@ JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
 JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
 SURE_AT_START = 0.6  # mean of the largest probability, where at most half of the answers are right
 RECURRENT_SCALE = 2.0  # of a plain recurrence: about its spectral radius, so 32 steps multiply by 2**32
+RECURRENT_SMALL = 0.4  # a new one of PyTorch has 0.58: less is left of a signal after thirty steps than 1e-7 anyway…
+RECURRENT_LOSSES = 60  # …so that only a training that gets nowhere is told
 
 # WGT004. Largest absolute weight over the 95th percentile: 2–3 for normal weights, below 30 for trained ones.
 OUTLIER = 100.0

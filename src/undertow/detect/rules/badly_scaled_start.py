@@ -11,6 +11,7 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, Anatomy, anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
+from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
@@ -32,7 +33,8 @@ class BadlyScaledStart:
     sums: 0.6 for PyTorch's default, 1 to 1.4 for Xavier and He), and what differs between samples in the output of
     each layer, from the first to the last. All matrices are at fault when their scales are unusual and the signal
     grows or falls by more than two decades; one layer is when it alone is far from the others and the signal jumps
-    there. A network that is sure of its answers before it has learnt anything counts as well.
+    there. A network that is sure of its answers before it has learnt anything counts as well, and so does a plain
+    recurrence whose weight begins small, when nothing is learnt in sixty steps: it forgets what it reads.
 
     Why it is bad
     -------------
@@ -58,18 +60,24 @@ class BadlyScaledStart:
         self._start = WeightStart()
         self._condition = Condition("start")
         self._judged = False
+        self._fading: dict[int, float] = {}  # plain recurrences whose weight began small, with its scale
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if self._judged:
+            if self._fading:
+                return self._watch_fading(view)
             return () if view.row("activation_std") is None else self._condition.stay()
         if view.row("activation_std") is None or not self._start.take(view):
             return ()
         self._judged = True
         verdict = self._judge(view)
-        return () if verdict is None else self._condition.hold(True, lambda: verdict)
+        if verdict is None:
+            return ()
+        self._fading = {}
+        return self._condition.hold(True, lambda: verdict)
 
     def _judge(self, view: View) -> Verdict | None:
         layout, anatomy = view.layout, anatomy_of(view.layout)
@@ -77,13 +85,13 @@ class BadlyScaledStart:
         modules = [i for i in anatomy.sequence if anatomy.matrix[i] != NONE and np.isfinite(scales[anatomy.matrix[i]])]
         if not modules:
             return None
-        recurrent = [
+        plain = [
             layer.id
             for layer in layout.layers.parameters
-            if layer.kind is LayerKind.RECURRENT
-            and layer.module_type in _PLAIN_RECURRENCE
-            and scales[layer.id] > limit.RECURRENT_SCALE
+            if layer.kind is LayerKind.RECURRENT and layer.module_type in _PLAIN_RECURRENCE
         ]
+        self._fading = {i: float(scales[i]) for i in plain if scales[i] < limit.RECURRENT_SMALL}
+        recurrent = [i for i in plain if scales[i] > limit.RECURRENT_SCALE]
         if recurrent:
             return self._of_layers(view, scales, recurrent, "recurrent")
         path = scales[anatomy.matrix[modules]]
@@ -95,6 +103,25 @@ class BadlyScaledStart:
             return everywhere
         odd = self._odd_ones(view, anatomy, modules, path, signals)
         return self._of_layers(view, scales, odd, "alone") if odd else None
+
+    def _watch_fading(self, view: View) -> tuple[Verdict, ...]:
+        """What is read early in a sequence fades within a few steps of time: a fault where nothing is learnt."""
+        if view.loss is None or view.loss.seen < limit.RECURRENT_LOSSES:
+            return self._condition.stay()
+        if has_learnt(view.loss):
+            return self._condition.end()
+        return self._condition.hold(True, lambda: self._fading_verdict(view))
+
+    def _fading_verdict(self, view: View) -> Verdict:
+        layers = tuple(view.layout.in_order(self._fading))
+        how = "RMS × √fan-in at the start: about what is left of a signal after one step of time"
+        evidence = tuple(Evidence("weight_rms", view.layout.path(i), self._fading[i], 1.0, how) for i in layers[:3])
+        verb = "begins" if len(layers) == 1 else "begin"
+        summary = (
+            f"The weight of {name_layers(view.layout, layers)} {verb} so small that what was read fades within a few "
+            "steps of time, and the loss does not fall."
+        )
+        return Verdict("start", True, Severity.MODERATE, layers, 0, 0.7, summary, evidence)
 
     def _scales(self, layout: Layout, anatomy: Anatomy) -> Values:
         """RMS × √fan-in of every matrix at the start; NaN for those that follow other rules."""
