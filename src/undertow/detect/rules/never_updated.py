@@ -46,7 +46,8 @@ class NeverUpdated:
     When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild,
     and `requires_grad_(False)` would save the time of computing those gradients. Steps that a loss scaler skipped
     and steps with a learning rate of zero do not count. Updates too small for the number format round away; that
-    is said as the reason. Frozen layers are left alone when they are a named part as a whole, a copy of a trained
+    is said as the reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were
+    never trained either. Frozen layers are left alone when they are a named part as a whole, a copy of a trained
     layer, the base of an adapter, more than half as many as the trained ones, or released later; a single layer of
     random features that is meant to stay random is taken for a mistake.
 
