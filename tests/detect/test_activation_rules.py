@@ -95,7 +95,7 @@ class TestCollapsedRepresentation:
     def test_a_code_that_the_decoder_ignores(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
         training.run(3, activation_std=1.0, activation_sample_spread=0.8)
-        collapsed = {"encoder": 0.4, "code": 0.08, "decoder": 0.3}
+        collapsed = {"encoder": 0.4, "code": 0.18, "decoder": 0.3}
         training.run(1, activation_std=collapsed, activation_sample_spread=0.8)
         assert training.codes() == []
         training.run(1, activation_std=collapsed, activation_sample_spread=0.8)

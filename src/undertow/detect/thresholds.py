@@ -126,9 +126,9 @@ SATURATED_FRAMES = 2
 
 # ACT003. Against the same layer at the start. In the zoo shares stay above a fortieth, differences above 0.24.
 COLLAPSED_SHARE = 3e-3  # of a layer's variance that lies between samples, and…
-COLLAPSED_SHARE_TO = 0.05  # …that share over what it was
+COLLAPSED_SHARE_TO = 0.1  # …that share over what it was
 COLLAPSED_SIGNAL_TO = 0.5  # …and their deviation: a share falls also where a common part grows, as a bias does
-COLLAPSED_TO = 0.15  # deviation between samples of an inner layer, while…
+COLLAPSED_TO = 0.2  # deviation between samples of an inner layer (at 0.3 no healthy one is told yet), while…
 COLLAPSED_OUTPUT_TO = 0.5  # …that of the model's output has fallen, too
 COLLAPSED_FRAMES = 2
 

@@ -26,9 +26,9 @@ class CollapsedRepresentation:
     ------------
     How much the output of each layer with a weight matrix differs between samples, in the steps in which activations
     are sampled, against the same layer at the start. Two things are reported, at two sampled steps in a row: a layer
-    of whose variance next to nothing lies between samples any more (0.3 %, and a twentieth of what it was, while the
+    of whose variance next to nothing lies between samples any more (0.3 %, and a tenth of what it was, while the
     differences themselves have halved at least: a bias that grows only hides them), and an inner layer whose
-    differences have shrunk to 15 % while those of the model's output have at least halved, so that what comes behind
+    differences have shrunk to 20 % while those of the model's output have at least halved, so that what comes behind
     ignores it.
 
     Why it is bad
