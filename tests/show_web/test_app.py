@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -219,3 +220,10 @@ def test_two_runs_are_compared(client: TestClient) -> None:
     assert set(found["layers"]) == {"first.weight", "first.bias", "second.weight", "second.bias"}
     assert client.get("/api/parting", params={"run": "inner/healthy", "other": "sick"}).json()["step"] == 7
     assert client.get("/api/parting", params={"run": "sick", "other": "sick"}).json()["step"] is None
+
+
+def test_modules_that_are_loaded_ahead_exist(client: TestClient) -> None:
+    addresses = re.findall(r'href="(static/[^"]+)"|src="(static/[^"]+)"', client.get("/").text)
+    assert len(addresses) > 10
+    for pair in addresses:
+        assert client.get(f"/{pair[0] or pair[1]}").status_code == 200

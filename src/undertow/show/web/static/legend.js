@@ -20,7 +20,7 @@ export function legend(place, colouring, quantity) {
     return element("span", { class: "mark" }, patch, mark.name);
   });
   place.replaceChildren(
-    element("span", { class: "mark" }, ends[0], " ", bar, ends.length > 2 ? ` ${ends[1]} … ` : " ", ends.at(-1)),
+    element("span", { class: "mark" }, ends[0], " ", bar, " ", ends.at(-1)),
     element("span", { class: "quiet" }, kind), ...marks,
     element("span", { class: "quiet grow right what", title: quantity?.of ?? null }, quantity?.what ?? ""));
 }

@@ -2,6 +2,7 @@
 
 import * as address from "./address.js";
 import { button, dialog, element, named, notice } from "./dom.js";
+import { askAhead } from "./server.js";
 
 const PAGES = {
   runs: () => import("./pages/runs.js"),
@@ -27,6 +28,11 @@ async function show() {
   current = null;
   const main = document.getElementById("main");
   drawBar(page, query);
+  if (page === "run" && query.run !== undefined) {
+    askAhead("run", { run: query.run });
+    askAhead("scale", { run: query.run, quantity: query.quantity ?? "gradient_norm" });
+    askAhead("colours", {});
+  }
   try {
     const module = await (PAGES[page] ?? PAGES.runs)();
     const next = await module.open(query, (details) => drawBar(page, query, details));

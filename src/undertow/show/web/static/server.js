@@ -23,8 +23,19 @@ async function ask(name, query, signal) {
   throw new Trouble(said.problem, said.way_out, answer.status);
 }
 
+const ahead = new Map();
+
+/** Ask now for what a page will ask for as soon as it has been loaded itself. */
+export function askAhead(name, query) {
+  const answer = getJson(name, query);
+  answer.catch(() => {}); // whoever asks in earnest hears of it
+  ahead.set(JSON.stringify([name, query]), answer);
+}
+
 export async function getJson(name, query = {}, signal = undefined) {
-  return (await ask(name, query, signal)).json();
+  const key = JSON.stringify([name, query]), early = ahead.get(key);
+  ahead.delete(key);
+  return early ?? (await ask(name, query, signal)).json();
 }
 
 export async function getTile(query, signal) {
