@@ -67,12 +67,13 @@ def main() -> int:
 
 
 def run_tests() -> None:
-    """The kernel against the float64 reference, and capture without a wait, on this device."""
+    """The kernel against the float64 reference, and capture without a wait, on this device; not the interpreter."""
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-o", "filterwarnings=default"]
     command += ["--import-mode=importlib", "-p", "no:cacheprovider", "-k", "triton or cuda"]
     done = subprocess.run(
-        [*command, "tests/battery", "tests/probe/test_cuda.py"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+        [*command, "--ignore=tests/battery/test_kernel_triton.py", "tests/battery", "tests/probe/test_cuda.py"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     lines = done.stdout.strip().splitlines()
     print(f"battery and capture tests on this device: {lines[-1] if lines else done.stderr.strip()}")
     judge("tests", done.returncode == 0)
