@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-detection bench-analyze bench-weights clean
+.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -38,6 +38,9 @@ bench-store: $(INSTALLED)
 
 bench-kernel: $(INSTALLED)
 	$(BIN)/python benchmarks/kernel.py
+
+bench-gpu: $(INSTALLED)
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 bench-detection: $(INSTALLED)
 	$(BIN)/python benchmarks/detection.py $(if $(TIER),--tier $(TIER)) $(ARGS)

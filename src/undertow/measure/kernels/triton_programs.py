@@ -231,7 +231,7 @@ def _histogram(bytes):
 @triton.jit
 def _nibbles(x, lowest):
     place = ((x.to(tl.int32, bitcast=True) >> 21) & 0x3FC) - lowest * 4  # four bits for each exponent
-    count = tl.full(x.shape, 1, tl.uint32) << (place & 31).to(tl.uint32)  # the shift itself takes five bits
+    count = tl.full(x.shape, 1, tl.uint32) << (place & 28).to(tl.uint32)
     group = place & -32
     first = tl.join(tl.where(group == 0, count, 0), tl.where(group == 32, count, 0))
     second = tl.join(tl.where(group == 64, count, 0), tl.where(group == 96, count, 0))
