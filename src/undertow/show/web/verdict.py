@@ -22,7 +22,7 @@ _QUICK = 1_000_000  # frames × layers that are judged anew within about a secon
 
 
 _UNJUDGED = (
-    "This run has no journal, so nothing is known of it yet. It is too large to be judged while a page waits. "
+    "This run has no journal: nobody judged it while it was written. That takes long for a run of this size. "
     "`undertow report` judges it from its numbers."
 )
 

@@ -21,10 +21,9 @@ export function why(finding) {
 export function verdict(run, diagnosis, onShow) {
   const { findings, steps } = diagnosis, first = findings.find((finding) => finding.severity !== "info") ?? null;
   const alarms = findings.filter((finding) => finding.severity !== "info").length;
-  const extent = steps.recorded ? `steps ${step(steps.first)}–${step(steps.last)}, ${step(steps.recorded)} recorded` : "no steps recorded";
   const head = element("div", { class: "head" },
     element("h1", {}, health(diagnosis.health)),
-    element("p", { class: "quiet" }, `${extent} · ${step(diagnosis.coverage.layers_watched)} layers`,
+    element("p", { class: "quiet" }, element("span", { class: "extent" }, extent(steps)), ` · ${step(diagnosis.coverage.layers_watched)} layers`,
       diagnosis.from_journal && diagnosis.health ? " · as judged while training" : ""),
     element("p", { class: "story" }, diagnosis.story),
     notes(diagnosis));
@@ -43,6 +42,10 @@ export function verdict(run, diagnosis, onShow) {
     ? element("div", { class: "code" }, element("pre", { tabindex: "0" }, remedy.how), copyButton(remedy.how))
     : null;
   return element("section", { class: "verdict", "aria-label": "Verdict" }, head, element("div", { class: "facts" }, facts), code);
+}
+
+export function extent(steps) {
+  return steps.recorded ? `steps ${step(steps.first)}–${step(steps.last)}, ${step(steps.recorded)} recorded` : "no steps recorded";
 }
 
 function notes({ coverage, story }) {

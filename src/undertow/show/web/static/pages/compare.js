@@ -44,7 +44,8 @@ class ComparePage {
     return element("table", { class: "data" }, element("thead", {}, element("tr", {}, titles.map((title) => element("th", { scope: "col" }, title)))),
       element("tbody", {}, this.runs.map((run, number) => {
         const first = verdicts[number].findings.find((finding) => finding.severity !== "info");
-        return element("tr", {}, element("td", {}, this.#swatch(number), element("a", { href: address.link("run", { run: run.id }) }, named(run.name))), element("td", {}, health(verdicts[number].health)),
+        const alike = this.runs.filter((other) => other.name === run.name).length > 1;
+        return element("tr", {}, element("td", {}, this.#swatch(number), element("a", { href: address.link("run", { run: run.id }) }, named(run.name)), alike ? element("span", { class: "quiet small" }, " ", named(run.id)) : null), element("td", {}, health(verdicts[number].health)),
           element("td", {}, status(run.status)), element("td", {}, step(run.steps.recorded)),
           element("td", {}, first ? [`${first.code} ${first.name}`, element("span", { class: "quiet" }, ` since step ${step(first.first_step)}`)] : "–"));
       })));

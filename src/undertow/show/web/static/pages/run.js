@@ -13,7 +13,7 @@ import { follow, getJson } from "../server.js";
 import { Span } from "../span.js";
 import { step } from "../numbers.js";
 import { Toolbar } from "../toolbar.js";
-import { verdict } from "../verdict.js";
+import { extent, verdict } from "../verdict.js";
 import { status } from "../words.js";
 
 const MOST_PINS = 8;
@@ -236,6 +236,8 @@ class RunPage {
     if (changed) { dispatchEvent(new HashChangeEvent("hashchange")); return; } // another model than the page was made for
     if (this.span.paused || (!grown && !news)) return;
     if (news || (grown && !this.judged)) { this.judged = true; this.#judge(); }
+    const told = this.verdict.querySelector(".extent");
+    if (told) told.textContent = extent(run.steps);
     if (!grown || !this.heatmap) return;
     this.heatmap.tiles.grown(run.steps.last);
     this.span.grow(extentOf(run.steps));
