@@ -57,10 +57,10 @@ def test_a_program_that_fails_is_replaced() -> None:
     code = """
 import torch
 from undertow.measure.kernels.triton_kernel import TritonKernel
-from undertow.measure.kernels import triton_programs
+from undertow.measure.kernels import triton_fast
 kernel = TritonKernel()
 def fail(*given, **options): raise RuntimeError("no C compiler")
-triton_programs.measure_chunks = {(1,): fail}
+triton_fast.measure_chunks = {(1,): fail}
 for _ in range(2):
     assert kernel.measure([torch.ones(5)]).moments[0, 0] == 5
 """

@@ -17,7 +17,7 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
-from undertow.measure.kernels import triton_programs
+from undertow.measure.kernels import triton_fast, triton_merge, triton_repair
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, plain
@@ -106,7 +106,10 @@ class TritonKernel:
     def _launch(self, flat: list[torch.Tensor], want: Want, device: torch.device) -> DevicePartials:
         counts = tuple([tensor.numel() for tensor in flat])
         chunks = chunks_of(counts, tuple([tensor.dtype for tensor in flat]), device)
-        programs: Any = triton_programs  # launched with a grid and options that their signatures do not show
+        # Launched with a grid and options that their signatures do not show.
+        measure_chunks: Any = triton_fast.measure_chunks
+        repair_chunks: Any = triton_repair.repair_chunks
+        merge_chunks: Any = triton_merge.merge_chunks
         wanted = {
             "MOMENTS": bool(want & Want.MOMENTS),
             "EXPONENTS": bool(want & Want.EXPONENTS),
@@ -127,15 +130,15 @@ class TritonKernel:
                 "num_warps": reading.warps,
             }
             if dtype != torch.float64:
-                programs.measure_chunks[(len(order),)](*given, **how, **wanted, maxnreg=_REGISTERS)
-            programs.repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
+                measure_chunks[(len(order),)](*given, **how, **wanted, maxnreg=_REGISTERS)
+            repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
         block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
         # Of few tensors, narrow and tall parts keep a large device busy; an interpreter wants few programs.
         columns, height = (256, 32) if device.type == "cpu" else (16, 128) if len(flat) <= 16 else (32, 32)
         parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
-        programs.merge_chunks[(len(flat), parts)](
+        merge_chunks[(len(flat), parts)](
             chunks.first_of, *scratch, block, len(flat), chunks.number,
             COLUMNS=columns, HEIGHT=height, **wanted, num_warps=8 if height > 32 else 4,
         )  # fmt: skip
