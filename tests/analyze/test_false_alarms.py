@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from undertow.analyze.comparison import distribution_type
-from undertow.analyze.convergence import loss_trend, steps_to_convergence
+from undertow.analyze.convergence import loss_trend
 from undertow.analyze.direction import KINDS, recent_directions
 from undertow.analyze.dynamics import TrainingSeries, detect_plateau, is_overfitting, learning_phase
 from undertow.analyze.hierarchy import build_hierarchy, group_layers
 from undertow.analyze.interactions import layer_interactions
 from undertow.analyze.layer_numbers import layer_numbers
+from undertow.analyze.loss_laws import forecast
 from undertow.analyze.oscillation import oscillation
 from undertow.analyze.series import LayerSeries
 from undertow.analyze.stability import spread_over_time, stability_trend
@@ -78,7 +79,7 @@ def test_convergence_plateau_and_phase(make: Maker) -> None:
     assert np.mean([trend in ("Converging", "Diverging", "Oscillating") for trend in trends]) <= LIMIT
     plateaus = [detect_plateau(loss, 100) for loss in losses]
     assert np.mean([bool(plateau.is_plateau) for plateau in plateaus]) <= LIMIT
-    assert np.mean([not isinstance(steps_to_convergence(loss), str) for loss in losses]) <= LIMIT
+    assert np.mean([not isinstance(forecast(loss), str) for loss in losses]) <= LIMIT
     phases = [learning_phase(TrainingSeries(loss=loss), 100, plateau) for loss, plateau in zip(losses, plateaus)]
     assert np.mean([isinstance(phase, LearningPhase) and phase != "InitialLearning" for phase in phases]) <= LIMIT
     assert np.mean([is_overfitting(loss, other) for loss, other in zip(losses, losses[::-1])]) <= LIMIT

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from undertow.analyze.convergence import loss_trend, scale_of, steps_to_convergence
+from undertow.analyze.convergence import loss_trend, scale_of
+from undertow.analyze.loss_laws import forecast
 from undertow.analyze.network import known
 from undertow.analyze.series import Floats
 from undertow.analyze.trend import trend_test
@@ -242,7 +243,7 @@ def convergence_indicators(
     trend = loss_trend(series.loss, window)
     if trend.reason:
         unavailable["convergence_trend" if trend.score is not None else "loss_convergence_score"] = trend.reason
-    steps = steps_to_convergence(series.loss)
+    steps = forecast(series.loss)
     if isinstance(steps, str):
         unavailable["estimated_steps_to_convergence"] = steps
     return ConvergenceIndicators(
@@ -250,8 +251,8 @@ def convergence_indicators(
         parameter_convergence_score=parameter,
         loss_convergence_score=trend.score,
         convergence_trend=trend.trend,
-        estimated_steps_to_convergence=None if isinstance(steps, str) else steps[0],
-        steps_interval=None if isinstance(steps, str) else steps[1],
+        estimated_steps_to_convergence=None if isinstance(steps, str) else steps.steps,
+        steps_interval=None if isinstance(steps, str) else steps.interval,
         loss_slope=None if trend.slope is None else trend.slope * unit,
         loss_slope_interval=None if trend.interval is None else (trend.interval[0] * unit, trend.interval[1] * unit),
         unavailable=unavailable,
