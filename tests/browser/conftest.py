@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.browser.runs import deep_run, hostile_run, sick_run
+from tests.cli.conftest import write
+from tests.detect.building import Training
 from tests.show_web.test_server import Served
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sick_run(root / "sick")
     deep_run(root / "deep")
     hostile_run(root / "hostile")
+    write(root / "empty", Training())
     return root
 
 

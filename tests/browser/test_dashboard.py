@@ -206,6 +206,11 @@ def test_dark_is_dark(window: Window) -> None:
     assert light != dark
 
 
+def test_a_run_without_steps_has_a_page(window: Window) -> None:
+    page = window.open("#/run?run=empty")
+    page.get_by_role("heading", name="no verdict").wait_for()
+
+
 def test_a_missing_run_says_so(window: Window) -> None:
     page = window.open("#/run?run=nothing")
     page.get_by_text("there is no such run here").wait_for()

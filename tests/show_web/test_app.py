@@ -131,6 +131,8 @@ def test_a_run_of_no_steps_has_a_page(client: TestClient, root: Path) -> None:
     run = client.get("/api/run", params={"run": "empty"}).json()
     assert run["steps"]["recorded"] == 0
     assert client.get("/api/diagnosis", params={"run": "empty"}).json()["health"] is None
+    scale = client.get("/api/scale", params={"run": "empty", "quantity": "gradient_norm"}).json()
+    assert 0 < scale["low"] < scale["high"]
 
 
 def test_five_thousand_layers_with_long_names(client: TestClient, root: Path) -> None:

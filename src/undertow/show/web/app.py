@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from undertow.errors import SettingError, UndertowError, UnknownNameError, UnreadableRunError
 from undertow.explain.pages import page_of
+from undertow.schema.quantities import QUANTITIES
 from undertow.show.web import documents
 from undertow.show.web.guard import LOOPBACK, Guard
 from undertow.show.web.library import Library
@@ -86,7 +87,9 @@ class Pages:
 
     def scale(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
-            return _json(scale_of(opened.run.reader, _quantity(request, opened.run.quantities)))
+            # A page asks before it knows what the run has: a scale of nothing is no mistake.
+            known = [*QUANTITIES, *opened.run.quantities]
+            return _json(scale_of(opened.run.reader, _quantity(request, known)))
 
     def usual(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:

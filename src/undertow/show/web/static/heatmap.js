@@ -314,7 +314,8 @@ const widths = new Map();
 function fitting(context, text, width) {
   const key = `${text} ${width}`;
   if (!widths.has(key)) {
-    let kept = shortened(text, 80);
+    // A canvas has no <bdi>: marks that turn text around are shown as what they are.
+    let kept = shortened(text, 80).replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "�");
     while (kept.length > 4 && context.measureText(kept).width > width) kept = `…${kept.slice(2)}`;
     if (widths.size > 20_000) widths.clear();
     widths.set(key, kept);

@@ -114,7 +114,7 @@ class RunPage {
     this.diagnosis = diagnosis;
     this.verdict.replaceChildren(verdict(this.run.id, diagnosis, (finding) => this.#showFinding(finding)));
     const bands = diagnosis.findings.filter((finding) => finding.severity !== "info").map((finding) => ({
-      first: finding.first_step, last: finding.last_step, severity: finding.severity, code: finding.code }));
+      first: finding.first_step, last: finding.ongoing ? Infinity : finding.last_step, severity: finding.severity, code: finding.code }));
     this.loss?.set({ bands: bands.slice(0, 12) });
   }
 
