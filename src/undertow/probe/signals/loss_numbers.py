@@ -11,6 +11,7 @@ from undertow.probe.signals.loss import LossReading
 from undertow.schema.quantities import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
+_PIECE = 1 << 14  # elements that torch converts on the calling thread alone
 _BINARY = (LossKind.BINARY_OF_PROBABILITIES, LossKind.BINARY_OF_LOGITS)
 
 Floats = NDArray[np.float64]
@@ -38,14 +39,24 @@ def loss_numbers(reading: LossReading, book: LabelBook) -> dict[str, float]:
 
 
 def _array(tensor: torch.Tensor) -> Floats:
-    return tensor.double().cpu().numpy()
+    """As float64, by numpy or in small pieces.
+
+    A large conversion by torch would be shared among threads. Asked for by this thread, those are a second team, and
+    from then on the machine has more of them than processors: OpenMP then lets all of them sleep between any two
+    operations, which slows the whole training down.
+    """
+    tensor = tensor.detach().cpu()
+    if tensor.dtype in (torch.float32, torch.float64):
+        return tensor.numpy().astype(np.float64)
+    pieces = [piece.double().numpy() for piece in tensor.reshape(-1).split(_PIECE)]
+    return np.concatenate(pieces).reshape(tensor.shape) if pieces else np.zeros(tuple(tensor.shape))
 
 
 def _of_classes(reading: LossReading, logs: Floats, book: LabelBook) -> dict[str, float]:
     found: dict[str, float] = {}
     labels: NDArray[np.int64] | None = None
     if reading.labels is not None:
-        labels = reading.labels.long().cpu().numpy()
+        labels = reading.labels.cpu().numpy().astype(np.int64)
     elif reading.class_shares is not None:
         labels = _array(reading.class_shares).argmax(axis=1)
     counted = np.ones(len(logs), np.bool_)
