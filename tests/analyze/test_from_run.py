@@ -181,3 +181,60 @@ def test_a_real_run(tmp_path: Path) -> None:
     assert document["flow_network"]["edges"][0]["flow_strength"] == edge.flow_strength
     again = msgspec.json.decode(msgspec.json.encode(dynamics_document(dynamics)))
     assert set(again) == {"layer_details", "network_level_analysis", "gradient_hierarchy", "optimization_priorities"}
+
+
+def silenced(behind: str = "act", shared: bool = False) -> Recording:
+    """first → act → last; the gradient of `first` and `last` is zero."""
+    layers = LayerTable.of(
+        [
+            Layer("first.weight", kind=LayerKind.WEIGHT, order=0, parameter_count=9, group="first"),
+            Layer("last.weight", kind=LayerKind.WEIGHT, order=4, parameter_count=9, group="last"),
+            Layer("last.bias", kind=LayerKind.BIAS, order=4, parameter_count=3, group="last"),
+            Layer("first", kind=LayerKind.MODULE, order=1),
+            Layer("act", kind=LayerKind.MODULE, order=2),
+            Layer("last", kind=LayerKind.MODULE, order=3),
+        ]
+    )
+    nodes = (GraphNode(0, "first"), GraphNode(1, "act"), GraphNode(2, "last"))
+    edges = ((0, 1), (1, 2)) if behind else ((0, 2),)
+    graph = LayerGraph(nodes, (*edges, (2, 1)) if shared else edges, GraphSource.AUTOGRAD)
+    dead = np.full((60, 6), np.nan)
+    dead[::10, 3:] = [0.0, 0.25, 0.0]
+    return Recording(
+        np.arange(60), layers, graph, {"gradient_norm": np.zeros((60, 6)), "activation_dead_fraction": dead}
+    )
+
+
+def recoveries(run: Recording) -> dict[str, tuple[str, float | None]]:
+    return {
+        zone.affected_layers[0]: (zone.recovery_potential.value, zone.unit_activity)
+        for zone in flow_of_run(run).dead_zones
+    }
+
+
+def test_recovery_from_the_activations_around_a_layer() -> None:
+    run = silenced()
+    found = recoveries(run)
+    assert found["first.weight"] == ("Medium", 0.75)  # its ReLU is alive
+    assert found["last.weight"] == found["last.bias"] == ("None", None)  # what follows is not seen: by the past
+    run.matrices["activation_dead_fraction"][50, 4] = 1.0
+    found = recoveries(run)
+    assert found["first.weight"] == found["last.weight"] == ("None", 0.0)
+    assert found["last.bias"] == ("None", None)  # no input enters its gradient
+    assert recoveries(silenced(behind=""))["first.weight"] == ("None", None)
+    assert recoveries(silenced(shared=True))["first.weight"] == ("None", None)
+
+
+def test_micro_batches_show_agreement_and_conflict() -> None:
+    run = chain()
+    network = dynamics_of_run(run).network_level_analysis
+    assert (network.gradient_agreement, network.conflicting_layers) == (None, [])
+    assert "backward pass" in network.unavailable["gradient_agreement"]
+    run.matrices["gradient_noise_scale"] = np.tile([3.0, np.inf, np.nan, np.nan], (60, 1))
+    network = dynamics_of_run(run).network_level_analysis
+    assert (network.gradient_agreement, network.conflicting_layers) == (None, ["b.weight"])
+    assert "point apart" in network.unavailable["gradient_agreement"]
+    run.matrices["gradient_noise_scale"][:, 1] = 1.0
+    network = dynamics_of_run(run).network_level_analysis
+    assert (network.gradient_agreement, network.conflicting_layers) == (0.25, [])
+    assert "gradient_agreement" not in network.unavailable

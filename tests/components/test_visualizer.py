@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ GOLDEN = {"a": [1, 2, 4, 3, 5], "b": [0.5, 0.4, 0.3, 0.35, 0.2], "c": [0, 0, 0, 
 CHAIN = [("a", "b"), ("b", "c")]
 
 
-def flow(series: dict[str, object], graph: object = None, step: int | None = None, **config: object):
+def flow(series: Mapping[str, object], graph: object = None, step: int | None = None, **config: object):
     settings = GradientVisualizationConfig(**config)  # pyright: ignore[reportArgumentType]
     return GradientFlowVisualizer(settings).generate_visualization(series, step, graph)
 
@@ -327,3 +328,23 @@ def test_long_noise_is_called_stagnant_almost_always() -> None:
     noise = np.abs(np.random.default_rng(3).normal(1, 0.2, size=(60, 400)))
     last = [item for item in flow({str(i): noise[:, i] for i in range(400)}).temporal_flows if item.step == 59]
     assert sum(item.flow_direction != "Stagnant" for item in last) <= 4
+
+
+@pytest.mark.parametrize(
+    ("norms", "activity", "potential"),
+    [
+        ([0] * 60, 0.4, "Medium"),
+        ([0] * 60, 0.0, "None"),
+        ([0] * 10 + [1] + [0] * 40, 0.4, "High"),
+        ([0, 0, 1] * 4 + [0] * 9, 0.0, "Low"),
+    ],
+)
+def test_activations_decide_whether_a_dead_gradient_can_come_back(
+    norms: list[float], activity: float, potential: str
+) -> None:
+    visualizer = GradientFlowVisualizer()
+    (zone,) = visualizer.generate_visualization({"a": norms}, unit_activity={"a": activity}).dead_zones
+    assert (zone.recovery_potential, zone.unit_activity, zone.unavailable) == (potential, activity, {})
+    (zone,) = visualizer.generate_visualization({"a": norms}, unit_activity={"b": activity}).dead_zones
+    assert zone.unit_activity is None
+    assert "earlier dead runs" in zone.unavailable["unit_activity"]

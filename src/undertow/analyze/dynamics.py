@@ -42,6 +42,7 @@ class TrainingSeries:
     gradient_cosine: Floats | None = None  # of successive gradients, (steps × layers)
     step_seconds: Floats | None = None  # how long steps took
     update_cosine: Floats | None = None  # of the update with the negative gradient, (steps × layers)
+    noise_scale: Floats | None = None  # of the micro-batches of a step, (steps × layers)
     unit_activity: dict[str, float] = field(default_factory=dict[str, float])  # layer → share of live units
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from undertow.analyze.agreement import micro_batch_agreement
 from undertow.analyze.comparison import compare_layers, gradient_distribution
 from undertow.analyze.dynamics import (
     TrainingSeries,
@@ -88,6 +89,10 @@ def enhanced_analysis(
             learning_rate=training.learning_rate, update_ratio=training.update_ratio,
         )  # fmt: skip
         interactions = layer_interactions(series, topology, strongest=extent.pairs, lags=extent.lags)
+    agreement = micro_batch_agreement(training.noise_scale, window)
+    unavailable = {} if extent.hierarchy else {"layer_interactions": SKIPPED}
+    if agreement.reason:
+        unavailable["gradient_agreement"] = agreement.reason
     network = NetworkLevelAnalysis(
         overall_gradient_health=network_health(risks.health),
         gradient_distribution=gradient_distribution(series, numbers.mean),
@@ -95,7 +100,9 @@ def enhanced_analysis(
         convergence_indicators=convergence,
         training_dynamics=dynamics,
         stability_assessment=assess_stability(series, numbers, extremes, threshold, risks.dead),
-        unavailable={} if extent.hierarchy else {"layer_interactions": SKIPPED},
+        gradient_agreement=agreement.value,
+        conflicting_layers=[series.names[layer] for layer in agreement.conflicting],
+        unavailable=unavailable,
     )
     return EnhancedLayerGradientAnalysis(
         layer_details=_details(series, numbers, risks, compared, dynamics, training, order, window),

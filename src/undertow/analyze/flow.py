@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,6 +45,7 @@ def gradient_flow(
     cosines: NDArray[np.floating] | None = None,
     sketches: dict[str, dict[int, Floats]] | None = None,
     names_are_paths: bool = False,
+    unit_activity: Mapping[str, float] | None = None,
 ) -> GradientFlowVisualization:
     """The flow visualization of the layers of `series`.
 
@@ -51,6 +54,7 @@ def gradient_flow(
     With `names_are_paths`, a parameter whose gradient is rounding noise beside the others of its module (the bias of
     attention's keys, say) is neither vanishing nor dead: nothing is wrong with it.
     `cosines` (steps × layers) and `sketches` (name → position of the sample → vector) give directions.
+    `unit_activity` (share of live units, by name) tells whether a dead gradient can come back.
     """
     config = config or GradientVisualizationConfig()
     numbers = layer_numbers(series)
@@ -69,7 +73,7 @@ def gradient_flow(
         critical_paths=critical_paths(nodes, flow) if flow and config.show_critical_paths else [],
         vanishing_regions=vanishing_regions(series, window, current_step, region_topology, fine) if regions else [],
         exploding_regions=exploding_regions(series, window, current_step, region_topology) if regions else [],
-        dead_zones=dead_zones(series, window, current_step, fine) if regions else [],
+        dead_zones=dead_zones(series, window, current_step, fine, unit_activity) if regions else [],
         visualization_config=config,
         nonfinite_layers=_nonfinite_layers(series, region_topology),
         unavailable={} if topology else {"edges": NO_GRAPH, "critical_paths": NO_GRAPH},

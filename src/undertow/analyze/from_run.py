@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.activity import activity_around
 from undertow.analyze.dynamics import TrainingSeries
 from undertow.analyze.enhanced import enhanced_analysis
 from undertow.analyze.flow import gradient_flow
@@ -84,6 +85,7 @@ def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = No
         cosines=cosines,
         sketches=_sketches(run, layers, series),
         names_are_paths=True,
+        unit_activity=activity_around(run.graph, run.layers, layers, _live_shares(run)),
     )
 
 
@@ -230,6 +232,7 @@ def _training(run: RunNumbers, layers: list[Layer], whole: RunNumbers) -> Traini
         gradient_cosine=table("gradient_cosine"),
         step_seconds=run.scalars("step_time") if "step_time" in names else None,
         update_cosine=table("update_gradient_cosine"),
+        noise_scale=table("gradient_noise_scale"),
         unit_activity=_activity(run, layers),
     )
 
@@ -252,13 +255,14 @@ def _present(values: Floats) -> Floats | None:
 
 def _activity(run: RunNumbers, layers: list[Layer]) -> dict[str, float]:
     """Share of live units of the module that owns a parameter, newest value."""
+    shares = _live_shares(run)
+    return {layer.path: shares[layer.group] for layer in layers if layer.group in shares}
+
+
+def _live_shares(run: RunNumbers) -> dict[str, float]:
+    """Share of live units of every module whose units were watched, newest value."""
     if "activation_dead_fraction" not in run.quantities:
         return {}
     dead = run.matrix("activation_dead_fraction")
-    activity: dict[str, float] = {}
-    for layer in layers:
-        module = run.layers.get(layer.group)
-        known = _present(dead[:, module.id].astype(np.float64)) if module is not None and module.is_module else None
-        if known is not None:
-            activity[layer.path] = 1 - float(known[-1])
-    return activity
+    known = {layer.path: _present(dead[:, layer.id].astype(np.float64)) for layer in run.layers if layer.is_module}
+    return {path: 1 - float(values[-1]) for path, values in known.items() if values is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ POINTS = 64
 GRID = 160
 GOOD_FIT = 0.9  # share of the variance explained
 ALIKE = 6.63  # of chi² with one degree of freedom: a 99 % interval
-CLOSE = np.log(100)  # converged: 99 % of the way from the first loss to the floor
+CLOSE = math.log(100)  # converged: 99 % of the way from the first loss to the floor
 FARTHEST = CLOSE  # lengths of what was seen: an exponential whose time constant is all of it
 STEEPEST = 3.0  # exponent of a power law
 NO_FIT = "neither an exponential nor a power law describes the loss"
@@ -78,7 +79,7 @@ def _exponentials(points: Floats, first: int, size: int) -> Fits:
 
 def _powers(points: Floats, first: int, size: int) -> Fits:
     """They bend so sharply at the start that the middle of a block does not stand for it: blocks are averaged."""
-    reach: Floats = np.geomspace(np.exp(CLOSE / STEEPEST), 20 * CLOSE * (first + size * POINTS), GRID)
+    reach: Floats = np.geomspace(math.exp(CLOSE / STEEPEST), 20 * CLOSE * (first + size * POINTS), GRID)
     exponents = CLOSE / np.log(reach)
     logs = np.log(np.arange(first + 1, first + size * POINTS + 1))
     shapes = [np.exp(-exponent * logs).reshape(POINTS, size).mean(axis=1) for exponent in exponents]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from undertow.analyze.regions import (
@@ -26,6 +28,7 @@ from undertow.schema.seeds.flow import (
     VanishingSeverity,
 )
 
+NO_ACTIVATIONS = "activations are not known: recovery is judged by whether earlier dead runs ended"
 HALF_A_DIGIT = 1e-9  # 1e-6 is one decade below 1e-5, whatever rounding says
 
 
@@ -124,9 +127,17 @@ def _against_exploding(series: LayerSeries, region: Region) -> list[str]:
 
 
 def dead_zones(
-    series: LayerSeries, window: int, current_step: int | None = None, fine: Flags | None = None
+    series: LayerSeries,
+    window: int,
+    current_step: int | None = None,
+    fine: Flags | None = None,
+    unit_activity: Mapping[str, float] | None = None,
 ) -> list[GradientDeadZone]:
-    """Layers whose norm is below 1e-8 in more than half of their samples; `fine` as above."""
+    """Layers whose norm is below 1e-8 in more than half of their samples; `fine` as above.
+
+    `unit_activity` is the share of live units among the activations of a layer, for those where it is known.
+    """
+    activity = [(unit_activity or {}).get(name) for name in series.names]
     flags = dead_flags(series)
     if fine is not None:
         flags &= ~fine
@@ -138,20 +149,31 @@ def dead_zones(
             affected_layers=[series.names[layer]],
             dead_duration=int(runs.total[layer]),
             recovery_potential=_recovery(
-                float(share[layer]), int(runs.ended[layer]), int(series.counts[layer]), window
+                float(share[layer]), int(runs.ended[layer]), int(series.counts[layer]), window, activity[layer]
             ),
             intervention_required=bool(share[layer] > 0.8),
             current_run=int(runs.current[layer]),
             longest_run=int(runs.longest[layer]),
             first_step=int(series.sample_steps[np.argmax(flags[:, layer]), layer]),
             ongoing=is_ongoing(series, flags, int(layer), current_step),
+            unit_activity=activity[layer],
+            unavailable={} if activity[layer] is not None else {"unit_activity": NO_ACTIVATIONS},
         )
         for place, layer in enumerate(np.flatnonzero(share > 0.5), 1)
     ]
 
 
-def _recovery(share: float, recoveries: int, count: int, window: int) -> RecoveryPotential:
-    """High: came back to life twice or more. None: not one live sample in a whole window."""
+def _recovery(
+    share: float, recoveries: int, count: int, window: int, activity: float | None = None
+) -> RecoveryPotential:
+    """By the activations where they are known: without them no gradient comes back, with them it can.
+
+    Otherwise by the past. High: came back to life twice or more. None: not one live sample in a whole window.
+    """
+    if activity is not None and activity <= 0:
+        return RecoveryPotential.LOW if recoveries else RecoveryPotential.NONE
+    if activity is not None:
+        return RecoveryPotential.HIGH if recoveries else RecoveryPotential.MEDIUM
     if recoveries >= 2:
         return RecoveryPotential.HIGH
     if share == 1.0 and count >= window:

@@ -32,13 +32,19 @@ class GradientFlowVisualizer:
             raise InputError(f"color_scheme is {self.config.color_scheme!r}", way_out=f"Legal values: {legal}")
 
     def generate_visualization(
-        self, histories: Histories, current_step: int | None = None, graph: Any = None
+        self,
+        histories: Histories,
+        current_step: int | None = None,
+        graph: Any = None,
+        *,
+        unit_activity: Mapping[str, float] | None = None,
     ) -> GradientFlowVisualization:
         """Layers, edges, paths and regions of the histories.
 
         `current_step` decides only what is still ongoing. `graph` says which layer feeds which: pairs (from, to), a
         mapping of each layer to those it feeds, a networkx graph, or the graph of a run. Without it there are nodes,
-        but no edges and no paths.
+        but no edges and no paths. `unit_activity` is the share of live units per layer: whether a dead gradient can
+        come back.
         """
         table = named_histories(histories)
         series = LayerSeries.from_histories(table)
@@ -49,6 +55,7 @@ class GradientFlowVisualizer:
             topology=None if graph is None else topology_of(graph, series.names),
             cosines=successive_cosines(table, series),
             sketches=_sketches(table),
+            unit_activity=unit_activity,
         )
 
     def create_visualization(self, histories: Histories) -> GradientFlowVisualization:

@@ -152,6 +152,8 @@ class NetworkLevelAnalysis:
     convergence_indicators: ConvergenceIndicators
     training_dynamics: TrainingDynamics
     stability_assessment: StabilityAssessment
+    gradient_agreement: float | None = None  # of micro-batches, or of losses with a backward pass each
+    conflicting_layers: list[str] = field(default_factory=list[str])
     unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 

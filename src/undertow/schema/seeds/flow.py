@@ -246,6 +246,8 @@ class GradientDeadZone:
     longest_run: int = 0
     first_step: int | None = None
     ongoing: bool = False
+    unit_activity: float | None = None  # share of live units around the layer
+    unavailable: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)
