@@ -183,26 +183,24 @@ def test_a_real_run(tmp_path: Path) -> None:
     assert set(again) == {"layer_details", "network_level_analysis", "gradient_hierarchy", "optimization_priorities"}
 
 
-def silenced(behind: str = "act", shared: bool = False) -> Recording:
-    """first → act → last; the gradient of `first` and `last` is zero."""
+def silenced() -> Recording:
+    """first → act → last, where only modules with parameters are nodes; no gradient reaches a parameter."""
     layers = LayerTable.of(
         [
             Layer("first.weight", kind=LayerKind.WEIGHT, order=0, parameter_count=9, group="first"),
-            Layer("last.weight", kind=LayerKind.WEIGHT, order=4, parameter_count=9, group="last"),
-            Layer("last.bias", kind=LayerKind.BIAS, order=4, parameter_count=3, group="last"),
-            Layer("first", kind=LayerKind.MODULE, order=1),
-            Layer("act", kind=LayerKind.MODULE, order=2),
-            Layer("last", kind=LayerKind.MODULE, order=3),
+            Layer("last.weight", kind=LayerKind.WEIGHT, order=2, parameter_count=9, group="last"),
+            Layer("last.bias", kind=LayerKind.BIAS, order=2, parameter_count=3, group="last"),
+            Layer("first", kind=LayerKind.MODULE, order=0),
+            Layer("act", kind=LayerKind.MODULE, order=1),
+            Layer("last", kind=LayerKind.MODULE, order=2),
         ]
     )
-    nodes = (GraphNode(0, "first"), GraphNode(1, "act"), GraphNode(2, "last"))
-    edges = ((0, 1), (1, 2)) if behind else ((0, 2),)
-    graph = LayerGraph(nodes, (*edges, (2, 1)) if shared else edges, GraphSource.AUTOGRAD)
+    graph = LayerGraph((GraphNode(0, "first"), GraphNode(1, "last")), ((0, 1),), GraphSource.AUTOGRAD)
     dead = np.full((60, 6), np.nan)
     dead[::10, 3:] = [0.0, 0.25, 0.0]
-    return Recording(
-        np.arange(60), layers, graph, {"gradient_norm": np.zeros((60, 6)), "activation_dead_fraction": dead}
-    )
+    calls = np.where(np.isnan(dead), np.nan, 1.0)
+    matrices = {"gradient_norm": np.zeros((60, 6)), "activation_dead_fraction": dead, "activation_calls": calls}
+    return Recording(np.arange(60), layers, graph, matrices)
 
 
 def recoveries(run: Recording) -> dict[str, tuple[str, float | None]]:
@@ -221,8 +219,15 @@ def test_recovery_from_the_activations_around_a_layer() -> None:
     found = recoveries(run)
     assert found["first.weight"] == found["last.weight"] == ("None", 0.0)
     assert found["last.bias"] == ("None", None)  # no input enters its gradient
-    assert recoveries(silenced(behind=""))["first.weight"] == ("None", None)
-    assert recoveries(silenced(shared=True))["first.weight"] == ("None", None)
+
+
+def test_a_function_or_a_shared_module_does_not_show_that_activations_live() -> None:
+    run = silenced()
+    run.matrices["activation_calls"][:, 4] *= 2  # serves another layer too
+    assert recoveries(run)["first.weight"] == ("None", None)
+    run = silenced()
+    run.matrices["activation_dead_fraction"][:, 4] = np.nan
+    assert recoveries(run)["first.weight"] == ("None", None)
 
 
 def test_micro_batches_show_agreement_and_conflict() -> None:

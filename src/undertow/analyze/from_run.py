@@ -85,7 +85,9 @@ def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = No
         cosines=cosines,
         sketches=_sketches(run, layers, series),
         names_are_paths=True,
-        unit_activity=activity_around(run.graph, run.layers, layers, _live_shares(run)),
+        unit_activity=activity_around(
+            run.graph, run.layers, layers, _live_shares(run), _newest(run, "activation_calls")
+        ),
     )
 
 
@@ -261,8 +263,13 @@ def _activity(run: RunNumbers, layers: list[Layer]) -> dict[str, float]:
 
 def _live_shares(run: RunNumbers) -> dict[str, float]:
     """Share of live units of every module whose units were watched, newest value."""
-    if "activation_dead_fraction" not in run.quantities:
+    return {path: 1 - dead for path, dead in _newest(run, "activation_dead_fraction").items()}
+
+
+def _newest(run: RunNumbers, quantity: str) -> dict[str, float]:
+    """The newest value of every module that has one."""
+    if quantity not in run.quantities:
         return {}
-    dead = run.matrix("activation_dead_fraction")
-    known = {layer.path: _present(dead[:, layer.id].astype(np.float64)) for layer in run.layers if layer.is_module}
-    return {path: 1 - float(values[-1]) for path, values in known.items() if values is not None}
+    table = run.matrix(quantity)
+    known = {layer.path: _present(table[:, layer.id].astype(np.float64)) for layer in run.layers if layer.is_module}
+    return {path: float(values[-1]) for path, values in known.items() if values is not None}

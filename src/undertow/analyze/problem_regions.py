@@ -28,7 +28,7 @@ from undertow.schema.seeds.flow import (
     VanishingSeverity,
 )
 
-NO_ACTIVATIONS = "activations are not known: recovery is judged by whether earlier dead runs ended"
+NO_ACTIVATIONS = "activations around the layer are not known: recovery is judged by whether earlier dead runs ended"
 HALF_A_DIGIT = 1e-9  # 1e-6 is one decade below 1e-5, whatever rounding says
 
 
