@@ -5,13 +5,20 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights clean
+.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
 
-test: check $(INSTALLED)
+test: check chromium $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# A real browser for the tests of the dashboard, where one can be had.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { test "$$(id -u)" = 0 && \
+	  export DEBIAN_FRONTEND=noninteractive && timeout 120 apt-get update -qq && \
+	  timeout 300 apt-get install -y -qq chromium >/dev/null; } || \
+	  echo "chromium cannot be installed here: the tests in a browser will be skipped"
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
@@ -53,3 +60,6 @@ bench-analyze: $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so
+
+bench-ui: $(INSTALLED)
+	$(BIN)/python benchmarks/ui.py
