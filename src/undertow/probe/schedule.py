@@ -47,7 +47,7 @@ class Governor:
     _step_times: deque[float] = field(default_factory=lambda: deque[float](maxlen=_MEMORY))
     _intervals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SHARES, 1))
     _added: float = 0.0  # Undertow's seconds since the start
-    _total: float = 0.0  # all seconds since the start
+    _own: float = 0.0  # the training's seconds since the start
     _steps: int = 0
     _warm: bool = False
 
@@ -86,7 +86,7 @@ class Governor:
         added = sum(seconds.values())
         self._steps += 1
         self._added += added
-        self._total += step_seconds
+        self._own += max(step_seconds - added, 0.0)
         self._step_times.append(max(step_seconds - added, 0.0))
         for kind, cost in seconds.items():
             self._note(kind, cost)
@@ -132,8 +132,7 @@ class Governor:
     @property
     def fraction(self) -> float | None:
         """Undertow's share of the time the training would take without it; None before it is known."""
-        own = self._total - self._added
-        return self._added / own if self._steps and own > 0 else None
+        return self._added / self._own if self._own > 0 else None
 
     @property
     def seconds_per_step(self) -> float | None:
