@@ -65,4 +65,4 @@ def test_reports_its_own_cost():
         governor.spent({"gradient": 1e-3}, 0.011, first=step == 0)
     governor.background("gradient", 0.01, 10)
     assert governor.seconds_per_step == pytest.approx(2e-3)
-    assert governor.fraction == pytest.approx(0.02 / 0.09, rel=1e-6)
+    assert governor.fraction == pytest.approx(0.02 / 0.1, rel=1e-6)
