@@ -5,17 +5,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-browser test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
+.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
 
-# The tests in a browser have a command of their own until a picture that once never came is understood.
-test: check $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/browser
-
-test-browser: chromium $(INSTALLED)
-	$(BIN)/python -m pytest tests/browser
+test: check chromium $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A real browser for the tests of the dashboard, where one can be had.
 chromium:
@@ -62,8 +58,8 @@ bench-weights: $(INSTALLED)
 bench-analyze: $(INSTALLED)
 	$(BIN)/python benchmarks/analyze.py
 
-clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so
-
 bench-ui: $(INSTALLED)
 	$(BIN)/python benchmarks/ui.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so

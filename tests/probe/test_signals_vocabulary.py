@@ -17,7 +17,7 @@ FIRST_NEW = {"weight": "weight_row_spread", "activation": "activation_training"}
 
 @pytest.fixture
 def old_run(tmp_path):
-    """A run with the weight and activation streams as they were before issue 4's signals."""
+    """A run with the weight and activation streams as they were before there were signals."""
     with pytest.MonkeyPatch.context() as patch:
         for name, first_new in FIRST_NEW.items():
             stream = STREAMS[name]
