@@ -128,7 +128,8 @@ def _run_case(tool: str, case: Truth, seeds: list[int], every: str) -> list[Reco
     """All that the process printed before it ended. A case that fails is said, and leaves the others alone."""
     python = sys.executable if "worker" in tool else overhead._python()
     command = [python, str(HERE / tool), case.tier, case.name, ",".join(map(str, seeds)), every]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNDERTOW_QUIET": "1", "PYTHONPATH": str(SOURCE.parent)}
+    path = os.pathsep.join(filter(None, (str(SOURCE.parent), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNDERTOW_QUIET": "1", "PYTHONPATH": path}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment, check=False)
     except subprocess.TimeoutExpired:
