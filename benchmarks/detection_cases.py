@@ -1,11 +1,11 @@
-"""The cases of both tiers in one shape: what is true of a training, and how to run it."""
+"""The cases of all tiers in one shape: what is true of a training, and how to run it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-TIERS = ("development", "validation")
+TIERS = ("development", "practice", "validation")
 TWIN = " (twin)"
 
 
@@ -32,7 +32,7 @@ class Truth:
 
 
 def load(tier: str) -> dict[str, Truth]:
-    cases = _development() if tier == "development" else _validation()
+    cases = _development() if tier == "development" else _programs(tier)
     return {case.name: case for case in cases}
 
 
@@ -63,13 +63,13 @@ def _development() -> list[Truth]:
     return cases
 
 
-def _validation() -> list[Truth]:
-    from undertow.faults.validation.case import healthy, patients
+def _programs(tier: str) -> list[Truth]:
+    from undertow.faults.case import cases
 
     return [
         Truth(
-            "validation", case.name, case.steps, lambda seed, c=case: c.run(seed=seed), case.codes, case.layers,
+            tier, case.name, case.steps, lambda seed, c=case: c.run(seed=seed), case.codes, case.layers,
             case.onset, case.bites, case.twin,
         )
-        for case in [*patients().values(), *healthy().values()]
+        for case in cases(tier).values()
     ]  # fmt: skip

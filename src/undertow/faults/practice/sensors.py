@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 STATES, WINDOW = 5, 40
 

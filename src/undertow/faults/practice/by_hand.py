@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 
 class HandAttention(nn.Module):

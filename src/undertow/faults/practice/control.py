@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 Transition = tuple[int, int, float, int, bool]
 

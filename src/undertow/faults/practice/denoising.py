@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 
 def two_moons(n: int, g: torch.Generator) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 
 class Row(TypedDict):

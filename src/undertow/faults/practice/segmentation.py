@@ -7,7 +7,7 @@ import torch.nn as nn
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 CFG = {"lr": 2e-3, "batch_size": 8, "base": 8, "size": 16}
 

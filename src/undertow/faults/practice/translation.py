@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn, optim
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 PAD, BOS, VOCAB, LONGEST = 0, 1, 14, 12
 

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 PAD, VOCAB, LENGTH = 0, 30, 16
 

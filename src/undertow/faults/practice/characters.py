@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 _WORDS = "the sea is cold and the wind is high so the men of the old port stay in and tell the long tale of the storm"
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 CLASSES = 8
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -44,8 +45,7 @@ class Case:
         return any(layer == truth or layer.startswith(f"{truth}.") for truth in self.layers)
 
 
-_programs: dict[str, Case] = {}
-_patients: dict[str, Case] = {}
+_tiers: dict[str, dict[str, Case]] = defaultdict(dict)  # by the package that the program is in
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Program:
             name, summary, steps or twin.steps, twin.body, codes, frozenset(layers), onset, bites or twin.bites, silent,
             change, twin.name,
         )  # fmt: skip
-        _enter(case, _patients)
+        _enter(case)
 
 
 def program(*, steps: int, bites: str = "loss", adversarial: str = "") -> Callable[[Body], Program]:
@@ -80,37 +80,37 @@ def program(*, steps: int, bites: str = "loss", adversarial: str = "") -> Callab
     def register(body: Body) -> Program:
         summary = (body.__doc__ or "").strip().splitlines()[0]
         case = Case(body.__name__, summary, steps, body, bites=bites, adversarial=adversarial)
-        _enter(case, _programs)
+        _enter(case)
         return Program(case)
 
     return register
 
 
-def patients() -> dict[str, Case]:
-    """All sick cases by name."""
-    _import_all()
-    return dict(sorted(_patients.items()))
-
-
-def healthy() -> dict[str, Case]:
-    """All programs without a mistake, the twins of the sick ones among them."""
-    _import_all()
-    return dict(sorted(_programs.items()))
-
-
-def controls() -> dict[str, Case]:
-    """The healthy programs that are nobody's twin."""
-    twins = {case.twin for case in patients().values()}
-    return {name: case for name, case in healthy().items() if name not in twins}
-
-
-def _enter(case: Case, into: dict[str, Case]) -> None:
-    if case.name in _programs or case.name in _patients:
-        raise ValueError(f"two cases are called {case.name!r}")
-    into[case.name] = case
-
-
-def _import_all() -> None:
-    package = importlib.import_module(__package__ or "")
+def cases(tier: str) -> dict[str, Case]:
+    """All cases of `undertow.faults.<tier>` by name, the sick ones first."""
+    package = importlib.import_module(f"undertow.faults.{tier}")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_tiers[package.__name__].items(), key=lambda entry: (not entry[1].is_sick, entry[0])))
+
+
+def patients(tier: str) -> dict[str, Case]:
+    return {name: case for name, case in cases(tier).items() if case.is_sick}
+
+
+def healthy(tier: str) -> dict[str, Case]:
+    """All programs without a mistake, the twins of the sick ones among them."""
+    return {name: case for name, case in cases(tier).items() if not case.is_sick}
+
+
+def controls(tier: str) -> dict[str, Case]:
+    """The healthy programs that are nobody's twin."""
+    twins = {case.twin for case in patients(tier).values()}
+    return {name: case for name, case in healthy(tier).items() if name not in twins}
+
+
+def _enter(case: Case) -> None:
+    tier = _tiers[case.body.__module__.rpartition(".")[0]]
+    if case.name in tier:
+        raise ValueError(f"two cases are called {case.name!r}")
+    tier[case.name] = case

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 
 class SpiralField(nn.Module):

@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 
 class Tagger(nn.Module):

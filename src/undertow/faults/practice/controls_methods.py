@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from undertow.faults.validation.case import program
+from undertow.faults.case import program
 
 
 def rings(n: int) -> tuple[Tensor, Tensor]:
