@@ -10,12 +10,12 @@ import pytest
 import undertow
 from undertow.analyze import one_thread as one_thread_module
 from undertow.analyze.one_thread import one_thread
-from undertow.checkpoints.turns import in_turn
+from undertow.checkpoints.turns import ALWAYS, in_turn
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_in_order_and_never_more_than_the_largest(workers: int) -> None:
-    sizes = [1, 9, 2, 3, 4, 10, 1, 1, 1, 5]
+    sizes = [times * ALWAYS for times in (1, 9, 2, 3, 4, 10, 1, 1, 1, 5)]
     lock = threading.Lock()
     under_way: list[int] = []
     most: list[tuple[int, int]] = []
@@ -31,8 +31,17 @@ def test_in_order_and_never_more_than_the_largest(workers: int) -> None:
 
     assert list(in_turn(range(10), sizes.__getitem__, work, workers)) == [(place, place**2) for place in range(10)]
     assert max(count for count, _ in most) <= workers
-    assert max(total for _, total in most) <= 10
+    assert max(total for _, total in most) <= 10 * ALWAYS
     assert (max(count for count, _ in most) > 1) is (workers > 1)
+
+
+def test_small_ones_need_not_wait_for_each_other() -> None:
+    together = threading.Barrier(2, timeout=10)
+
+    def work(_: int) -> None:
+        together.wait()
+
+    assert len(list(in_turn([ALWAYS // 2] * 2, int, work, 2))) == 2
 
 
 def test_an_error_is_that_of_its_item_and_ends_the_work() -> None:

@@ -1,4 +1,4 @@
-"""Several tensors at a time, but together no larger than the largest one alone."""
+"""Several tensors at a time, but together no larger than the largest one alone, or than `ALWAYS`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
+ALWAYS = 64 << 20  # bytes that may be under way whatever the largest tensor is: no machine is short of so little
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -14,12 +16,12 @@ Result = TypeVar("Result")
 def in_turn(
     items: Sequence[Item], size: Callable[[Item], int], work: Callable[[Item], Result], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Results in the order of the items. What is under way at a time takes no more than the largest item would."""
+    """Results in the order of the items. What is under way takes no more than the largest item or `ALWAYS`."""
     if workers <= 1 or len(items) <= 1:
         for item in items:
             yield item, work(item)
         return
-    room = max(map(size, items))
+    room = max(ALWAYS, *map(size, items))
     waiting = deque(items)
     started: deque[tuple[Item, Future[Result]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="undertow-weights") as pool:
