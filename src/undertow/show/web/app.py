@@ -18,11 +18,11 @@ from starlette.staticfiles import StaticFiles
 from undertow.errors import SettingError, UndertowError, UnknownNameError, UnreadableRunError
 from undertow.explain.pages import page_of
 from undertow.schema.quantities import QUANTITIES
-from undertow.show.web import documents
 from undertow.show.web.guard import LOOPBACK, Guard
 from undertow.show.web.library import Library
 from undertow.show.web.live import Streams
 from undertow.store.names import known_name
+from undertow.views import documents
 from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.parting import parting
 from undertow.views.scale import scale_of, usual_of
@@ -73,7 +73,7 @@ class Pages:
         }
 
     def runs(self, request: Request) -> Response:
-        found = [documents.listed(one) for one in self._library.runs()]
+        found = [one.document() for one in self._library.runs()]
         return _json({"root": str(self._library.root), "runs": found})
 
     def run(self, request: Request) -> Response:

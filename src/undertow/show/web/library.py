@@ -9,12 +9,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from undertow.errors import UnknownNameError
 from undertow.run import Run
 from undertow.schema.severity import Health
-from undertow.show.web.verdict import Verdict, health_from_journal, judge
 from undertow.store.listing import RunSummary, find_runs
+from undertow.views.verdict import Verdict, health_from_journal, judge
 
 _OPEN_AT_ONCE = 16
 _LIST_SECONDS = 2.0  # a folder is not searched more often than that
@@ -48,6 +49,20 @@ class Listed:
     id: str
     summary: RunSummary
     health: Health | None
+
+    def document(self) -> dict[str, Any]:
+        summary = self.summary
+        return {
+            "id": self.id,
+            "name": summary.name or summary.folder.name,
+            "status": summary.status,
+            "health": self.health,
+            "steps": summary.steps,
+            "last_step": summary.last_step,
+            "last_loss": summary.last_loss,
+            "created": summary.created or None,
+            "problem": summary.problem or None,
+        }
 
 
 class Library:

@@ -1,4 +1,4 @@
-"""What the pages ask for, as plain data."""
+"""What the pages of the dashboard and of a report show, as plain data."""
 
 from __future__ import annotations
 
@@ -13,30 +13,14 @@ from undertow.analyze.document import flow_document
 from undertow.run import Run
 from undertow.schema.quantities import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow import ColorScheme
-from undertow.show.web.library import Listed
-from undertow.show.web.verdict import Verdict
 from undertow.store.journal import EVENTS_FILE
 from undertow.views import codes, palette
 from undertow.views.lines import Line
 from undertow.views.rows import reading_order
 from undertow.views.tiles import COLUMNS
+from undertow.views.verdict import Verdict
 
 _SHADES = np.linspace(0, 1, 256, dtype=np.float32)
-
-
-def listed(one: Listed) -> dict[str, Any]:
-    summary = one.summary
-    return {
-        "id": one.id,
-        "name": summary.name or summary.folder.name,
-        "status": summary.status,
-        "health": one.health,
-        "steps": summary.steps,
-        "last_step": summary.last_step,
-        "last_loss": summary.last_loss,
-        "created": summary.created or None,
-        "problem": summary.problem or None,
-    }
 
 
 def described(identity: str, run: Run) -> dict[str, Any]:
