@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from tests.browser.conftest import Window
 from tests.browser.runs import SCRIPT, Deep
 
+from undertow.views import palette
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -24,8 +26,8 @@ COLOURS = """() => {
   }
   return Object.fromEntries(found);
 }"""
-NONFINITE = "214,0,147"
-NOT_SAMPLED = "110,110,110"
+NONFINITE = ",".join(map(str, palette.NONFINITE))
+NOT_SAMPLED = ",".join(map(str, palette.NOT_SAMPLED))
 MIDDLE = "33,144,141"  # of the scale: where all numbers of a run are equal
 
 

@@ -1,23 +1,63 @@
-"""Colours, before any medium knows how to show them."""
+"""Colours, before any medium knows how to show them: `palette_of` has everything a picture needs.
+
+A palette is a scale for numbers, a scale with two sides, and marks for cells without a number. A mark is told from
+every number by its colour, also by people who see fewer colours, and by a pattern where there is room for one.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.errors import SettingError
 from undertow.schema.seeds.flow import ColorScheme
+from undertow.views.heatmap import Cell
+
+Colour = tuple[int, int, int]
+
+
+class Pattern(StrEnum):
+    """What tells a mark where colour cannot."""
+
+    PLAIN = "plain"
+    HATCH = "hatch"  # diagonal lines
+    LINES = "lines"  # level lines
+    DOTS = "dots"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a cell without a number looks."""
+
+    name: str
+    colour: Colour
+    pattern: Pattern = Pattern.PLAIN
+    over: Colour = (255, 255, 255)  # of the lines or dots
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    scheme: ColorScheme
+    marks: Mapping[Cell, Mark]
+
+    def sequential(self, levels: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """Red, green and blue for levels from 0 to 1; the last axis is the colour."""
+        return _mix(levels, SEQUENTIAL[self.scheme])
+
+    def diverging(self, levels: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """The same for numbers of either sign: 0.5 is zero."""
+        return _mix(levels, _DIVERGING[self.scheme])
+
 
 # Nine stops of a scale that grows evenly in lightness, from deep violet over teal to yellow, so that it
 # still reads in grey and with any colour vision; between them colours are mixed linearly.
 _STOPS = np.array(
     [(68, 1, 84), (71, 44, 122), (59, 81, 139), (44, 113, 142), (33, 144, 141),
      (39, 173, 129), (92, 200, 99), (170, 220, 50), (253, 231, 37)], np.float64,
-)  # fmt: skip
-
-# Two hues that every eye tells apart, through a light grey that is neither.
-_DIVERGING = np.array(
-    [(5, 72, 132), (52, 120, 182), (129, 178, 216), (201, 221, 236), (243, 243, 242),
-     (250, 216, 183), (241, 164, 96), (208, 105, 24), (140, 60, 4)], np.float64,
 )  # fmt: skip
 _COLOUR_BLIND = np.array(
     [(0, 34, 78), (18, 53, 112), (59, 73, 108), (87, 93, 109), (112, 113, 115),
@@ -27,7 +67,7 @@ _HIGH_CONTRAST = np.array(
     [(0, 0, 0), (58, 0, 64), (122, 4, 82), (181, 30, 60), (224, 76, 24),
      (246, 130, 4), (250, 184, 40), (250, 232, 130), (255, 255, 255)], np.float64,
 )  # fmt: skip
-_MONOCHROME = np.array([(16, 16, 16), (245, 245, 245)], np.float64)
+_MONOCHROME = np.array([(28, 28, 28), (232, 232, 232)], np.float64)  # black and white are left to the marks
 
 # The palettes of the original: dark is little, light is much, evenly, in every one of them.
 SEQUENTIAL = {
@@ -37,28 +77,93 @@ SEQUENTIAL = {
     ColorScheme.MONOCHROME: _MONOCHROME,
 }
 
-Colour = tuple[int, int, int]
+# Two hues that every eye tells apart, through a light grey that is neither.
+_BLUE_ORANGE = np.array(
+    [(5, 72, 132), (52, 120, 182), (129, 178, 216), (201, 221, 236), (243, 243, 242),
+     (250, 216, 183), (241, 164, 96), (208, 105, 24), (140, 60, 4)], np.float64,
+)  # fmt: skip
+_DIVERGING = {
+    ColorScheme.DEFAULT: _BLUE_ORANGE,
+    ColorScheme.COLOR_BLIND: _BLUE_ORANGE,
+    ColorScheme.HIGH_CONTRAST: np.array(
+        [(0, 10, 70), (0, 62, 158), (60, 140, 226), (176, 212, 246), (255, 255, 255),
+         (252, 204, 150), (228, 118, 20), (158, 60, 0), (66, 18, 0)], np.float64,
+    ),
+    ColorScheme.MONOCHROME: _MONOCHROME,  # without hues, dark is one side and light the other
+}  # fmt: skip
 
-NONFINITE: Colour = (214, 0, 147)
-NOT_SAMPLED: Colour = (110, 110, 110)
+_COLOURED = {
+    Cell.NONFINITE: Mark("not finite", (224, 40, 255), Pattern.HATCH, (255, 255, 255)),
+    Cell.NO_GRADIENT: Mark("no gradient", (153, 51, 0), Pattern.DOTS, (255, 220, 190)),
+    Cell.FROZEN: Mark("frozen", (153, 153, 238), Pattern.LINES, (70, 70, 150)),
+    Cell.NOT_SAMPLED: Mark("not sampled", (187, 187, 187)),
+    Cell.ZERO: Mark("zero", (0, 0, 0)),
+}
+_MARKS = {
+    ColorScheme.DEFAULT: _COLOURED,
+    ColorScheme.COLOR_BLIND: _COLOURED,
+    ColorScheme.HIGH_CONTRAST: _COLOURED
+    | {
+        Cell.NO_GRADIENT: Mark("no gradient", (187, 153, 119), Pattern.DOTS, (40, 20, 0)),
+        Cell.FROZEN: Mark("frozen", (119, 204, 255), Pattern.LINES, (0, 60, 110)),
+        Cell.NOT_SAMPLED: Mark("not sampled", (153, 153, 153)),
+        Cell.ZERO: Mark("zero", (0, 51, 0)),
+    },
+    ColorScheme.MONOCHROME: {
+        Cell.NONFINITE: Mark("not finite", (0, 0, 0), Pattern.HATCH, (255, 255, 255)),
+        Cell.NO_GRADIENT: Mark("no gradient", (255, 255, 255), Pattern.DOTS, (0, 0, 0)),
+        Cell.FROZEN: Mark("frozen", (255, 255, 255), Pattern.LINES, (0, 0, 0)),
+        Cell.NOT_SAMPLED: Mark("not sampled", (255, 255, 255)),
+        Cell.ZERO: Mark("zero", (0, 0, 0)),
+    },
+}
+
+NONFINITE = _COLOURED[Cell.NONFINITE].colour
+NOT_SAMPLED = _COLOURED[Cell.NOT_SAMPLED].colour
+FROZEN = _COLOURED[Cell.FROZEN].colour
+NO_GRADIENT = _COLOURED[Cell.NO_GRADIENT].colour
+ZERO = _COLOURED[Cell.ZERO].colour
+
+# As people type them; the names of the original are understood, too.
+NAMES = {
+    "default": ColorScheme.DEFAULT,
+    "high-contrast": ColorScheme.HIGH_CONTRAST,
+    "colour-blind": ColorScheme.COLOR_BLIND,
+    "monochrome": ColorScheme.MONOCHROME,
+}
 
 
-FROZEN: Colour = (74, 94, 120)
-NO_GRADIENT: Colour = (150, 84, 50)
-ZERO: Colour = (20, 18, 24)
+def palette_of(name: ColorScheme | str = ColorScheme.DEFAULT) -> Palette:
+    """The palette of that name, however it is spelt: `colour-blind`, `ColorBlind`, `color blind`."""
+    key = "".join(letter for letter in str(name).casefold() if letter.isalnum()).replace("colour", "color")
+    for scheme in ColorScheme:
+        if scheme.casefold() == key:
+            return Palette(scheme, _MARKS[scheme])
+    raise SettingError(f"there is no palette {str(name)!r}", way_out=f"There are: {', '.join(NAMES)}")
 
 
 def sequential(levels: NDArray[np.float32], scheme: ColorScheme = ColorScheme.DEFAULT) -> NDArray[np.uint8]:
-    """Red, green and blue for levels from 0 to 1; the last axis is the colour."""
-    return _mix(levels, SEQUENTIAL[scheme])
+    return palette_of(scheme).sequential(levels)
 
 
-def diverging(levels: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """The same, from blue over a light grey at 0.5 to orange."""
-    return _mix(levels, _DIVERGING)
+def diverging(levels: NDArray[np.float32], scheme: ColorScheme = ColorScheme.DEFAULT) -> NDArray[np.uint8]:
+    return palette_of(scheme).diverging(levels)
 
 
 def _mix(levels: NDArray[np.float32], stops: NDArray[np.float64]) -> NDArray[np.uint8]:
     places = np.clip(np.nan_to_num(levels.astype(np.float64)), 0, 1) * (len(stops) - 1)
     channels = [np.interp(places, np.arange(len(stops)), stops[:, channel]) for channel in range(3)]
     return np.stack(channels, -1).round().astype(np.uint8)
+
+
+def luminance(colours: NDArray[np.uint8] | Colour) -> NDArray[np.float64]:
+    """Relative luminance of sRGB colours, as WCAG defines it."""
+    channels = np.asarray(colours, np.float64) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return linear @ np.array([0.2126, 0.7152, 0.0722])
+
+
+def contrast(one: NDArray[np.uint8] | Colour, other: Colour) -> NDArray[np.float64]:
+    """WCAG contrast, from 1 to 21: text needs 4.5, lines and shapes 3."""
+    lights = luminance(one), luminance(other)
+    return (np.maximum(*lights) + 0.05) / (np.minimum(*lights) + 0.05)
