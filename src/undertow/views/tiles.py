@@ -6,6 +6,7 @@ step is over never changes again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ DEEPEST = 40  # zoom level at which one tile holds more steps than any training 
 STATISTICS = ("maximum", "mean", "minimum")
 _REACH = 4  # widths of a tile in which the neighbours of a rare sample are looked for
 _UNJOINED = 0.6  # a window that is asked for more than half of its rows gives all of them
+_ALIGNED = {1 << level for level in range(DEEPEST + 1)}  # widths whose columns begin where rows of zoom levels do
 _HOLD = 2.5  # usual distances between samples over which one is drawn on; beyond it nothing was sampled
 
 
@@ -42,31 +44,43 @@ def subjects(reader: RunReader, quantity: str) -> list[int]:
 
 
 def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic: str = "maximum") -> Tile:
-    ids = subjects(reader, quantity)
     width = 1 << level
-    first = index * COLUMNS * width
-    span = (first, first + COLUMNS * width - 1)
-    end = int(reader.steps[-1]) if len(reader.steps) else -1
-    over = min(end, span[1]) + 1 - first  # steps of the tile that the run has reached
+    ids = subjects(reader, quantity)
+    codes = cells_of(reader, quantity, ids, index * COLUMNS * width, width, COLUMNS, statistic)
+    return Tile(codes, _last_step(reader))
+
+
+def cells_of(
+    reader: RunReader,
+    quantity: str,
+    ids: Sequence[int],
+    first: int,
+    width: int,
+    columns: int,
+    statistic: str = "maximum",
+) -> Codes:
+    """Layers × columns: the first column begins at step `first`, each covers `width` steps."""
+    span = (first, first + columns * width - 1)
+    over = min(_last_step(reader), span[1]) + 1 - first  # steps of the columns that the run has reached
     # At the end of a run, rows that the window joins to be as many as the columns would not begin where columns do.
-    fine = COLUMNS if over == COLUMNS * width else _unjoined(over, level)
+    fine = columns if over == columns * width and width in _ALIGNED else _unjoined(over, width)
     rows = reader.window(quantity, *span, fine, ids)
     if len(rows.steps) < over // width:  # each of rare samples stands for the steps up to the next one
         reach = _reach(rows, span)
         span = (span[0] - reach, span[1] + reach)
-        fine = _unjoined(over + 2 * reach, level)
+        fine = _unjoined(over + 2 * reach, width)
         rows = reader.window(quantity, *span, fine, ids)
-    columns = _Columns.of(rows, first, width)
-    codes = encode(columns.statistic(rows, statistic))
-    codes[columns.fold(rows.nonfinite, np.fmax) > 0] = INFINITE
+    places = _Columns.of(rows, first, width, columns)
+    codes = encode(places.statistic(rows, statistic))
+    codes[places.fold(rows.nonfinite, np.fmax) > 0] = INFINITE
 
     def look_up(name: str, layers: NDArray[np.bool_]) -> NDArray[np.float32]:
         """The largest value of another quantity of the same stream, 0 for layers of no interest."""
         found = np.zeros(codes.shape, np.float32)
         chosen = np.flatnonzero(layers)
         if len(chosen) and name in reader.quantities:
-            window = reader.window(name, *span, fine, [ids[place] for place in chosen])
-            found[:, chosen] = np.nan_to_num(columns.fold(window.maximum, np.fmax))
+            window = reader.window(name, *span, fine, [ids[place] for place in chosen.tolist()])
+            found[:, chosen] = np.nan_to_num(places.fold(window.maximum, np.fmax))
         return found
 
     unknown = codes == NOT_SAMPLED
@@ -78,12 +92,16 @@ def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic:
     tells = quantity.endswith(("_norm", "_rms"))
     suspects = _any(rows.nan) if tells else np.ones(len(ids), np.bool_)
     codes[look_up(_count_of_nonfinite(quantity), suspects) > 0] = NOT_A_NUMBER
-    return Tile(np.ascontiguousarray(codes.T), end)
+    return np.ascontiguousarray(codes.T)
 
 
-def _unjoined(steps: int, level: int) -> int:
+def _last_step(reader: RunReader) -> int:
+    return int(reader.steps[-1]) if len(reader.steps) else -1
+
+
+def _unjoined(steps: int, width: int) -> int:
     """How many rows to ask a window for, so that it reads rows no wider than a column and gives each of them."""
-    widest = max(frames for frames in (1, *ZOOM_LEVELS) if frames <= 1 << level)
+    widest = max(frames for frames in (1, *ZOOM_LEVELS) if frames <= width)
     return max(1, int(_UNJOINED * steps / widest))
 
 
@@ -102,16 +120,16 @@ class _Columns:
     group: Integers  # of each column; −1: nothing was sampled
 
     @classmethod
-    def of(cls, rows: Window, first: int, width: int) -> _Columns:
+    def of(cls, rows: Window, first: int, width: int, count: int) -> _Columns:
         begin, end = (rows.steps - first) // width, (rows.last_steps - first) // width
         starts = np.flatnonzero(np.diff(begin, prepend=np.iinfo(np.int64).min))
         if not len(starts):
-            return cls(starts, np.full(COLUMNS, -1))
+            return cls(starts, np.full(count, -1))
         begins, ends = begin[starts], np.maximum.reduceat(end, starts)
         gaps = np.diff(begins)
         usual = float(np.median(gaps)) if len(gaps) else 1.0
         reaches = np.append(np.where(gaps <= max(1.0, _HOLD * usual), begins[1:] - 1, ends[:-1]), ends[-1])
-        columns = np.arange(COLUMNS)
+        columns = np.arange(count)
         group = np.searchsorted(begins, columns, "right") - 1
         return cls(starts, np.where((group >= 0) & (columns <= reaches[np.maximum(group, 0)]), group, -1))
 
@@ -126,7 +144,7 @@ class _Columns:
 
     def fold(self, values: NDArray[np.float32] | NDArray[np.int32], combine: np.ufunc) -> NDArray[np.float32]:
         """Columns × layers, NaN where nothing was sampled."""
-        out = np.full((COLUMNS, values.shape[1]), np.nan, np.float32)
+        out = np.full((len(self.group), values.shape[1]), np.nan, np.float32)
         if len(self.starts):
             sampled = self.group >= 0
             out[sampled] = combine.reduceat(values, self.starts, axis=0)[self.group[sampled]]
