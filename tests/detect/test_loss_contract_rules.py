@@ -43,6 +43,10 @@ class TestWrongLossInput:
         assert finding.evidence[0].quantity == "loss_input_is_logit"
         assert "log-probabilities" in finding.summary
 
+    def test_a_softmax_over_another_dimension(self) -> None:
+        (finding,) = training(WrongLossInput()).run(2, scalars={**CROSS_ENTROPY, "loss_input_is_logit": 1.0}).findings()
+        assert "dimension" in finding.summary
+
     def test_it_ends_when_the_input_is_right_again(self) -> None:
         run = training(WrongLossInput()).run(3, scalars={**CROSS_ENTROPY, "loss_input_is_probability": 1.0})
         run.run(2, scalars={**CROSS_ENTROPY, "loss_input_is_probability": 0.0})

@@ -138,6 +138,8 @@ PROBABILITIES = {
     "sigmoid": lambda x: F.cross_entropy(x.sigmoid(), LABELS),
     "sigmoid twice": lambda x: F.binary_cross_entropy_with_logits(x.sigmoid(), SHARES),
     "beside another loss": lambda x: F.cross_entropy(x.softmax(1), LABELS) + F.cross_entropy(x, LABELS),
+    "with a temperature": lambda x: F.cross_entropy(x.softmax(1) / 2.0, LABELS),
+    "distilled": lambda x: F.kl_div((x.softmax(1) / 2.0).log_softmax(1), SHARES, reduction="batchmean"),
 }
 
 
@@ -149,6 +151,35 @@ def test_probabilities_where_logits_belong(watch, name):
 def test_a_quotient_that_is_no_probability(watch):
     found = first(one_step(watch, lambda x: F.cross_entropy(x / x.norm(dim=1, keepdim=True), LABELS))[0])
     assert found["loss_input_is_probability"] == 0.0
+
+
+def test_sharpened_probabilities_and_distilled_logits_are_left_alone(watch):
+    for loss_of in (
+        lambda x: F.cross_entropy(20 * x.softmax(1), LABELS),
+        lambda x: F.kl_div((x / 2.0).log_softmax(1), SHARES, reduction="batchmean"),
+    ):
+        assert first(one_step(watch, loss_of)[0])["loss_input_is_probability"] == 0.0
+
+
+OTHER_DIMENSIONS = {
+    "rows": (lambda x: F.nll_loss(x.log_softmax(0), LABELS), 1.0),
+    "tokens": (lambda x: F.nll_loss(x.view(3, 4, CLASSES).log_softmax(-1), LABELS[:12].view(3, 4)), 1.0),
+    "gathered": (lambda x: -x.log_softmax(0).gather(1, LABELS[:, None]).mean(), 1.0),
+    "classes": (lambda x: F.nll_loss(x.log_softmax(1), LABELS), 0.0),
+    "classes, moved": (
+        lambda x: F.nll_loss(x.view(3, 4, CLASSES).log_softmax(-1).transpose(1, 2), LABELS.view(3, 4)),
+        0.0,
+    ),
+    "classes, gathered": (lambda x: -x.log_softmax(-1).gather(1, LABELS[:, None]).mean(), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_DIMENSIONS)
+def test_a_softmax_over_another_dimension_than_the_classes(watch, name):
+    loss_of, expected = OTHER_DIMENSIONS[name]
+    found = first(one_step(watch, loss_of)[0])
+    assert found["loss_kind"] == LossKind.CROSS_ENTROPY
+    assert found["loss_input_is_logit"] == expected
 
 
 LOGITS = {

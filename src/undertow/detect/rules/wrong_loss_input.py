@@ -21,8 +21,10 @@ class WrongLossInput:
     What it sees
     ------------
     What the loss function was called with, in the graph of the loss itself: rows of a cross-entropy that are not
-    negative and sum to one, the output of a sigmoid in a binary cross-entropy that takes its own, and scores in
-    `nll_loss` whose exponentials do not sum to one. Two measured steps in a row are needed.
+    negative and sum to one (with a temperature or without, and likewise in a divergence), the output of a sigmoid in
+    a binary cross-entropy that takes its own, and scores in `nll_loss` whose exponentials do not sum to one over the
+    classes, because they are raw or because the softmax was taken over another dimension. Two measured steps in a row
+    are needed.
 
     Why it is bad
     -------------
@@ -82,6 +84,12 @@ class WrongLossInput:
             evidence = Evidence(
                 "loss_input_is_probability", path, 1.0, 0.0, "the output of a sigmoid" if binary else how
             )
+        elif kind == LossKind.CROSS_ENTROPY:
+            summary = (
+                "The softmax is taken over another dimension than that of the classes: it compares the wrong things."
+            )
+            how = "the probabilities that the loss function is given do not sum to 1 over the classes"
+            evidence = Evidence("loss_input_is_logit", path, 1.0, 0.0, how)
         else:
             expected = "probabilities" if kind == LossKind.BINARY_OF_PROBABILITIES else "log-probabilities"
             summary = f"The loss takes {expected} and is given something else, such as raw logits."

@@ -23,6 +23,14 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="The values are log-probabilities already.",
     ),
     Remedy(
+        "softmax-over-classes",
+        "Take the softmax over the dimension of the classes, or let cross_entropy do it: it knows which one.",
+        "loss = torch.nn.functional.cross_entropy(logits, targets)  # classes are dimension 1\n"
+        "# by hand: nll_loss(logits.log_softmax(dim=1), targets)",
+        "None.",
+        when_not="The classes really are in another dimension: move them to dimension 1 then.",
+    ),
+    Remedy(
         "match-the-shapes",
         "Give prediction and target the same shape before the loss.",
         "assert prediction.squeeze(-1).shape == target.shape\n"
@@ -47,7 +55,7 @@ REMEDIES: tuple[Remedy, ...] = (
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
-    "LSS001": ("pass-logits", "pass-probabilities"),
+    "LSS001": ("pass-logits", "pass-probabilities", "softmax-over-classes"),
     "LSS002": ("match-the-shapes",),
     "LSS003": ("mind-the-sign",),
     "LSS004": ("average-the-micro-batches",),
@@ -56,6 +64,8 @@ BY_CODE: dict[str, tuple[str, ...]] = {
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
     if finding.code == "LSS001":
+        if "another dimension" in finding.summary:
+            return ("softmax-over-classes",)
         reversed_ = any(e.quantity == "loss_input_is_logit" and e.value for e in finding.evidence)
         return ("pass-probabilities",) if reversed_ else ("pass-logits",)
     return None

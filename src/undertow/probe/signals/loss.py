@@ -18,6 +18,7 @@ from undertow.probe.signals.nodes import (
     edges,
     first_rows,
     is_leaf,
+    only_edge,
     operation,
     parameter_at,
     producer,
@@ -27,7 +28,7 @@ from undertow.probe.signals.nodes import (
     signed,
 )
 from undertow.probe.signals.shapes import was_broadcast
-from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms
+from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms, number_of
 from undertow.schema.quantities import LossKind, LossReduction
 
 _MOST_ELEMENTS = 1 << 18  # copied of one tensor, or
@@ -40,6 +41,7 @@ _OF_CLASSES = (*_OF_LABELS, LossKind.DIVERGENCE)
 _CLIPPING = SAME_VALUES | {"Clamp", "ClampMin", "ClampMax", "Select", "Index", "IndexSelect", "MaskedSelect"}
 _ROW_KEEPING = frozenset({"View", "UnsafeView", "ReshapeAlias", "ToCopy", "Alias"})
 _SQUASHING = ("Softmax", "Sigmoid")
+_TEMPERED = 8.0  # by which probabilities are multiplied at most: more can be a way to sharpen them
 
 
 @dataclass(slots=True)
@@ -93,13 +95,17 @@ def _preference(term: Term, reading: LossReading) -> tuple[bool, bool, int]:
 def _contract(term: Term) -> LossReading:
     reading = LossReading(term.kind, term.factor, term.reduction)
     maker = _maker(term.given)
-    if term.kind == LossKind.CROSS_ENTROPY:
+    if term.kind in (LossKind.CROSS_ENTROPY, LossKind.DIVERGENCE):
         log_softmax = producer(term.given)
-        reading.is_probability = float(log_softmax is not None and _maker(_input(log_softmax[0])) in _SQUASHING)
-    elif term.kind == LossKind.BINARY_OF_LOGITS:
+        if log_softmax is not None and operation(log_softmax[0]) == "LogSoftmax":
+            before = _input(log_softmax[0])
+            reading.is_probability = float(_maker(before) in _SQUASHING or _maker(_unscaled(before)) == "Softmax")
+    if term.kind == LossKind.BINARY_OF_LOGITS:
         reading.is_probability = float(maker in _SQUASHING)
     elif term.kind == LossKind.DIVERGENCE:
         reading.is_logit = float(maker == "Softmax")
+    elif term.kind == LossKind.CROSS_ENTROPY and term.by_hand:
+        reading.is_logit = _over_another_dimension(term)
     if term.kind not in _OF_CLASSES:
         reading.broadcast = was_broadcast(term)
     return reading
@@ -114,6 +120,29 @@ def _maker(edge: Edge | None) -> str:
     """The operation these values came from."""
     made_by = producer(edge, _CLIPPING)
     return "" if made_by is None or is_leaf(made_by[0]) else operation(made_by[0])
+
+
+def _unscaled(edge: Edge | None) -> Edge | None:
+    """Behind a temperature: one division, or product, by a number that cannot make logits of probabilities."""
+    made_by = producer(edge, _CLIPPING)
+    if made_by is None or is_leaf(made_by[0]) or operation(made_by[0]) not in ("Div", "Mul"):
+        return None
+    number = number_of(constant_factor(made_by[0]))
+    if not number:
+        return None
+    scale = abs(number) if operation(made_by[0]) == "Mul" else 1 / abs(number)
+    return only_edge(made_by[0]) if scale <= _TEMPERED else None
+
+
+def _over_another_dimension(term: Term) -> float | None:
+    """Whether the labels pick along another dimension than that of the softmax; None where it cannot be told."""
+    if term.given is None or is_leaf(term.given[0]) or operation(term.given[0]) != "LogSoftmax":
+        return None  # a view or a transposition lies between them
+    shape, summed = shape_of(term.given), signed(saved(term.given[0], "dim"))
+    picked = signed(saved(term.node, "dim")) if operation(term.node) == "Gather" else None
+    if shape is None or summed is None or picked is None:
+        return None
+    return float(summed % len(shape) != picked % len(shape))
 
 
 # -- losses of classes -----------------------------------------------------------------------------------------
