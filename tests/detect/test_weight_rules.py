@@ -249,6 +249,12 @@ class TestWeightOutliers:
         assert (finding.code, finding.layers, finding.first_step) == ("WGT004", ("1.weight",), 3)
         assert not training.run(1, weight_max_abs=0.3, weight_abs_p95=0.125).findings()[0].ongoing
 
+    def test_an_identity_has_a_large_weight_in_every_row(self) -> None:
+        training = stack(WeightOutliers(), "0:Linear")
+        training.run(5, weight_max_abs=1.0, weight_abs_p95=1e-3, weight_norm=8**0.5)
+        assert training.codes() == []
+        assert training.run(5, weight_max_abs=1.0, weight_abs_p95=1e-3, weight_norm=1.01).codes() == ["WGT004"]
+
     def test_pruned_matrices_are_not_judged(self) -> None:
         training = stack(WeightOutliers(), "0:Linear").run(5, weight_max_abs=0.3, weight_abs_p95=0.0)
         assert training.codes() == []

@@ -22,6 +22,7 @@ UNDERFLOW_FACTOR = 1e-3  # of the loss, where all gradients are exactly zero
 UNDERFLOW_KEPT = 0.5  # of a gradient's norm, at the step
 UNDERFLOW_KEPT_WHOLE = 0.9
 UNDERFLOW_ZEROS_INSIDE = 0.9
+UNDERFLOW_SOME = 0.05  # of the elements of a matrix that is neither untouched nor all zero
 UNDERFLOW_DEAD = 0.3  # of the units of any module: more would explain the zeros
 UNDERFLOW_ALIVE = 0.1  # of the outputs of every module
 UNDERFLOW_FRAMES = 5
@@ -174,6 +175,7 @@ RECURRENT_LOSSES = 60  # …so that only a training that gets nowhere is told
 
 # WGT004. Largest absolute weight over the 95th percentile: 2–3 for normal weights, below 30 for trained ones.
 OUTLIER = 100.0
+OUTLIER_ROWS = 0.25  # large weights to each row; an identity, as recurrent networks start with, has one
 OUTLIER_FRAMES = 2
 
 # WGT005. Weight decay at usual settings shrinks a weight by 1e-6 to 1e-3 a step.

@@ -213,7 +213,9 @@ class LowPrecision:
         if not self._alive > thresholds.UNDERFLOW_ALIVE:
             return False
         first, last = middle(zeros[: max(len(zeros) // 3, 1)]), float(zeros[-1])
-        return first > thresholds.UNDERFLOW_ZEROS_INSIDE and last < first - 0.3 and bool((zeros < 1).any())
+        # Numbers fade one by one. Where all are zero behind one place and next to none before it, something cuts them.
+        fades = ((zeros > thresholds.UNDERFLOW_SOME) & (zeros < 1)).any()
+        return first > thresholds.UNDERFLOW_ZEROS_INSIDE and last < first - 0.3 and bool(fades)
 
     def _underflow_verdict(self, view: View, matrices: Matrices, how: str, zeros: Values) -> Verdict:
         layout = view.layout

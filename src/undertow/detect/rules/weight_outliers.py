@@ -34,7 +34,7 @@ class WeightOutliers:
     When it is wrong
     ----------------
     Normal weights have a ratio of 2 to 3, trained ones below 30. Matrices that are mostly exact zeros (pruned ones)
-    are not judged.
+    are not judged, nor are those with a large weight in every row, as an identity has.
     Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
@@ -61,6 +61,10 @@ class WeightOutliers:
         if largest is None or usual is None or ids is None:
             return ()
         odd = (largest > limit.OUTLIER * usual) & (usual > 0)
+        norms = view.row("weight_norm")
+        if norms is not None and odd.any():
+            # How many weights as large as the largest make up the norm: an identity has one in every row.
+            odd &= (norms / largest) ** 2 < self._few(view.layout)[ids]
         if not self._building and not odd.any():
             return ()
         if view.layout is not self._layout:
@@ -77,6 +81,14 @@ class WeightOutliers:
             return self._condition.end()
         members = tuple(view.layout.in_order(due))
         return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _few(self, layout: Layout) -> NDArray[np.float64]:
+        """Fewer than this many large weights are outliers, more are how the matrix was made."""
+        few = np.full(layout.count, np.inf)
+        for layer in layout.layers.parameters:
+            if len(layer.shape) >= 2:
+                few[layer.id] = max(2.0, limit.OUTLIER_ROWS * min(layer.shape[:2]))
+        return few
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
