@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from undertow.schema.findings import Diagnosis, Evidence, Finding, Overhead
-from undertow.schema.severity import Health, Severity
+from undertow.views.signs import GLYPHS, HEALTH_GLYPHS
 
-# Severity is never told by colour alone.
-GLYPHS = {
-    Severity.INFO: "·",
-    Severity.MILD: "○",
-    Severity.MODERATE: "▲",
-    Severity.SEVERE: "■",
-    Severity.CRITICAL: "✖",
-}
-_HEALTH_GLYPHS = {Health.HEALTHY: "✔", Health.MINOR: "○", Health.PROBLEMS: "■", Health.CRITICAL: "✖", None: "?"}
+__all__ = ["GLYPHS", "cost", "evidence_line", "headline", "percent", "short_evidence", "when"]
 
 
 def headline(diagnosis: Diagnosis) -> tuple[str, str]:
     """The verdict, and what it was made from."""
-    verdict = f"{_HEALTH_GLYPHS[diagnosis.health]} {diagnosis.health or 'no verdict'}"
+    verdict = f"{HEALTH_GLYPHS[diagnosis.health]} {diagnosis.health or 'no verdict'}"
     steps = diagnosis.steps
     if steps.recorded == 0:
         extent = "no steps recorded"
