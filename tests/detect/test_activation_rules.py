@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.attention_collapse import AttentionCollapse
@@ -148,6 +149,17 @@ class TestAttentionCollapse:
     def test_all_blocks_are_no_block(self) -> None:
         training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
         assert training.findings()[0].layers == ()
+
+    @pytest.mark.parametrize(("state", "word"), [(1.0, "queries"), (2.0, "padding")])
+    def test_a_broken_contract(self, state: float, word: str) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
+        training.run(1, attention_state={"0": 0.0, "1": state})
+        assert training.codes() == []
+        training.run(1, attention_state={"0": 0.0, "1": state})
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT004", ("1",), 0)
+        assert word in finding.summary
+        assert not training.run(1, attention_state=0.0).findings()[0].ongoing
 
 
 class TestRouterCollapse:

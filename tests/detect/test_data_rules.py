@@ -171,6 +171,13 @@ class TestUnusedRows:
     def test_a_table_in_use_is_silent(self) -> None:
         assert self.rows([0.4] * 200).codes() == []
 
+    def test_a_token_of_the_text_that_is_padding(self) -> None:
+        run = training(UnusedRows()).run(1, padding_inside={"first": 0.1})
+        assert run.codes() == []
+        (finding,) = run.run(1, padding_inside={"first": 0.1}).findings()
+        assert (finding.code, finding.severity, finding.layers) == ("DAT006", Severity.MODERATE, ("first",))
+        assert training(UnusedRows()).run(9, padding_inside={"first": 0.001}).codes() == []
+
     def classes(self, pooled: float, classes: float, steps: int) -> Training:
         scalars = {"label_entropy_pooled": pooled, "loss_classes": classes, "loss_rows": 64.0}
         return training(UnusedRows()).run(steps, scalars=scalars)

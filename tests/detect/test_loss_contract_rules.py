@@ -73,6 +73,13 @@ class TestBroadcastLoss:
 
 
 class TestWrongSign:
+    def test_targets_that_are_the_inputs(self) -> None:
+        run = training(WrongSign()).run(1, scalars={"targets_are_inputs": 1.0})
+        assert run.codes() == []
+        (finding,) = run.run(1, scalars={"targets_are_inputs": 1.0}).findings()
+        assert (finding.code, finding.first_step, finding.detected_step) == ("LSS003", 0, 1)
+        assert training(WrongSign()).run(5, scalars={"targets_are_inputs": 0.0}).codes() == []
+
     def test_a_negative_factor_of_an_error(self) -> None:
         run = training(WrongSign()).run(2, scalars={**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -2.3})
         (finding,) = run.findings()

@@ -144,6 +144,97 @@ def test_attention_of_torchs_own_layers(watch, dropout):
         assert 0.0 < run.series("attention_logit_max", name)[0] < 20.0
 
 
+class Normalised(nn.Module):
+    """Attention by hand whose softmax can be taken over the wrong dimension."""
+
+    def __init__(self, dimension: int, again: bool = False) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.dimension, self.again = dimension, again
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = (3 * self.query(x) @ self.key(x).transpose(1, 2)).softmax(self.dimension)
+        return (weights / weights.sum(-1, keepdim=True) if self.again else weights) @ x
+
+
+@pytest.mark.parametrize(("dimension", "again", "state"), [(-1, False, 0.0), (1, False, 1.0), (1, True, math.nan)])
+def test_weights_that_sum_to_one_over_the_queries(watch, dimension, again, state):
+    run = one_step(watch, Model(Normalised(dimension, again)), tokens(), tokens())
+    assert run.series("attention_state", "attention")[0] == pytest.approx(state, nan_ok=True)
+
+
+def test_a_soft_assignment_to_clusters_is_no_attention(watch):
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.assign = nn.Linear(WIDTH, LENGTH)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            shares = self.assign(x).softmax(-1)  # of each node over the clusters
+            return shares @ (shares.transpose(1, 2) @ x)
+
+    run = one_step(watch, Model(Pooled()), tokens(), tokens())
+    assert not (run.matrix("attention_state") > 0).any()
+
+
+@pytest.mark.parametrize("form", ["built_in", "added_mask", "masked_fill", "added_by_hand"])
+@pytest.mark.parametrize("inverted", [False, True])
+def test_a_mask_that_leaves_padding_only(watch, form, inverted, monkeypatch):
+    padding = torch.arange(LENGTH)[None, :] >= torch.tensor([6, 5, 4])[:, None]
+    mask = (~padding if inverted else padding)[:, None, None, :].expand(BATCH, 1, LENGTH, LENGTH)
+    monkeypatch.setattr("tests.probe.test_signals_attention.hidden", lambda _: mask)
+    padded = (tokens() % 10 + 1).masked_fill(padding, 0)
+    run = one_step(watch, Model(Attention(form, "padding")), padded, tokens())
+    assert run.series("attention_state", "attention")[0] == (2.0 if inverted else 0.0)
+
+
+# -- tokens ----------------------------------------------------------------------------------------------------
+
+
+class Language(nn.Module):
+    def __init__(self, padding: int | None = None) -> None:
+        super().__init__()
+        self.embed, self.rnn = nn.Embedding(11, WIDTH, padding_idx=padding), nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.positions, self.head = nn.Embedding(LENGTH, WIDTH), nn.Linear(WIDTH, 11)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[1]).expand(x.shape)
+        return self.head(self.rnn(self.embed(x) + self.positions(places))[0])
+
+
+def test_targets_that_are_the_inputs(watch):
+    run = one_step(watch, Language(), tokens(), tokens())
+    assert run.scalars("targets_are_inputs").tolist() == [1.0]
+    run = one_step(watch, Language(), tokens()[:, :-1], tokens()[:, 1:])
+    assert run.scalars("targets_are_inputs").tolist() == [0.0]
+
+
+def test_a_decoder_that_is_taught_by_its_targets_copies_on_purpose(watch):
+    class Copier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.source, self.target, self.head = Language(), Language(), nn.Linear(11, 11)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            late = torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1)
+            return self.head(self.source(x).mean(1, keepdim=True) + self.target(late))
+
+    run = one_step(watch, Copier(), tokens(), tokens())
+    assert run.scalars("targets_are_inputs").tolist() == [0.0]
+
+
+def test_a_token_of_the_text_as_padding(watch):
+    text = tokens()
+    run = one_step(watch, Language(int(text[0, 2])), text[:, :-1], text[:, 1:])
+    inside = (text[:, :-1] == text[0, 2])[:, 1:-1].float().sum() / text[:, :-1].numel()
+    assert run.series("padding_inside", "embed")[0] == pytest.approx(float(inside))
+    assert inside > 0
+    ends = text.masked_fill(text == 0, 1)
+    ends[:, -2:] = 0
+    run = one_step(watch, Language(0), ends[:, :-1], ends[:, 1:])
+    assert run.series("padding_inside", "embed").tolist() == [0.0]
+
+
 def test_a_softmax_over_classes_is_no_attention(watch):
     class Pixels(nn.Module):
         def __init__(self) -> None:
@@ -174,6 +265,9 @@ class Mixture(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits = self.router(x)
         self.load = float(torch.bincount(logits.argmax(-1).flatten()).max() / logits[..., 0].numel())
+        if self.form in ("two_of_all", "softmax_of_two", "masked_two"):
+            two = torch.bincount(logits.topk(2, -1).indices.flatten()).topk(2).values.sum() / (2 * len(logits))
+            self.load = max(self.load, float(two))
         return self.head(getattr(self, self.form)(x, logits))
 
     def dense(self, x, logits):
@@ -195,6 +289,16 @@ class Mixture(nn.Module):
         weight, choice = logits.softmax(-1).topk(2, -1)
         return self.combine(x, weight / weight.sum(-1, keepdim=True), choice)
 
+    def masked_two(self, x, logits):
+        weight, choice = logits.softmax(-1).topk(2, -1)
+        out = x.new_zeros(len(x), WIDTH)
+        for place, expert in enumerate(self.experts):
+            share = (weight * (choice == place)).sum(-1, keepdim=True)
+            picked = share.squeeze(-1) > 0
+            if picked.any():
+                out[picked] = out[picked] + share[picked] * expert(x[picked])
+        return out
+
     def softmax_of_two(self, x, logits):
         weight, choice = logits.topk(2, -1)
         return self.combine(x, weight.softmax(-1), choice)
@@ -211,7 +315,7 @@ class Mixture(nn.Module):
         return out
 
 
-@pytest.mark.parametrize("form", ["dense", "einsum", "switch", "two_of_all", "softmax_of_two", "noisy"])
+@pytest.mark.parametrize("form", ["dense", "einsum", "switch", "two_of_all", "softmax_of_two", "masked_two", "noisy"])
 @pytest.mark.parametrize("bias", [0.0, 6.0])
 def test_gates(watch, form, bias):
     model = Mixture(form, bias)
@@ -221,6 +325,30 @@ def test_gates(watch, form, bias):
     assert run.series("router_load_max", "router")[0] == pytest.approx(model.load)
     assert (model.load == 1.0) == (bias > 0)
     assert np.isnan(run.matrix("attention_entropy")).all()
+
+
+@pytest.mark.parametrize("form", ["two_of_all", "softmax_of_two", "masked_two"])
+def test_the_same_two_are_always_chosen(watch, form):
+    model = Mixture(form)
+    with torch.no_grad():
+        model.router.bias[:2] += 8.0
+    x = torch.randn(40, WIDTH, generator=torch.Generator().manual_seed(1))
+    run = one_step(watch, model, x, torch.arange(40) % 5)
+    assert run.series("router_load_max", "router").tolist() == [1.0]
+
+
+def test_an_expectation_is_no_gate(watch):
+    class Expected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.atoms, self.head = nn.Linear(WIDTH, 7), nn.Linear(WIDTH, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            value = (self.atoms(x).softmax(-1) * torch.arange(7)).sum(-1, keepdim=True)
+            return value * self.head(x)
+
+    run = one_step(watch, Expected(), torch.randn(20, WIDTH), torch.arange(20) % 5)
+    assert np.isnan(run.matrix("router_outputs")).all()
 
 
 def test_gates_of_tokens(watch):

@@ -354,6 +354,8 @@ UNUSED_LABELS_LEAST = 500
 # By entropy, which counts rare classes for less than one: English text amounts to 1,000 of 50,000 tokens.
 UNUSED_CLASSES = 0.005
 SINGLE_CLASS = 1e-3  # nats
+PADDING_INSIDE = 0.02  # of the tokens; padding stands at the ends
+PADDING_FRAMES = 2
 
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes

@@ -56,6 +56,8 @@ class ModuleReading:
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # operations inside each call
     attention_logits: list[float] = field(default_factory=list[float])
     attention_entropies: list[float] = field(default_factory=list[float])
+    attention_state: float | None = None
+    padding_inside: float | None = None
     router_loads: list[float] = field(default_factory=list[float])
     router_outputs: int | None = None
 

@@ -180,13 +180,19 @@ ACTIVATION = Stream(
         _extra("attention_entropy", "activation", "share", _MODULE, Merge.DERIVED,
                "entropy of the attention weights over the largest possible, mean over heads and rows; masks respected"),
         _extra("router_load_max", "activation", "share", _MODULE, Merge.DERIVED,
-               "share of rows whose largest gate is the busiest one, where a softmax over few outputs gates others"),
+               "share of rows whose largest gate is the busiest one, where a softmax over few outputs gates others; "
+               "where several are chosen to a row, share of the choices on as many of the busiest, if that is more"),
         _extra("router_outputs", "activation", "count", _MODULE, Merge.MAX, "number of outputs of such a gate"),
         _extra("norm_values", "activation", "count", _MODULE, Merge.MIN,
                "values from which each statistic of a batch normalisation was computed"),
         _extra("norm_eps", "activation", "1", _MODULE, Merge.MAX, "eps of a normalisation"),
         _extra("norm_momentum", "activation", "1", _MODULE, Merge.MAX, "momentum of a batch normalisation's averages"),
         _extra("dropout_rate", "activation", "share", _MODULE, Merge.MAX, "rate of a dropout"),
+        _extra("attention_state", "activation", "state", _MODULE, Merge.MAX,
+               "0 attention as it should be, 1 its weights sum to one over another dimension than that of the keys, "
+               "2 all keys that no mask hides hold one and the same token"),
+        _extra("padding_inside", "activation", "share", _MODULE, Merge.MAX,
+               "embeddings of a language model: share of tokens that have the padding index and stand between others"),
     ),
 )  # fmt: skip
 
@@ -232,6 +238,14 @@ class GradientState:
     PRESENT = 0.0
     NONE = 1.0
     FROZEN = 2.0
+
+
+class AttentionState:
+    """Values of the quantity `attention_state`."""
+
+    FINE = 0.0
+    NORMALISED_ELSEWHERE = 1.0
+    SEES_PADDING = 2.0
 
 
 class LossKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,28 +14,35 @@ from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import AttentionState
 from undertow.schema.severity import Severity
+
+_CONTRACTS = {AttentionState.NORMALISED_ELSEWHERE: "normalised", AttentionState.SEES_PADDING: "padding"}
 
 
 class AttentionCollapse:
-    """Attention logits have grown so large that each position looks at a single other one.
+    """Attention no longer chooses: its logits are so large that each position sees one other, or it looks elsewhere.
 
     What it sees
     ------------
     The largest absolute attention logit of each block and the entropy of its attention weights, in the steps in
     which activations are sampled. A block is reported when its logits are beyond 60, or its mean entropy is below
-    2 % of the largest possible, at two sampled steps in a row.
+    2 % of the largest possible, at two sampled steps in a row. Two contracts are checked beside it: the weights must
+    sum to one over the keys whose values they add up, not over the queries; and where the tokens are known, the keys
+    that no mask hides must not all hold one and the same token (a padding mask the wrong way round).
 
     Why it is bad
     -------------
     Softmax has a natural scale: at logits of 60 all weights but one are zero, and so are their gradients. The block
     no longer learns where to look, and large models diverge soon after. One block alone points at its query and key
-    weights; all blocks at once point at the learning rate.
+    weights; all blocks at once point at the learning rate. Weights that are normalised over the queries make every
+    output a sum of arbitrary size; a mask the wrong way round hides the text and leaves the padding.
 
     When it is wrong
     ----------------
     Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
-    model that attends to a single key by construction would be reported.
+    model that attends to a single key by construction would be reported. Weights that are normalised over queries and
+    then again over keys (slot attention) are fine, and a soft assignment to clusters is no attention.
     Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
@@ -49,12 +57,43 @@ class AttentionCollapse:
         self._sharp = Streak()
         self._attends: NDArray[np.bool_] = np.zeros(0, bool)
         self._condition = Condition("attention")
+        self._broken = {state: (Streak(), Condition(key)) for state, key in _CONTRACTS.items()}
 
     def grow(self, count: int) -> None:
         self._sharp.grow(count)
         self._attends = grown(self._attends, count, False)
+        for streak, _ in self._broken.values():
+            streak.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_contracts(view), *self._observe_sharpness(view))
+
+    def _observe_contracts(self, view: View) -> tuple[Verdict, ...]:
+        states, ids = view.row("attention_state"), view.ids("activation")
+        if states is None or ids is None or np.isnan(states).all():
+            return ()
+        said: list[Verdict] = []
+        for state, (streak, condition) in self._broken.items():
+            streak.end(ids[states != state])
+            streak.hold(ids[states == state], view.step)
+            due = tuple(view.layout.in_order(np.flatnonzero(streak.length >= limit.ATTENTION_FRAMES)))
+            said += condition.hold(due, partial(self._verdict_contract, view, state, due)) if due else condition.end()
+        return tuple(said)
+
+    def _verdict_contract(self, view: View, state: float, members: tuple[int, ...]) -> Verdict:
+        streak, condition = self._broken[state]
+        where = name_layers(view.layout, members)
+        if state == AttentionState.SEES_PADDING:
+            summary = f"Attention in {where} sees padding only: its mask is the wrong way round."
+            how = "2: every key that the mask leaves holds one and the same token, those it hides hold the text"
+        else:
+            summary = f"The attention weights of {where} are normalised over the queries, not over the keys they weigh."
+            how = "1: the weights sum to one over another dimension than the one that is summed over"
+        evidence = Evidence("attention_state", view.layout.path(members[0]), state, AttentionState.FINE, how)
+        first_step = int(streak.since[list(members)].min())
+        return Verdict(condition.key, True, Severity.SEVERE, members, first_step, 0.95, summary, (evidence,))
+
+    def _observe_sharpness(self, view: View) -> tuple[Verdict, ...]:
         logits, entropy = view.row("attention_logit_max"), view.row("attention_entropy")
         ids = view.ids("activation")
         if logits is None or entropy is None or ids is None:

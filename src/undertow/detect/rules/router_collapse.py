@@ -17,17 +17,18 @@ from undertow.schema.severity import Severity
 
 
 class RouterCollapse:
-    """A router sends practically everything to one expert.
+    """A router sends practically everything to one expert, or to the same few.
 
     What it sees
     ------------
     The share of rows for which the busiest output of a gate is the largest, in the steps in which activations are
-    sampled: 95 % and more at two sampled steps in a row.
+    sampled: 95 % and more at two sampled steps in a row. Where several outputs are chosen to a row, it is the share of
+    the choices that fall on as many of the busiest.
 
     Why it is bad
     -------------
     The other experts receive no rows and no gradient; they never improve, and so are never chosen. The model pays
-    for many experts and has one. The loss may look perfectly healthy.
+    for many experts and has one, or a few. The loss may look perfectly healthy.
 
     When it is wrong
     ----------------
@@ -75,12 +76,12 @@ class RouterCollapse:
         layout, worst = view.layout, members[0]
         evidence = tuple(
             Evidence("router_load_max", layout.path(i), float(self._load[i]), float(1 / self._outputs[i]),
-                     f"share of rows that go to the busiest of {self._outputs[i]:.0f}")
+                     f"share of rows that go to the same of {self._outputs[i]:.0f} outputs")
             for i in members[:3]
         )  # fmt: skip
         summary = (
-            f"{name_layers(layout, members)} sends {self._load[worst]:.0%} of all rows to one of "
-            f"{self._outputs[worst]:.0f}: the others never learn."
+            f"{name_layers(layout, members)} sends {self._load[worst]:.0%} of all rows the same way, of "
+            f"{self._outputs[worst]:.0f} there are: the others never learn."
         )
         first_step = int(self._full.since[list(members)].min())
         return Verdict("router", True, Severity.SEVERE, members, first_step, 0.92, summary, evidence)

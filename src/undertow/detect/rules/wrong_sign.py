@@ -18,25 +18,28 @@ PATIENCE = 2  # measured steps: by then optimizers that step in turn have shown 
 
 
 class WrongSign:
-    """An error is multiplied by a negative number before it is minimised, so that training makes it larger.
+    """The loss rewards the wrong thing: an error with a negative sign, or targets that are the inputs themselves.
 
     What it sees
     ------------
     The constant factor between a loss function that cannot be negative (cross-entropy, squared or absolute error,
     binary cross-entropy) and what backward was called on, read in the graph of the loss; and that the loss is
     negative. Two measured steps in a row are needed. Between measurements, a loss of such a kind that has always been
-    positive and drops in one step to about minus its size tells the same.
+    positive and drops in one step to about minus its size tells the same. And labels that are, at every place, the
+    very token that the model is given at that place: a shift by one was forgotten.
 
     Why it is bad
     -------------
-    Every step makes the error larger, without a bound: the model learns to be wrong, then the weights overflow.
+    Every step makes the error larger, without a bound: the model learns to be wrong, then the weights overflow. A model
+    that is asked for what it is given learns to copy, with a loss near zero, and can predict nothing.
 
     When it is wrong
     ----------------
     Rewards, likelihoods and other losses that are meant to be negative are unknown to this rule and never reported,
     nor are losses weighted by tensors, as in policy gradients. Adversaries that step in turn (a GAN's generator under
     the minimax loss) raise an error on purpose: with several optimizers in turn the rule is silent. Gradient ascent
-    on purpose with a single optimizer (unlearning) is reported. No false alarm in the zoo.
+    on purpose with a single optimizer (unlearning) is reported. Copying as a task is told from a forgotten shift where
+    a decoder is given its targets one place late. No false alarm in the zoo.
 
     References
     ----------
@@ -47,7 +50,9 @@ class WrongSign:
     code: ClassVar[str] = "LSS003"
 
     def __init__(self) -> None:
-        self._condition = Condition("sign")
+        self._condition, self._copying = Condition("sign"), Condition("copying")
+        self._copied = 0  # measured steps in a row
+        self._copied_since = 0
         self._lasting = 0
         self._first_step = 0
         self._known = False  # the loss is of a kind that cannot be negative
@@ -58,6 +63,26 @@ class WrongSign:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_sign(view), *self._observe_targets(view))
+
+    def _observe_targets(self, view: View) -> tuple[Verdict, ...]:
+        copied = view.scalar("targets_are_inputs")
+        if math.isnan(copied):
+            return self._copying.stay()
+        if not copied:
+            self._copied = 0
+            return self._copying.end()
+        if self._copied == 0:
+            self._copied_since = view.step
+        self._copied += 1
+        return self._copying.hold(None, self._verdict_copying) if self._copied >= PATIENCE else ()
+
+    def _verdict_copying(self) -> Verdict:
+        evidence = Evidence("targets_are_inputs", None, 1.0, 0.0, "every label is the token given at the same place")
+        summary = "The targets are the inputs themselves, place by place: a shift by one token was forgotten."
+        return Verdict("copying", True, Severity.SEVERE, (), self._copied_since, 0.9, summary, (evidence,))
+
+    def _observe_sign(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None:
             return self._condition.stay()

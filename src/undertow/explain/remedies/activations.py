@@ -62,6 +62,23 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="The block is pretrained and was healthy before.",
     ),
     Remedy(
+        "weigh-the-keys",
+        "Take the softmax over the keys, the dimension that the product with the values sums over.",
+        "scores = query @ key.transpose(-2, -1) / key.shape[-1] ** 0.5  # queries × keys\n"
+        "out = scores.softmax(dim=-1) @ value",
+        "None.",
+        when_not="The weights are normalised again over the keys afterwards (slot attention).",
+    ),
+    Remedy(
+        "turn-the-mask-round",
+        "Turn the mask round: in torch's modules True hides a key, in scaled_dot_product_attention True keeps it.",
+        "hidden = tokens == padding\n"
+        "encoder(x, src_key_padding_mask=hidden)  # True: hidden\n"
+        "scaled_dot_product_attention(q, k, v, attn_mask=~hidden[:, None, None, :])  # True: kept",
+        "None.",
+        when_not="All samples really hold one and the same token wherever attention may look.",
+    ),
+    Remedy(
         "balance-the-router",
         "Add a loss that rewards an even load over the experts, and a little noise before the choice.",
         "share = torch.nn.functional.one_hot(chosen, experts).float().mean(0)\n"
@@ -75,9 +92,12 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "ACT001": ("revive-the-units", "free-the-last-layer", "lower-the-learning-rate"),
     "ACT002": ("normalise-before-the-activation", "initialise-for-the-activation", "standardise-the-inputs"),
     "ACT003": ("keep-the-outputs-apart", "anneal-the-prior", "lower-the-learning-rate"),
-    "ACT004": ("normalise-queries-and-keys", "reinitialise-the-attention", "lower-the-learning-rate"),
+    "ACT004": (
+        "normalise-queries-and-keys", "reinitialise-the-attention", "lower-the-learning-rate", "weigh-the-keys",
+        "turn-the-mask-round",
+    ),
     "ACT005": ("balance-the-router",),
-}
+}  # fmt: skip
 
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
@@ -86,6 +106,10 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("free-the-last-layer", "revive-the-units")
         case "ACT001":
             return ("revive-the-units", "lower-the-learning-rate")
+        case "ACT004" if "over the queries" in finding.summary:
+            return ("weigh-the-keys",)
+        case "ACT004" if "padding" in finding.summary:
+            return ("turn-the-mask-round",)
         case "ACT004" if finding.first_step <= 1:  # from the start: the scale it was given, not growth
             return ("reinitialise-the-attention", "normalise-queries-and-keys")
         case _:

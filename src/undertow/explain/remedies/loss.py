@@ -46,6 +46,14 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="It is a reward or a likelihood, which is meant to grow.",
     ),
     Remedy(
+        "shift-the-targets",
+        "Ask for the next token: the targets are the tokens one place further than the inputs.",
+        "inputs, targets = tokens[:, :-1], tokens[:, 1:]\n"
+        "loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())",
+        "None.",
+        when_not="The library shifts them itself (models that take `labels`).",
+    ),
+    Remedy(
         "average-the-micro-batches",
         "Divide the loss of every micro-batch by their number, or the learning rate by it.",
         "accumulate = $accumulate\nloss = compute_loss(batch) / accumulate\nloss.backward()",
@@ -57,12 +65,14 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_CODE: dict[str, tuple[str, ...]] = {
     "LSS001": ("pass-logits", "pass-probabilities", "softmax-over-classes"),
     "LSS002": ("match-the-shapes",),
-    "LSS003": ("mind-the-sign",),
+    "LSS003": ("mind-the-sign", "shift-the-targets"),
     "LSS004": ("average-the-micro-batches",),
 }
 
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
+    if finding.code == "LSS003":
+        return ("shift-the-targets",) if "shift" in finding.summary else ("mind-the-sign",)
     if finding.code == "LSS001":
         if "another dimension" in finding.summary:
             return ("softmax-over-classes",)

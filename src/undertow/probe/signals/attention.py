@@ -17,7 +17,7 @@ from undertow.probe.signals.terms import constant_factor, number_of
 _ELEMENTS = 1 << 18
 _MOST_HEADS = 32
 _STEPS = 24  # nodes between a softmax and the product it is taken of
-_HIDDEN = -1e4  # an added mask hides what it pushes below this
+HIDDEN = -1e4  # an added mask hides what it pushes below this
 
 SOFTMAX = ("Softmax", "SafeSoftmax")
 
@@ -58,7 +58,7 @@ def _built_in(node: Node) -> Attention | None:
         if part.dtype == torch.bool:
             visible &= part
         else:
-            visible &= part > _HIDDEN
+            visible &= part > HIDDEN
             logits = logits + part.float()
     return Attention(_largest(logits, visible), _entropy(logits.masked_fill(~visible, -math.inf).softmax(-1), visible))
 
@@ -97,6 +97,12 @@ class _Product:
 
 _PRODUCTS = {"Bmm": ("self", "mat2"), "Baddbmm": ("batch1", "batch2")}
 _PASSED = SAME_VALUES | {"Add", "Sub", "Mul", "Div", "MaskedFill", "Where"}
+
+
+def product_behind(softmax: Edge) -> Node | None:
+    """The product of two activations that a softmax is taken of; None where it is no attention."""
+    product = _product(softmax)
+    return None if product is None else product.node
 
 
 def _product(start: Edge) -> _Product | None:

@@ -96,7 +96,7 @@ class SignalCollector:
     def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[Span]) -> None:
         """Attention and gates, in steps in which modules are looked at."""
         if any(_is_plain(root) for root in roots):
-            self._graph.read([root for root in roots if _is_plain(root)], modules)
+            self._now.numbers |= self._graph.read([root for root in roots if _is_plain(root)], modules)
 
     def modes_changed(self) -> bool:
         """True when normalisations or dropouts are in a mode not seen before: time to look at the modules."""

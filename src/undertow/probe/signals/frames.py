@@ -29,6 +29,7 @@ class SignalAssembler:
         if signals is not None:
             if signals.loss is not None:
                 scalars.update(loss_numbers(signals.loss, self._labels))
+            scalars.update(signals.numbers)
             if signals.data is not None:
                 values = statistics(host(signals.data))[:, 0]
                 for name in ("mean", "std", "max_abs"):
@@ -77,6 +78,10 @@ def _of_module(reading: ModuleReading) -> dict[str, float]:
         found["attention_logit_max"] = max(reading.attention_logits)
     if reading.attention_entropies:
         found["attention_entropy"] = float(np.mean(reading.attention_entropies))
+    if reading.attention_state is not None:
+        found["attention_state"] = reading.attention_state
+    if reading.padding_inside is not None:
+        found["padding_inside"] = reading.padding_inside
     if reading.router_outputs is not None:
         found["router_load_max"] = float(np.mean(reading.router_loads))
         found["router_outputs"] = float(reading.router_outputs)

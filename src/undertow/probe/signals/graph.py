@@ -10,8 +10,19 @@ from torch import nn
 
 from undertow.probe.autograd_graph import nodes_of
 from undertow.probe.signals.attention import read_attention
+from undertow.probe.signals.attention_contract import normalised_elsewhere, seen_keys
 from undertow.probe.signals.nodes import Node, operation
 from undertow.probe.signals.router import find_gates
+from undertow.probe.signals.terms import Term, find_terms
+from undertow.probe.signals.tokens import (
+    Lookup,
+    find_lookups,
+    is_predicted,
+    padding_inside,
+    sees_one_token,
+    targets_are_inputs,
+)
+from undertow.schema.quantities import AttentionState
 
 _MOST_ATTENTIONS = 256
 _EMPTY_LOOKS = 2  # after which a model is taken to have neither
@@ -25,43 +36,69 @@ class Span(Protocol):
     spans: list[tuple[int, int]]
     attention_logits: list[float]
     attention_entropies: list[float]
+    attention_state: float | None
+    padding_inside: float | None
     router_loads: list[float]
     router_outputs: int | None
+
+
+Place = tuple[int, int, int, Span]  # how many operations a call ran, the first, the one behind the last, the module
 
 
 class GraphSignals:
     def __init__(self) -> None:
         self._empty_looks = 0
 
-    def read(self, roots: Sequence[Any], modules: Iterable[Span]) -> None:
+    def read(self, roots: Sequence[Any], modules: Iterable[Span]) -> dict[str, float]:
+        """Gives modules what belongs to them; the rest are numbers of the whole step."""
         if self._empty_looks >= _EMPTY_LOOKS:
-            return
+            return {}
         nodes = nodes_of(roots)
         places = sorted(
             ((last - first, first, last, one) for one in modules for first, last in one.spans),
             key=lambda place: place[0],
         )
         with torch.no_grad():
-            found = self._attention(nodes, places) + self._gates(nodes, places)
+            lookups = find_lookups(nodes)
+            terms = [term for root in roots for term in find_terms(root)] if lookups else []
+            found = self._attention(nodes, places, lookups) + self._gates(nodes, places) + len(lookups)
+            self._padding(lookups, terms, places)
+            copied = targets_are_inputs(lookups, terms)
         self._empty_looks = 0 if found else self._empty_looks + 1
+        return {} if copied is None else {"targets_are_inputs": float(copied)}
 
-    def _attention(self, nodes: Sequence[Node], places: list[tuple[int, int, int, Span]]) -> int:
+    def _padding(self, lookups: Sequence[Lookup], terms: Sequence[Term], places: list[Place]) -> None:
+        for lookup in lookups:
+            owner, inside = _owner(lookup.node, places), padding_inside(lookup)
+            if owner is not None and inside is not None:
+                owner.padding_inside = inside if is_predicted(lookup, terms) else 0.0
+
+    def _attention(self, nodes: Sequence[Node], places: list[Place], lookups: Sequence[Lookup]) -> int:
         found = 0
+        for node in nodes:
+            elsewhere = normalised_elsewhere(node)
+            owner = _owner(elsewhere[0], places) if elsewhere is not None else None
+            if elsewhere is not None and owner is not None:
+                _note_state(owner, AttentionState.NORMALISED_ELSEWHERE if elsewhere[1] else AttentionState.FINE)
         for node in nodes:
             name = operation(node)
             if not (name.startswith("ScaledDotProduct") or name.endswith("Softmax")) or found >= _MOST_ATTENTIONS:
                 continue
             owner = _owner(node, places)
             attention = read_attention(node) if owner is not None else None
+            seen = seen_keys(node) if owner is not None and lookups else None
+            if owner is not None and seen is not None and sees_one_token(seen, lookups):
+                _note_state(owner, AttentionState.SEES_PADDING)
             if owner is not None and attention is not None:
                 found += 1
+                _note_state(owner, AttentionState.FINE)
                 if attention.logit_max is not None:
                     owner.attention_logits.append(attention.logit_max)
                 if attention.entropy is not None:
                     owner.attention_entropies.append(attention.entropy)
         return found
 
-    def _gates(self, nodes: Sequence[Node], places: list[tuple[int, int, int, Span]]) -> int:
+    def _gates(self, nodes: Sequence[Node], places: list[Place]) -> int:
         found = 0
         for gate in find_gates(nodes):
             owner = _owner(gate.linear, places)
@@ -72,7 +109,11 @@ class GraphSignals:
         return found
 
 
-def _owner(node: Node, places: list[tuple[int, int, int, Span]]) -> Span | None:
+def _note_state(owner: Span, state: float) -> None:
+    owner.attention_state = max(state, owner.attention_state or AttentionState.FINE)
+
+
+def _owner(node: Node, places: list[Place]) -> Span | None:
     """The innermost module that ran this operation."""
     number = node._sequence_nr()
     return next(

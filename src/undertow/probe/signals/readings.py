@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from undertow.probe.signals.loss import LossReading
 @dataclass(slots=True)
 class SignalReadings:
     loss: LossReading | None = None
+    numbers: dict[str, float] = field(default_factory=dict[str, float])  # scalars of the frame, as they are
     data: Any = None  # Partials of the data that enters the model, or the same still on a device
 
     @property

@@ -26,6 +26,7 @@ from undertow.probe.signals.nodes import (
 
 _MOST_OUTPUTS = 256
 _CHOOSING = SAME_VALUES | {"Index", "Select", "Topk", "Max", "Gather", "Unbind", "ScatterAdd", "Scatter"}
+_MASKING = frozenset({"Mul", "Sum"})
 _TO_LINEAR = SAME_VALUES | {"Add", "Mul", "Div", "MaskedFill", "Topk"}
 
 
@@ -46,50 +47,62 @@ def find_gates(nodes: Sequence[Node]) -> Iterator[Gate]:
         if len(sides) != 2:
             continue
         for side, other in (sides, sides[::-1]):
-            softmax = _gating(side)
+            softmax, choice = _gating(side)
             if softmax is None or softmax in seen or shape_of(side) == shape_of(other):
                 continue  # alike in shape: features are weighed one by one, not modules
             seen.add(softmax)
-            gate = _gate(softmax)
+            gate = _gate(softmax, choice)
             if gate is not None:
                 yield gate
 
 
-def _gating(edge: Edge) -> Node | None:
-    """The softmax whose result, or a choice of it, comes along this edge."""
+def _gating(edge: Edge) -> tuple[Node | None, Node | None]:
+    """The softmax whose result, or a choice of it, comes along this edge; and the `topk` that chose, if one did."""
     current: Edge | None = edge
-    for _ in range(12):
+    choice: Node | None = None
+    mixed = False  # masked and summed: what is left of a choice for one expert, or an expectation of anything
+    for _ in range(16):
         if current is None or is_leaf(current[0]):
-            return None
+            break
         name = operation(current[0])
         if name in SOFTMAX:
-            return current[0]
+            return (None, None) if mixed and choice is None else (current[0], choice)
+        if name == "Topk":
+            choice = current[0]
         if name == "Div":  # chosen gates made to sum to 1 again
             current = edges(current[0])[0]
-        elif name in _CHOOSING:
+        elif name in _CHOOSING or name in _MASKING:
+            mixed |= name in _MASKING
             current = only_edge(current[0])
         else:
-            return None
-    return None
+            break
+    return None, None
 
 
-def _gate(softmax: Node) -> Gate | None:
+def _gate(softmax: Node, choice: Node | None) -> Gate | None:
     shares = saved_tensor(softmax, "result")
     if shares is None or shares.dim() < 2 or shares.device.type != "cpu":
         return None
-    outputs, busiest = shares.shape[-1], None
+    outputs, chosen = shares.shape[-1], None if choice is None else saved_tensor(choice, "indices")
     for node, _ in upstream(only_edge(softmax), _TO_LINEAR):
         name = operation(node)
         if name == "Topk":
-            sizes, indices = saved(node, "self_sym_sizes"), saved_tensor(node, "indices")
-            if indices is None or not isinstance(sizes, (tuple, list)):
+            sizes, chosen = saved(node, "self_sym_sizes"), saved_tensor(node, "indices")
+            if chosen is None or not isinstance(sizes, (tuple, list)):
                 return None
-            outputs, busiest = int(sizes[-1]), first_rows(indices)[..., 0]
+            outputs = int(sizes[-1])
         elif name in ("Addmm", "Mm"):
             weight = parameter_at(node, 2 if name == "Addmm" else 1)
             if weight is None or weight.dim() != 2 or len(weight) != outputs or not 2 <= outputs <= _MOST_OUTPUTS:
                 return None
-            chosen = busiest if busiest is not None else first_rows(shares).argmax(-1)
-            counts = torch.bincount(chosen.reshape(-1), minlength=outputs)
-            return Gate(node, outputs, float(counts.max()) / max(1, chosen.numel()))
+            if chosen is None or chosen.shape[-1] >= outputs:
+                chosen = first_rows(shares).argmax(-1, keepdim=True)
+            return Gate(node, outputs, _load(first_rows(chosen), outputs))
     return None
+
+
+def _load(chosen: torch.Tensor, outputs: int) -> float:
+    """Of all first choices, the share of the busiest output; of all choices, where it is more, that of as many."""
+    first = torch.bincount(chosen[..., 0].reshape(-1), minlength=outputs).max()
+    every = torch.bincount(chosen.reshape(-1), minlength=outputs).topk(chosen.shape[-1]).values.sum()
+    return max(float(first) * chosen.shape[-1], float(every)) / max(1, chosen.numel())

@@ -1,0 +1,61 @@
+"""What attention must do whatever it has learnt: weigh the keys it sums over, and see more than padding."""
+
+from __future__ import annotations
+
+import torch
+
+from undertow.probe.signals.attention import HIDDEN, SOFTMAX, product_behind
+from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, operation, producer, saved_tensor
+
+_SUMS = {0: ("self", -1), 1: ("mat2", -2)}  # of a product: where each side is saved, and what it is summed over
+_BATCHES = 8
+_ONE = 1e-3  # within which weights sum to one over their own dimension…
+_NOT_ONE = 0.01  # …and beyond which they do not over another, on average: weights at the start are nearly equal
+
+
+def normalised_elsewhere(node: Node) -> tuple[Node, bool] | None:
+    """The softmax whose weights this product applies, and whether they sum to one over another dimension than the
+    one that is summed over. None when the product applies no attention, or it cannot be told.
+    """
+    if operation(node) != "Bmm":
+        return None
+    for place, side in enumerate(edges(node)):
+        softmax = _attention(side)
+        if softmax is None:
+            continue
+        name, dimension = _SUMS[place]
+        weights = saved_tensor(node, name)
+        if weights is None or weights.device.type != "cpu" or weights.dtype not in (torch.float32, torch.float64):
+            return None
+        weights = weights[:_BATCHES]
+        over_keys, over_rows = weights.sum(dimension), weights.sum(-3 - dimension)
+        elsewhere = (over_rows - 1).abs().max() < _ONE and (over_keys - 1).abs().mean() > _NOT_ONE
+        return softmax, bool(elsewhere)
+    return None
+
+
+def _attention(side: Edge | None) -> Node | None:
+    """The softmax these values are, if it was taken of a product of two things that are learnt."""
+    made_by = producer(side, SAME_VALUES)
+    if made_by is None or is_leaf(made_by[0]) or operation(made_by[0]) not in SOFTMAX:
+        return None
+    product = product_behind(made_by)
+    if product is None or sum(edge is not None for edge in edges(product)[-2:]) < 2:
+        return None
+    return made_by[0]
+
+
+def seen_keys(node: Node) -> torch.Tensor | None:
+    """Samples × keys: which keys at least one row may look at; None where nothing is hidden or it is not known."""
+    if operation(node).startswith("ScaledDotProduct"):
+        mask, query, key = saved_tensor(node, "attn_mask"), saved_tensor(node, "query"), saved_tensor(node, "key")
+        if mask is None or query is None or key is None or query.dim() != 4 or mask.device.type != "cpu":
+            return None
+        visible = mask if mask.dtype == torch.bool else mask > HIDDEN
+        shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        return visible.expand(shape)[:, 0].any(-2)
+    shares = saved_tensor(node, "result") if operation(node) in SOFTMAX else None
+    if shares is None or shares.dim() not in (3, 4) or shares.device.type != "cpu" or product_behind((node, 0)) is None:
+        return None
+    visible = (shares > 0).any(-2)
+    return visible[:, 0] if visible.dim() == 3 else visible

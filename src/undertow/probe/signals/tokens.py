@@ -1,0 +1,93 @@
+"""Tokens as the graph shows them: what was looked up in embeddings, beside labels and masks of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from undertow.probe.signals.nodes import Node, operation, saved, saved_tensor, signed
+from undertow.probe.signals.terms import Term
+
+_MOST_TOKENS = 1 << 16
+_FEWEST_LABELS = 16
+_VARIED = 3  # different tokens: fewer are flags or segments
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One call of an embedding."""
+
+    node: Node
+    tokens: torch.Tensor  # samples × places
+    padding: int | None
+    rows: int
+
+
+def find_lookups(nodes: Sequence[Node]) -> list[Lookup]:
+    """Those of whole sequences, where they can be read without waiting."""
+    found: list[Lookup] = []
+    for node in nodes:
+        if operation(node) != "Embedding":
+            continue
+        tokens = saved_tensor(node, "indices")
+        rows = saved(node, "weight_sym_argsize_0")
+        if tokens is None or tokens.dim() != 2 or tokens.device.type != "cpu" or tokens.numel() > _MOST_TOKENS:
+            continue
+        padding = signed(saved(node, "padding_idx"))
+        found.append(Lookup(node, tokens, None if padding is None or padding < 0 else padding, int(rows or 0)))
+    return found
+
+
+def padding_inside(lookup: Lookup) -> float | None:
+    """Share of the tokens that are padding and yet stand before another token; None without a padding index."""
+    if lookup.padding is None or lookup.tokens.shape[1] < _VARIED:
+        return None
+    padding = lookup.tokens == lookup.padding
+    others = (~padding).long()
+    before, after = others.cumsum(1) > 0, others.flip(1).cumsum(1).flip(1) > 0
+    return float((padding & before & after).float().mean())
+
+
+def is_predicted(lookup: Lookup, terms: Sequence[Term]) -> bool:
+    """Is the padding token among the labels of a loss over the same vocabulary, and does it count there?"""
+    for term in terms:
+        labels, given = saved_tensor(term.node, "target"), saved_tensor(term.node, "self")
+        if labels is None or given is None or labels.is_floating_point() or given.dim() < 2:
+            continue
+        if given.shape[1] == lookup.rows and signed(saved(term.node, "ignore_index")) != lookup.padding:
+            return bool((labels == lookup.padding).any())
+    return False
+
+
+def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> bool | None:
+    """Is every label the token that was looked up at the same place? None where there are no such labels.
+
+    A decoder that is given the labels one place late (teacher forcing) makes the same labels a task.
+    """
+    for term in terms:
+        labels = saved_tensor(term.node, "target")
+        if labels is None or labels.is_floating_point() or labels.numel() > _MOST_TOKENS:
+            continue
+        alike = [lookup for lookup in lookups if lookup.tokens.numel() == labels.numel() and lookup.tokens.shape[1] > 1]
+        if not alike or labels.device.type != "cpu":
+            continue
+        wanted = labels.reshape(alike[0].tokens.shape)
+        counted = wanted != signed(saved(term.node, "ignore_index"))
+        if int(counted.sum()) < _FEWEST_LABELS or len(wanted[counted].unique()) < _VARIED:
+            continue
+        late = any(bool((one.tokens[:, 1:] == wanted[:, :-1]).all()) for one in alike if len(one.tokens) == len(wanted))
+        same = any(bool((one.tokens.reshape(wanted.shape) == wanted)[counted].all()) for one in alike)
+        return same and not late
+    return None
+
+
+def sees_one_token(seen: torch.Tensor, lookups: Sequence[Lookup]) -> bool:
+    """Do all places that attention may see (samples × places) hold one and the same token, and the others many?"""
+    for lookup in lookups:
+        if lookup.tokens.shape != seen.shape or bool(seen.all()) or not bool(seen.any()):
+            continue
+        if len(lookup.tokens[seen].unique()) == 1 and len(lookup.tokens[~seen].unique()) >= _VARIED:
+            return True
+    return False
