@@ -22,6 +22,7 @@ STREAM_NOTES = {
     "update": "What the step changed, from the weights before and after it.",
     "activation": "Of modules, in sampled steps. Large outputs are read from their first samples.",
     "optimizer": "Read right after the optimizer has stepped, in the steps in which weights are measured.",
+    "rank": "Only in distributed trainings: of parameters that several ranks hold, beside their weights or gradients.",
     "sketch": f"Directions, kept now and then for later analyses: {STORED_SKETCH_WIDTH} numbers per layer.",
 }
 

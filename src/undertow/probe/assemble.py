@@ -21,12 +21,13 @@ from undertow.measure.statistics import statistics
 from undertow.probe.catalogue import Layout
 from undertow.probe.dense import Dense, Mask, Row, Values, dense, exposed_mask
 from undertow.probe.directions import Directions
-from undertow.probe.readings import RawFrame, host, number
+from undertow.probe.readings import RanksApart, RawFrame, host, number
 from undertow.probe.signals.frames import SignalAssembler
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import (
     ACTIVATION,
     GRADIENT,
+    RANK,
     SKETCH,
     STATISTIC_NAMES,
     STORED_SKETCH_WIDTH,
@@ -87,10 +88,20 @@ class Assembler:
         for place, raw in enumerate(raws):
             if raw.modules:
                 blocks[place]["activation"] = self._activations(raw)
+            if raw.apart is not None:
+                self._apart(raw.apart, place, blocks)
             if raw.has_gradient:
                 if self._gradient_frames % _SKETCH_EVERY == 0:
                     blocks[place]["sketch"] = self._stored_sketches(gradient_rows[place], weight_rows[place])
                 self._gradient_frames += 1
+
+    def _apart(self, apart: RanksApart, place: int, blocks: Blocks) -> None:
+        layout = self._layout
+        assert layout is not None
+        canvas = _Canvas(RANK, layout.parameter_ids, layout.row_of_slot, 1)
+        for name, values in zip(RANK.names, (apart.weight, apart.gradient, apart.farthest)):
+            canvas.put_at(0, name, values)
+        canvas.finish([place], blocks)
 
     def _use(self, layout: Layout) -> None:
         if layout is not self._layout:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from undertow.measure.partials import offsets_of
 from undertow.probe.autograd_graph import Owner, Walk
 from undertow.probe.discovery import Found
+from undertow.probe.distributed.portions import Spread, spread_of
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 
@@ -26,6 +27,7 @@ class Layout:
     sizes: NDArray[np.int64]  # elements per slot
     offsets: NDArray[np.int64]  # of the slots' sketches, packed
     module_ids: NDArray[np.int32]
+    spread: Spread | None = None  # over the ranks of a distributed training
 
     def stretch(self, slot: int) -> slice:
         return slice(int(self.offsets[slot]), int(self.offsets[slot + 1]))
@@ -105,7 +107,8 @@ class Catalogue:
         self.owners = {id(p.tensor): tuple(p.owners) for p in watched}
         self.tensors = [p.tensor for p in watched]
         self.slot_of = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
-        self.layout = self._make_layout([self._id_of_path[p.path] for p in watched])
+        spread = spread_of(self.tensors, [p.is_replicated for p in watched])
+        self.layout = self._make_layout([self._id_of_path[p.path] for p in watched], spread)
         return len(self._layers) > before
 
     def _wanted(self, path: str) -> bool:
@@ -124,7 +127,7 @@ class Catalogue:
         else:
             self._layers[known] = self._layers[known].replace(**facts)
 
-    def _make_layout(self, layer_id_of_slot: list[int]) -> Layout:
+    def _make_layout(self, layer_id_of_slot: list[int], spread: Spread | None = None) -> Layout:
         parameters = [layer.id for layer in self._layers if not layer.is_module]
         modules = [layer.id for layer in self._layers if layer.is_module]
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
@@ -135,6 +138,7 @@ class Catalogue:
             sizes,
             offsets_of(sizes),
             np.array(modules, np.int32),
+            spread,
         )
 
     def ordered(self, walk: Walk, module_positions: dict[int, int]) -> bool:

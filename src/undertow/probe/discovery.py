@@ -36,6 +36,7 @@ class FoundParameter:
     module_type: str = ""
     shared_with: list[str] = field(default_factory=list[str])
     owners: list[Owner] = field(default_factory=list[Owner])
+    is_replicated: bool = False  # inside a wrapper that keeps it equal on all ranks
 
 
 @dataclass(slots=True)
@@ -128,7 +129,10 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
     found = Found(roots=dict(roots))
     by_id: dict[int, FoundParameter] = {}
     for prefix, root in roots.items():
+        replicated: set[int] = set()
         for path, module in _named_modules(root, prefix):
+            if type(module).__name__ == "DistributedDataParallel":
+                replicated |= {id(parameter) for parameter in module.parameters()}
             if type(module).__name__ == "OptimizedModule":
                 found.is_compiled = True
             if type(module).__name__ in _WRAPPER_TYPES:
@@ -147,8 +151,9 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
                         known.owners.append(owner)
                     continue
                 by_id[id(tensor)] = FoundParameter(
-                    tensor, full, _kind(module, name, tensor), path, type(module).__name__, owners=[owner]
-                )
+                    tensor, full, _kind(module, name, tensor), path, type(module).__name__, owners=[owner],
+                    is_replicated=id(tensor) in replicated,
+                )  # fmt: skip
     found.parameters = list(by_id.values())
     for optimizer in optimizers:
         for parameter in _optimizer_only(optimizer, by_id):

@@ -63,6 +63,15 @@ def _no_flags() -> NDArray[np.float32]:
 
 
 @dataclass(slots=True)
+class RanksApart:
+    """Per slot: how far the replicas of different ranks are from each other, and which rank's is the farthest."""
+
+    weight: NDArray[np.float64]
+    gradient: NDArray[np.float64]
+    farthest: NDArray[np.float64]
+
+
+@dataclass(slots=True)
 class RawFrame:
     """One step (or one optimizer's part of it). Readings of a kind cover disjoint slots."""
 
@@ -87,6 +96,7 @@ class RawFrame:
     joined: bool = False
     signals: SignalReadings | None = None
     held: list[HeldReading] = field(default_factory=list[HeldReading])
+    apart: RanksApart | None = None  # in a distributed training
 
     @property
     def nbytes(self) -> int:

@@ -17,10 +17,10 @@ _MEMORY = 9  # recent costs that count
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}  # the rest is for signals
 _SETTLE_EVERY = 8  # steps between two looks at the costs
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
-_WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
-_LANDMARKS = frozenset({4, 8, 16, 32, 64, 128})  # looked at whole, too, where that is not too expensive:
+WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
+LANDMARKS = frozenset({4, 8, 16, 32, 64, 128})  # looked at whole, too, where that is not too expensive:
 _LANDMARK_LIMIT = 20.0  # times the budget of one step. What goes wrong soon after the start shows there
-_EARLY_STEPS = 16  # gradients of these show how the model is wired; taken unless that is really expensive
+EARLY_STEPS = 16  # gradients of these show how the model is wired; taken unless that is really expensive
 _EARLY_LIMIT = 2.0  # times the budget, or
 _EARLY_SECONDS = 5e-3
 
@@ -65,11 +65,11 @@ class Governor:
         return Plan(gradient, weight, activation)
 
     def _due(self, kind: str, step: int) -> bool:
-        if step < _WHOLE_STEPS:
+        if step < WHOLE_STEPS:
             return True
-        if step in _LANDMARKS and self._cost(kind) <= _LANDMARK_LIMIT * self.allowed:
+        if step in LANDMARKS and self._cost(kind) <= _LANDMARK_LIMIT * self.allowed:
             return True
-        early = kind == "gradient" and step < _EARLY_STEPS
+        early = kind == "gradient" and step < EARLY_STEPS
         if early and self._cost(kind) <= max(_EARLY_LIMIT * self.allowed, _EARLY_SECONDS):
             return True
         return step % self._intervals[kind] == 0

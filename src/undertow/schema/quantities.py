@@ -227,7 +227,21 @@ SKETCH = Stream(
     ),
 )  # fmt: skip
 
-STREAMS: dict[str, Stream] = {s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, OPTIMIZER, SKETCH)}
+_REPLICAS = "replicas of the parameter on different ranks, after the step"
+
+RANK = Stream(
+    "rank",
+    covers_modules=False,
+    quantities=(
+        _extra("rank_weight_distance", "rank", "1", _REPLICAS, Merge.MAX,
+               "largest distance of a replica's weight from the first rank's, over its norm, from sketches"),
+        _extra("rank_gradient_distance", "rank", "1", _REPLICAS, Merge.MAX,
+               "the same of the gradients that the optimizers used"),
+        _extra("rank_farthest", "rank", "index", _REPLICAS, Merge.MAX, "the rank whose replica is farthest away"),
+    ),
+)  # fmt: skip
+
+STREAMS: dict[str, Stream] = {s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, OPTIMIZER, RANK, SKETCH)}
 
 QUANTITIES: dict[str, Quantity] = {q.name: q for s in STREAMS.values() for q in s.quantities}
 

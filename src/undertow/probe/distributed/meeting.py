@@ -1,0 +1,118 @@
+"""How the ranks find each other: a roll call in the store of the training's own process group, then one link each.
+
+A link is a process group of two, so that a rank that dies takes only its own link with it. Everything here runs in
+the background thread; a rank that is not watched, or comes too late, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from undertow.probe.distributed.place import Place, group_is_made
+
+PATIENCE = 20.0  # seconds the first rank waits for the others to say that they are watched, too
+_FOR_EVER = timedelta(days=365)  # a link that is idle is not broken; one whose other end dies breaks at once
+_UP, _DOWN = 1, 2  # tags: towards the first rank, and from it
+_LARGEST = 1 << 31
+
+_ProcessGroup: Any = getattr(dist, "ProcessGroupGloo", None)
+_PrefixStore: Any = getattr(dist, "PrefixStore", None)
+Store = Any  # torch exports its stores without their types
+
+_meetings = 0  # of this process so far; watches are opened in the same order on all ranks
+
+
+class LinkBrokenError(Exception):
+    """The process at the other end is gone."""
+
+
+class Link:
+    """Sends and receives whole messages. One thread may send while another receives."""
+
+    def __init__(self, store: Store, rank: int, leads: bool) -> None:
+        self.rank = rank  # of the process at the other end
+        self._peer = 1 if leads else 0
+        self._send_tag, self._receive_tag = (_DOWN, _UP) if leads else (_UP, _DOWN)
+        self._group: Any = _ProcessGroup(store, 0 if leads else 1, 2, _FOR_EVER)
+
+    def send(self, message: bytes) -> None:
+        body = torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        try:
+            self._group.send([torch.tensor([len(message)])], self._peer, self._send_tag).wait()
+            self._group.send([body], self._peer, self._send_tag).wait()
+        except RuntimeError as error:
+            raise LinkBrokenError(str(error)) from None
+
+    def receive(self) -> bytes:
+        size = torch.zeros(1, dtype=torch.int64)
+        try:
+            self._group.recv([size], self._peer, self._receive_tag).wait()
+            length = int(size.item())
+            if not 0 < length < _LARGEST:
+                raise LinkBrokenError(f"a message of {length} bytes")
+            body = torch.empty(length, dtype=torch.uint8)
+            self._group.recv([body], self._peer, self._receive_tag).wait()
+        except RuntimeError as error:
+            raise LinkBrokenError(str(error)) from None
+        return body.numpy().tobytes()
+
+
+class Meeting:
+    """Asked again and again until everybody is there; never waits for long."""
+
+    def __init__(self, place: Place) -> None:
+        global _meetings
+        self._place = place
+        self._prefix = f"undertow/{_meetings}"
+        _meetings += 1
+        self._store: Store | None = None
+        self._since = 0.0
+        self.absent: list[int] = []  # ranks that are not watched; known to the first one only
+
+    def links(self, message: str = "") -> tuple[list[Link], str] | None:
+        """The links of this rank, and the message of the first rank; None while somebody is still missing.
+
+        An empty list for a rank that has come too late.
+        """
+        if not group_is_made():
+            return None
+        if self._store is None:
+            store = self._store = _PrefixStore(self._prefix, _own_store())
+            store.set(f"here/{self._place.rank}", "1")
+            self._since = time.monotonic()
+        return self._call(self._store, message) if self._place.leads else self._answer(self._store)
+
+    def _call(self, store: Store, message: str) -> tuple[list[Link], str] | None:
+        others = range(1, self._place.world)
+        here = [rank for rank in others if store.check([f"here/{rank}"])]
+        if len(here) < len(others) and time.monotonic() - self._since < PATIENCE:
+            return None
+        self.absent = sorted(set(others) - set(here))
+        store.set("members", json.dumps({"ranks": here, "message": message}))
+        return [Link(_PrefixStore(f"link/{rank}", store), rank, leads=True) for rank in here], message
+
+    def _answer(self, store: Store) -> tuple[list[Link], str] | None:
+        if not store.check(["members"]):
+            return None
+        said: dict[str, Any] = json.loads(store.get("members"))
+        ranks: Sequence[int] = said["ranks"]
+        rank = self._place.rank
+        links = [Link(_PrefixStore(f"link/{rank}", store), 0, leads=False)] if rank in ranks else []
+        return links, said["message"]
+
+
+def _own_store() -> Store:
+    """The store that the training's process group was made with, through a connection of our own where there is one:
+    a call that waits would else keep the training's own calls waiting."""
+    store: Any = dist.distributed_c10d._get_default_store()
+    try:
+        return store.clone()
+    except (AttributeError, RuntimeError):
+        return store

@@ -1,0 +1,172 @@
+"""The readings of all ranks as those of one: shards add up, replicas are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.measure import sketches
+from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
+from undertow.probe.catalogue import Layout
+from undertow.probe.distributed.contribution import FOLD_WIDTH
+from undertow.probe.distributed.crew import Berth, Crew
+from undertow.probe.distributed.messages import Measured, Part
+from undertow.probe.readings import Reading
+
+Floats = NDArray[np.float64]
+_NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
+_COUNTS = [Moment.COUNT, *_NONFINITE, Moment.ZERO]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Replicas of each slot: how far the farthest is from the first, relative to its length, and whose it is."""
+
+    distance: Floats  # NaN where there is only one
+    farthest: NDArray[np.int64]
+    bad: dict[int, int] = field(default_factory=dict[int, int])  # rank → slots of which its replica alone is not finite
+
+    @classmethod
+    def of(cls, slots: int) -> Comparison:
+        return cls(np.full(slots, np.nan), np.full(slots, -1, np.int64))
+
+
+class Gathered:
+    """Adds up one kind of reading, rank by rank, the lowest first."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._layout: Layout = crew.layout
+        self._seen = np.zeros(crew.portions, np.bool_)
+        self._folds: NDArray[np.float32] | None = None  # of each portion, from the rank that sent it first
+        self._finite = np.zeros(crew.portions, np.bool_)
+        self._first_rank = np.full(crew.portions, -1, np.int64)
+        self._read = np.zeros(len(crew.layout.sizes), np.bool_)
+        self._whole: Partials | None = None
+        self.comparison = Comparison.of(len(crew.layout.sizes))
+
+    def add(self, rank: int, berth: Berth, measured: Measured) -> None:
+        slots, portions = berth.slots[measured.slots], berth.portions[measured.slots]
+        fresh = ~self._seen[portions]
+        finite = measured.moments[:, _NONFINITE].sum(axis=1) == 0
+        if not fresh.all():
+            again = np.flatnonzero(~fresh)
+            self._compare(rank, slots, portions, measured, again, finite)
+        if fresh.any() and measured.folds is None:
+            places = np.flatnonzero(fresh)
+            self._seen[portions[places]] = True
+            self._finite[portions[places]] = finite[places]
+            self._first_rank[portions[places]] = rank
+            self._read[slots[places]] = True
+            self._remember(slots, portions, places, measured)
+            self._sum(self._scattered(slots, places, measured))
+
+    def reading(self) -> list[Reading]:
+        """What is known of all of it. Of a tensor with a shard missing only what is not finite is told."""
+        if self._whole is None:
+            return []
+        moments = self._whole.moments
+        complete = self._read & (moments[:, Moment.COUNT] == self._layout.sizes)
+        broken = self._read & ~complete & (moments[:, _NONFINITE].sum(axis=1) > 0)
+        if broken.any():
+            for moment in Moment:
+                if moment not in _COUNTS:
+                    moments[broken, moment] = np.nan
+        told = complete | broken
+        if told.all():
+            return [Reading(np.arange(len(told)), self._whole)]
+        chosen = np.flatnonzero(told)
+        return [Reading(chosen, _only(self._whole, chosen))] if len(chosen) else []
+
+    # -- sums ---------------------------------------------------------------------------------------------
+
+    def _sum(self, more: Partials) -> None:
+        self._whole = more if self._whole is None else self._whole.merge(more)
+
+    def _scattered(self, slots: NDArray[np.int64], places: NDArray[np.int64], measured: Measured) -> Partials:
+        """These readings among those of all slots; the others are empty."""
+        layout = self._layout
+        chosen = slots[places]
+        if len(chosen) == len(layout.sizes) and np.array_equal(chosen, np.arange(len(chosen))):
+            return Partials(measured.moments.copy(), measured.exponents, measured.sketches, layout.offsets)
+        moments = np.zeros((len(layout.sizes), len(Moment)))
+        moments[:, [Moment.MINIMUM, Moment.MAXIMUM]] = np.nan
+        moments[chosen] = measured.moments[places]
+        exponents = sketched = None
+        if measured.exponents is not None:
+            exponents = np.zeros((len(layout.sizes), EXPONENT_BUCKETS), np.int64)
+            exponents[chosen] = measured.exponents[places]
+        if measured.sketches is not None:
+            sketched = np.zeros(int(layout.offsets[-1]))
+            begins = offsets_of(layout.sizes[slots])
+            for place, slot in zip(places.tolist(), chosen.tolist()):
+                sketched[layout.stretch(slot)] = measured.sketches[begins[place] : begins[place + 1]]
+        return Partials(moments, exponents, sketched, layout.offsets)
+
+    # -- comparisons --------------------------------------------------------------------------------------
+
+    def _folded(self, slots: NDArray[np.int64], measured: Measured) -> NDArray[np.float32] | None:
+        if measured.folds is not None or measured.sketches is None:
+            return measured.folds
+        return sketches.fold(measured.sketches, offsets_of(self._layout.sizes[slots]), FOLD_WIDTH)
+
+    def _remember(
+        self, slots: NDArray[np.int64], portions: NDArray[np.int64], places: NDArray[np.int64], measured: Measured
+    ) -> None:
+        """Only where somebody else may hold the same."""
+        folded = self._folded(slots, measured) if len(self._crew.berths) > 1 else None
+        if folded is not None:
+            if self._folds is None:
+                self._folds = np.zeros((self._crew.portions, FOLD_WIDTH), np.float32)
+            self._folds[portions[places]] = folded[places]
+
+    def _compare(
+        self,
+        rank: int,
+        slots: NDArray[np.int64],
+        portions: NDArray[np.int64],
+        measured: Measured,
+        places: NDArray[np.int64],
+        finite: NDArray[np.bool_],
+    ) -> None:
+        """The readings at these places against those that a lower rank sent of the same portions."""
+        folded = self._folded(slots, measured)
+        slots, portions, finite = slots[places], portions[places], finite[places]
+        uneven = finite != self._finite[portions]
+        for portion, is_finite in zip(portions[uneven].tolist(), finite[uneven].tolist()):
+            guilty = int(self._first_rank[portion]) if is_finite else rank
+            self.comparison.bad[guilty] = self.comparison.bad.get(guilty, 0) + 1
+        if folded is None or self._folds is None:
+            return
+        first = self._folds[portions].astype(np.float64)
+        apart = np.sqrt(np.square(folded[places].astype(np.float64) - first).sum(axis=1))
+        length = np.sqrt(np.square(first).sum(axis=1))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.where(apart == 0, 0.0, apart / length)
+        before = self.comparison.distance[slots]
+        farther = np.isnan(before) | (distance > before)
+        self.comparison.distance[slots[farther]] = distance[farther]
+        self.comparison.farthest[slots[farther]] = rank
+
+
+def gather(parts: Sequence[Part], kind: str, crew: Crew) -> Gathered:
+    """`kind` of all parts, which are in the order of their ranks."""
+    gathered = Gathered(crew)
+    for part in parts:
+        for measured in part.kinds.get(kind, ()):
+            gathered.add(part.rank, crew.berths[part.rank], measured)
+    return gathered
+
+
+def _only(partials: Partials, slots: NDArray[np.int64]) -> Partials:
+    lengths = np.diff(partials.offsets)[slots]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    sketched = None
+    if partials.sketches is not None:
+        stretches = [partials.sketches[partials.offsets[slot] : partials.offsets[slot + 1]] for slot in slots.tolist()]
+        sketched = np.concatenate(stretches) if stretches else np.empty(0)
+    exponents = None if partials.exponents is None else partials.exponents[slots]
+    return Partials(partials.moments[slots], exponents, sketched, offsets)

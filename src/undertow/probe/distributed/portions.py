@@ -1,0 +1,102 @@
+"""Which part of a tensor this rank holds.
+
+A distributed tensor is a wrapper around a local one. Only the local one is ever touched: an operation on the wrapper
+can start a collective, which the other ranks would not take part in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The block `begin` to `begin + extent` of a tensor, in each dimension."""
+
+    shape: tuple[int, ...]
+    begin: tuple[int, ...]
+    extent: tuple[int, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.extent == self.shape
+
+    def runs(self) -> tuple[int, Ints]:
+        """How many elements lie next to each other in the whole tensor, and where each such run begins there.
+
+        Runs follow each other in the local tensor, which is contiguous.
+        """
+        dims = len(self.shape)
+        last = dims  # dimensions from here on are held whole
+        while last > 0 and self.extent[last - 1] == self.shape[last - 1]:
+            last -= 1
+        if prod(self.extent) == 0:
+            return 0, np.empty(0, np.int64)
+        if last == 0:
+            return prod(self.shape), np.zeros(1, np.int64)
+        strides = [prod(self.shape[dim + 1 :]) for dim in range(dims)]
+        length = self.extent[last - 1] * strides[last - 1]
+        starts = np.array([self.begin[last - 1] * strides[last - 1]], np.int64)
+        for dim in range(last - 2, -1, -1):
+            places = (np.arange(self.extent[dim]) + self.begin[dim]) * strides[dim]
+            starts = (places[:, None] + starts).reshape(-1)
+        return length, starts
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How the watched tensors lie over the ranks, by slot: None where this rank holds a plain tensor."""
+
+    portions: tuple[Portion | None, ...]
+    wrapped: frozenset[int]  # slots of plain tensors that a wrapper keeps equal on all ranks
+
+
+def distributed_tensor() -> type | None:
+    """The class, if this process has imported it: without it nothing can be one."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return getattr(module, "DTensor", None)
+
+
+def is_spread(tensor: Any) -> bool:
+    kind = distributed_tensor()
+    return kind is not None and isinstance(tensor, kind)
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that this rank holds of it. Starts nothing and waits for nothing."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def is_pending(tensor: Any) -> bool:
+    """Whether the ranks hold terms of a sum that nobody has added yet."""
+    return any(placement.is_partial() for placement in tensor.placements)
+
+
+def portion_of(tensor: Any) -> Portion:
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    shape = tuple(tensor.shape)
+    extent, begin = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    local = tuple(local_of(tensor).shape)
+    if tuple(extent) != local:  # as it is, whatever the rule says
+        extent = local
+    if not prod(local):
+        begin = tuple(0 for _ in shape)
+    return Portion(shape, tuple(begin), tuple(extent))
+
+
+def spread_of(tensors: Sequence[torch.Tensor], wrapped: Sequence[bool]) -> Spread | None:
+    """None when nothing is spread."""
+    portions = tuple(portion_of(tensor) if is_spread(tensor) else None for tensor in tensors)
+    kept = frozenset(slot for slot, one in enumerate(wrapped) if one)
+    return Spread(portions, kept) if kept or any(portion is not None for portion in portions) else None

@@ -1,0 +1,101 @@
+"""One frame from the parts of all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from undertow.probe.distributed.crew import Crew
+from undertow.probe.distributed.merging import Comparison, Gathered, gather
+from undertow.probe.distributed.messages import Part
+from undertow.probe.readings import RanksApart, RawFrame, Reading
+
+
+def whole_frame(own: RawFrame, parts: Sequence[Part], crew: Crew) -> RawFrame:
+    """`parts` are those of all ranks that have sent any, this rank's first."""
+    frame = replace(own, layout=crew.layout, scalars=_scalars(parts))
+    frame.exposed, flags = _flags(parts, crew)
+    if any(part.has_gradient for part in parts):
+        frame.has_gradient = True
+        frame.state, frame.carried, frame.optimizer = flags
+    gradients = gather(parts, "gradients", crew)
+    frame.gradients = gradients.reading()
+    stepped = _stepped(parts, crew)
+    frame.stepped = None if stepped is None else stepped.reading()
+    weights = gather(parts, "weights", crew)
+    frame.weights = weights.reading()
+    frame.weights_before = gather(parts, "weights_before", crew).reading()
+    frame.before_is_previous = all(part.before_is_previous for part in parts if "weights" in part.kinds)
+    frame.micro_gradients = _micro(parts, crew)
+    frame.modules = {int(crew.own_ids[layer]): reading for layer, reading in own.modules.items()}
+    slots = crew.berths[0].slots
+    frame.held = [replace(held, slots=slots[held.slots]) for held in own.held]
+    used = (gradients if stepped is None else stepped).comparison
+    _compare(frame, parts, used, weights.comparison)
+    return frame
+
+
+def _flags(parts: Sequence[Part], crew: Crew) -> tuple[np.ndarray, np.ndarray]:
+    """Which slots the frame speaks of, and state, carried and optimizer of each, by the lowest rank that has it."""
+    count = len(crew.layout.sizes)
+    flags = np.full((3, count), np.nan, np.float32)
+    exposed = np.zeros(count, np.bool_)
+    for part in reversed(parts):
+        slots = crew.berths[part.rank].slots[part.exposed]
+        exposed[slots] = True
+        if part.has_gradient:
+            flags[:, slots] = part.state, part.carried, part.optimizer
+    shown = np.flatnonzero(exposed)
+    return shown, flags[:, shown]
+
+
+def _stepped(parts: Sequence[Part], crew: Crew) -> Gathered | None:
+    """Where one rank's optimizer got other gradients than backward left, every rank's are told as it got them."""
+    if all(part.stepped_as_they_were for part in parts):
+        return None
+    gathered = Gathered(crew)
+    for part in parts:
+        kind = "gradients" if part.stepped_as_they_were else "stepped"
+        for measured in part.kinds.get(kind, ()):
+            gathered.add(part.rank, crew.berths[part.rank], measured)
+    return gathered
+
+
+def _micro(parts: Sequence[Part], crew: Crew) -> list[list[Reading]]:
+    counts = {len(part.micro) for part in parts}
+    if counts == {0} or len(counts) > 1:
+        return []
+    out: list[list[Reading]] = []
+    for place in range(counts.pop()):
+        gathered = Gathered(crew)
+        for part in parts:
+            for measured in part.micro[place]:
+                gathered.add(part.rank, crew.berths[part.rank], measured)
+        out.append(gathered.reading())
+    return out
+
+
+def _scalars(parts: Sequence[Part]) -> dict[str, float]:
+    scalars = dict(parts[0].scalars)
+    losses = [part.scalars["loss"] for part in parts if "loss" in part.scalars]
+    if losses:  # each rank's loss is of its own share of the batch
+        scalars["loss"] = sum(losses) / len(losses)
+    return scalars
+
+
+def _compare(frame: RawFrame, parts: Sequence[Part], gradient: Comparison, weight: Comparison) -> None:
+    frame.scalars["ranks"] = float(len(parts))
+    losses = {part.rank: part.scalars["loss"] for part in parts if "loss" in part.scalars}
+    bad = [rank for rank, loss in losses.items() if not math.isfinite(loss)]
+    if len(bad) == len(losses):
+        bad = []  # all the same: no rank is to blame
+    alone = sorted({*bad, *gradient.bad, *weight.bad})
+    if alone:
+        frame.scalars["ranks_nonfinite"] = float(len(alone))
+        frame.scalars["rank_nonfinite"] = float(alone[0])
+    if not (np.isnan(gradient.distance).all() and np.isnan(weight.distance).all()):
+        farthest = np.where(weight.farthest >= 0, weight.farthest, gradient.farthest)
+        frame.apart = RanksApart(weight.distance, gradient.distance, farthest.astype(np.float64))
