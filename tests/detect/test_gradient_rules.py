@@ -302,6 +302,14 @@ def test_clipping_that_begins_late_is_seen_too() -> None:
     assert training.findings()[0].first_step == 50
 
 
+def test_clipping_that_comes_and_goes_while_the_loss_falls_is_healthy() -> None:
+    training = watched_by(OverClipping())
+    for step in range(20):
+        clipped(training, 4, loss=2.0 * 0.8**step)
+        clipped(training, 2, left=0.5, loss=2.0 * 0.8**step)
+    assert clipped(training, 30, loss=2.0 * 0.8**20).findings() == []
+
+
 def test_clipping_to_a_tenth_under_adam_or_with_steps_that_are_long_enough_is_healthy() -> None:
     training = clipped(watched_by(OverClipping()), 30, left=0.1)
     clipped(training, 30, stepped_gradient_norm=1e-8)  # Adam: the length of a step has nothing to do with the gradient

@@ -241,6 +241,22 @@ class TestGrowingWeights:
         assert self.grow(1.02, 55).codes() == []
 
 
+class TestPressedToNothing:
+    def test_a_matrix_that_is_clamped_to_next_to_nothing(self) -> None:
+        training = stack(ShrinkingWeights(), "0:Linear", "1:Linear").run(2)
+        training.run(1, weight_norm={"1.weight": 1e-4})
+        assert training.codes() == []
+        (finding,) = training.run(1, weight_norm={"1.weight": 1e-4}).findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("WGT005", ("1.weight",), 2)
+        assert not training.run(1).findings()[0].ongoing
+
+    def test_a_matrix_that_starts_at_zero_and_biases_are_left_alone(self) -> None:
+        training = stack(ShrinkingWeights(), "0:Linear").run(1, weight_norm={"0.weight": 0.0}, update_norm=0.0)
+        small = {"0.weight": 1e-3, "0.bias": 1e-4}
+        updates = {path: 1e-3 * norm for path, norm in small.items()}
+        assert training.run(5, weight_norm=small, update_norm=updates).codes() == []
+
+
 class TestWeightOutliers:
     def test_one_enormous_weight(self) -> None:
         training = stack(WeightOutliers(), "0:Linear", "1:Linear").run(3, weight_max_abs=0.3, weight_abs_p95=0.125)
@@ -261,6 +277,32 @@ class TestWeightOutliers:
 
 
 class TestWeightDrift:
+    LAYERS = ("0:Linear", "1:Linear", "2:Linear", "head:Linear")
+
+    def set_anew(self, *layers: str, times: int, every: int = 20, leap: float = 3.0) -> list[str]:
+        """Weights whose norm before a step is not the one that the step before had left."""
+        training, norms = stack(WeightDrift(), *self.LAYERS), dict.fromkeys((f"{n}.weight" for n in "012"), 1.0)
+        for _ in range(times):
+            training.run(every, scalars={"loss": 1.0}, weight_norm={**norms, "head.weight": 1.0})
+            ratio = {f"{layer}.weight": 1e-3 / 1.2 for layer in layers}  # it was 1.2 before this step
+            training.run(1, scalars={"loss": leap}, update_ratio=ratio, weight_norm=1.0)
+        return [f"{f.code} {f.layers[0]} {f.detected_step}" for f in training.findings()]
+
+    def test_a_head_that_is_set_anew_in_every_epoch(self) -> None:
+        assert self.set_anew("head", times=4) == ["WGT006 head.weight 41"]
+
+    def test_once_is_no_habit(self) -> None:
+        assert self.set_anew("head", times=1) == []
+
+    def test_weights_that_are_clamped_or_projected_at_every_step_are_healthy(self) -> None:
+        assert self.set_anew("head", times=30, every=1) == []
+
+    def test_without_a_leap_of_the_loss_it_does_no_harm(self) -> None:
+        assert self.set_anew("head", times=4, leap=1.01) == []
+
+    def test_a_model_that_is_set_anew_as_a_whole_is_another_run(self) -> None:
+        assert self.set_anew("0", "1", "2", "head", times=4) == []
+
     TRAINED = {"loss_kind": 1.0, "loss_classes": 10.0, "output_accuracy": 0.95}  # noqa: RUF012
 
     def test_fine_tuning_that_forgets(self) -> None:

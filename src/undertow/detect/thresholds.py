@@ -109,6 +109,11 @@ SMALL_STEP = 1.5e-4
 SMALL_STEP_FRAMES = 10
 SMALL_STEP_PATIENCE = 40  # steps
 SMALL_STEP_AGREEMENT = 0.3  # cosine of successive gradients; half of all healthy runs have less
+WRITTEN = 1e-5  # by which a norm changes between two steps; rounding changes it by 1e-7
+UNDONE_WITHIN = 2.5  # lengths of one update from the start, though…
+UNDONE_AGREEMENT = 0.5  # …successive updates point the same way: eight of them would come to five lengths
+UNDONE_SHARE = 0.6  # of the matrices
+UNDONE_FRAMES = 8
 GROUP_BEHIND = 100.0  # times the others' rate; layer-wise decay over twelve layers makes 15
 
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
@@ -186,12 +191,17 @@ RADIAL_SHARE_FAST = 0.5  # …this share of the update does, as where a penalty 
 SHRINKING_TOGETHER = 0.6  # of the matrices; in no healthy training do so many at a single measured step
 SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not shrink
 SHRINK_FRAMES = 3
+GONE_TO = 0.01  # of the start: no healthy matrix has lost so much
+GONE_FRAMES = 2
 
 # WGT006. A model that begins far below the loss of a guess was trained before.
 TRAINED_BEFORE = 0.5  # cross-entropy at the start over ln(classes)
 FORGETTING = 1.5  # loss over that at the start, and…
 FORGETTING_DRIFT = 0.3  # …distance of half of the matrices from where they started
 COPIED = 2e-6  # relative difference of two norms that cannot be chance
+
+OVERWRITTEN_AGAIN = 5  # steps since the time before: what is projected or clamped is written to at every step
+OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
 
 # MOD001. Batch normalisation in evaluation mode with untouched averages passes its input on unchanged.
 PASSES_ON = 0.02  # largest relative change of the outputs' deviation

@@ -155,6 +155,7 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("WGT004", ("DAT002", "GRD002", "GRD006", "WGT001", "UPD001"), "one weight outweighs all"),
     Link("WGT004", ("OPT001", "OPT003"), "a weight out of all proportion spoils every output"),
     Link("WGT001", ("ACT001", "ACT002", "ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
+    Link("WGT006", ("OPT003", "OPT004", "GRD006"), "each time what was learnt with it is lost"),
     Link("WGT005", ("UPD001", "OPT001"), "steps that shrink the weights undo what they have learnt"),
     Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
     Link("GRD002", ("UPD003",), "beside gradients of that size, what clipping leaves of the others moves nothing"),

@@ -50,6 +50,7 @@ class OverClipping:
     def __init__(self) -> None:
         self._condition = Condition("clipped")
         self._length = 0
+        self._often = 0  # measured steps that were clipped as much, in a row or not
         self._since = 0
         self._left = 1.0
         self._settled = False  # the base is one of losses since then
@@ -74,9 +75,11 @@ class OverClipping:
             return self._condition.end()
         if left < thresholds.CLIPPED_TO:
             if self._length == 0:
-                self._since, self._settled = view.step, False
-                self._base = math.nan if view.loss is None else view.loss.level
-            self._length, self._left = self._length + 1, left
+                # Where it comes and goes, all that was learnt since the first time counts.
+                self._since, self._settled = view.step, self._often >= thresholds.CLIPPED_FRAMES
+                if not self._settled:
+                    self._base = math.nan if view.loss is None else view.loss.level
+            self._length, self._often, self._left = self._length + 1, self._often + 1, left
         if self._length == 0:
             return ()
         late = self._since > thresholds.CLIPPED_STEPS

@@ -27,7 +27,9 @@ class ShrinkingWeights:
     matrices. What learns turns a weight and changes its length little; what decays shortens it and does not turn it.
     Reported when most matrices lose at least 0.3 % of their length at each of three measured steps in a row and most
     of every update is that loss (half of it where they lose 1 %), or when a single matrix, or the scale of a
-    normalisation, has lost more than two thirds in this way.
+    normalisation, has lost more than two thirds in this way. However it came about, a matrix of which less than a
+    hundredth of its length at the start is left, at two measured steps, is reported, too: one that is clamped, or
+    multiplied by something small between the steps.
 
     Why it is bad
     -------------
@@ -52,15 +54,49 @@ class ShrinkingWeights:
         self._start = WeightStart()
         self._shrinks = Streak()
         self._building = False
-        self._condition = Condition("shrinking")
+        self._condition, self._gone = Condition("shrinking"), Condition("gone")
+        self._nothing_left = Streak()
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
         self._shrinks.grow(count)
+        self._nothing_left.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped or not self._start.take(view):
             return ()
+        return (*self._judge_shrinking(view), *self._judge_gone(view))
+
+    def _judge_gone(self, view: View) -> tuple[Verdict, ...]:
+        """Matrices of which next to nothing is left, however they lost it."""
+        norms, ids = view.row("weight_norm"), view.ids("weight")
+        assert norms is not None
+        assert ids is not None
+        gone = norms < limit.GONE_TO * self._start.norm[ids]
+        if not gone.any() and not self._nothing_left.length.any():
+            return ()
+        self._nothing_left.end(ids[~gone & ~np.isnan(norms)])
+        self._nothing_left.hold(ids[gone], view.step)
+        matrices = anatomy_of(view.layout).matrices
+        members = matrices[self._nothing_left.length[matrices] >= limit.GONE_FRAMES]
+        if not len(members):
+            return self._gone.end()
+        ordered = tuple(view.layout.in_order(members))
+        return self._gone.hold(ordered, lambda: self._gone_verdict(view, ordered))
+
+    def _gone_verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout, norms = view.layout, view.all_layers("weight_norm")
+        how = "norm now, against the norm at the start"
+        evidence = tuple(
+            Evidence("weight_norm", layout.path(i), known(norms[i]), known(self._start.norm[i]), how)
+            for i in members[:3]
+        )
+        verb = "has" if len(members) == 1 else "have"
+        summary = f"{name_layers(layout, members)} {verb} been pressed to nothing: less than 1 % of the start is left."
+        first_step = int(self._nothing_left.since[list(members)].min())
+        return Verdict("gone", True, Severity.SEVERE, members, first_step, 0.95, summary, evidence)
+
+    def _judge_shrinking(self, view: View) -> tuple[Verdict, ...]:
         lengths, ratios, ids = view.row("update_norm"), view.row("update_ratio"), view.ids("update")
         norms = view.row("weight_norm")
         if lengths is None or ratios is None or ids is None or norms is None or len(norms) != len(lengths):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds
+from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import Matrices, Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
@@ -30,7 +31,9 @@ class SmallUpdate:
     matrices move by less than three parts in 100,000 per step, at eight measured steps, while they have a gradient
     and the loss has made no progress; or by less than 1.5 in 10,000 over forty steps, when the gradients of
     successive steps agree besides, so that there is a direction to follow. A single parameter group is named when
-    its learning rate and its steps are a hundredth of the others' or less.
+    its learning rate and its steps are a hundredth of the others' or less. And updates of any size count as none when
+    they are taken back: step after step points the same way, yet the weights are never further from their start than
+    one or two updates are long, because something writes to them between the steps.
 
     Why it is bad
     -------------
@@ -55,6 +58,9 @@ class SmallUpdate:
     def __init__(self) -> None:
         self._condition = Condition("steps")
         self._group = Condition("group")
+        self._undone = Condition("undone")
+        self._between = BetweenSteps()
+        self._taken_back = 0  # measured steps in a row
         self._behind = Streak()
         self._tiny = 0  # measured steps in a row
         self._small = 0
@@ -66,8 +72,46 @@ class SmallUpdate:
 
     def grow(self, count: int) -> None:
         self._behind.grow(count)
+        self._between.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._judge_speed(view), *self._judge_undone(view))
+
+    def _judge_undone(self, view: View) -> tuple[Verdict, ...]:
+        """Updates that are taken back before the next one."""
+        written = self._between.observe(view)
+        if written is None or np.isnan(written).all():
+            return self._undone.stay()
+        if not (written > thresholds.WRITTEN).any():
+            self._taken_back = 0
+            return self._undone.end()
+        matrices = matrices_of(view.layout)
+        row = np.full(view.layout.count, np.nan)
+        row[view.ids("weight")] = written
+        ratios, drifts = matrices.values(view, "update_ratio"), matrices.values(view, "weight_drift")
+        known = np.isfinite(ratios) & np.isfinite(drifts)
+        back = (row[matrices.ids] > thresholds.WRITTEN) & (drifts < thresholds.UNDONE_WITHIN * ratios)
+        back &= matrices.values(view, "update_cosine") > thresholds.UNDONE_AGREEMENT
+        if not known.any() or np.mean(back[known]) < thresholds.UNDONE_SHARE or has_learnt(view.loss):
+            self._taken_back = 0
+            return self._undone.end()
+        self._taken_back += 1
+        if self._taken_back < thresholds.UNDONE_FRAMES:
+            return self._undone.stay()
+        return self._undone.hold(True, lambda: self._undone_verdict(view, middle(ratios[back]), middle(drifts[back])))
+
+    def _undone_verdict(self, view: View, length: float, drift: float) -> Verdict:
+        evidence = (
+            Evidence("update_ratio", None, length, None,
+                     f"length of the update of step {view.step} over the weight, in the middle of all matrices"),
+            Evidence("weight_drift", None, drift, None,
+                     "distance from the start over the weight: all updates together come to no more than that"),
+        )  # fmt: skip
+        since = view.step - self._taken_back + 1
+        summary = "Every update is taken back before the next step: the program writes old values into the weights."
+        return Verdict(self._undone.key, True, Severity.SEVERE, (), since, 0.93, summary, evidence)
+
+    def _judge_speed(self, view: View) -> tuple[Verdict, ...]:
         rate, before = view.scalar("lr"), self._rate
         if not math.isnan(rate):
             self._rate = rate

@@ -42,6 +42,16 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="It is new among pretrained layers and meant to move faster.",
     ),
     Remedy(
+        "let-only-the-optimizer-write",
+        "Find the line that writes to the weights between steps (copy_, clamp_, reset_parameters, load_state_dict, "
+        ".data) and take it out.",
+        "weight = $tensor\n"
+        "kept = weight.detach().clone()  # right after optimizer.step()\n"
+        "assert torch.equal(weight, kept)  # further down, until it fails",
+        "None; it only looks. What the line was for must then be done elsewhere, as an average in a model of its own.",
+        when_not="The weights are projected on purpose, and the bound is right.",
+    ),
+    Remedy(
         "unfreeze",
         "If a layer was frozen by mistake, release it before the optimizer is built, or give it to the optimizer then.",
         "layer = $layer\n"
@@ -64,7 +74,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
         "clip-gradients",
         "lower-the-group-rate",
     ),
-    "UPD002": ("raise-the-learning-rate", "raise-the-group-rate", "small-eps"),
+    "UPD002": ("raise-the-learning-rate", "raise-the-group-rate", "small-eps", "let-only-the-optimizer-write"),
     "UPD003": (
         "give-it-to-the-optimizer",
         "freeze-openly",
@@ -87,6 +97,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("lower-the-learning-rate", "warm-up", "clip-gradients")
         case "UPD002" if finding.layers:  # some layers, beside others that move
             return ("raise-the-group-rate", "raise-the-learning-rate")
+        case "UPD002" if "weight_drift" in shown:  # taken back
+            return ("let-only-the-optimizer-write",)
         case "UPD002" if "optimizer_eps_ratio" not in shown:
             return ("raise-the-learning-rate",)
         case "UPD003" if "gradient_state" in shown:  # frozen, and never trained

@@ -75,8 +75,8 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "WGT002": ("initialise-at-random",),
     "WGT003": ("initialise-for-the-activation", "reinitialise-the-layer", "add-normalisation-or-shortcuts"),
     "WGT004": ("look-at-the-outliers", "decay-the-weights"),
-    "WGT005": ("lower-the-weight-decay",),
-    "WGT006": ("stay-close-to-the-start", "tie-the-weights"),
+    "WGT005": ("lower-the-weight-decay", "let-only-the-optimizer-write"),
+    "WGT006": ("stay-close-to-the-start", "tie-the-weights", "let-only-the-optimizer-write"),
 }
 
 
@@ -88,6 +88,12 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
     if finding.code == "WGT001":
         runaway = any(evidence.quantity == "update_ratio" for evidence in finding.evidence)
         return ("add-the-penalty", "decay-the-weights") if runaway else ("decay-the-weights", "lower-the-learning-rate")
+    if finding.code == "WGT005":
+        if "pressed" in finding.summary:  # at once, so not by decay alone
+            return ("let-only-the-optimizer-write", "lower-the-weight-decay")
+        return ("lower-the-weight-decay",)
+    if finding.code == "WGT006" and "set anew" in finding.summary:
+        return ("let-only-the-optimizer-write",)
     if finding.code == "WGT006":  # the head and the table it was copied from; any number of layers that forget
         return ("tie-the-weights",) if "copy" in finding.summary else ("stay-close-to-the-start",)
     return None
