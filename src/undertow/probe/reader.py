@@ -1,7 +1,7 @@
 """Reads lists of tensors through the kernel of their device, and notices cheaply whether tensors have changed.
 
-The same lists are read at every step, so what does not change between steps (sizes, formats) is kept, and the
-rest is a few calls for the whole list.
+The same lists are read at every step, so what does not change between steps (sizes, formats) is kept with the list,
+and the rest is a few calls for all of it.
 """
 
 from __future__ import annotations
@@ -17,49 +17,41 @@ from numpy.typing import NDArray
 from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.probe.readings import Number, Reading, Slots
-
-_MOST_LISTS = 64
-
-
-@dataclass(slots=True)
-class _Known:
-    """A list of tensors the native kernel reads where they lie."""
-
-    slots: Slots  # kept, so that its id stays its own
-    dtypes: list[torch.dtype]
-    shapes: Any
-
-
-@dataclass(slots=True)
-class Place:
-    """Where each tensor of a list lies and which version it is, as the native kernel saw it: arrays as bytes."""
-
-    addresses: bytes
-    versions: bytes
-
-    def chosen(self, places: list[int]) -> Place:
-        addresses, versions = np.frombuffer(self.addresses, np.uint64), np.frombuffer(self.versions, np.int64)
-        return Place(addresses[places].tobytes(), versions[places].tobytes())
-
-
-Identity = Place | list[tuple[int, int]]
+from undertow.probe.tensor_list import TensorList
 
 
 @dataclass(slots=True)
 class Marks:
-    """What identified each tensor of a list and its content: memory, version, and a few of its elements."""
+    """What identified each tensor of a list and its content.
 
-    slots: Slots
-    identity: Identity
-    content: NDArray[np.float64] | None
+    In one go where the native kernel can (see `NativeKernel.mark`), else memory, version, and a few elements.
+    """
+
+    of: TensorList
+    native: bytes | None = None
+    identity: list[tuple[int, int]] | None = None
+    content: NDArray[np.float64] | None = None
+
+    def chosen(self, of: TensorList) -> Marks | None:
+        """The part that concerns another list; None when that has tensors this one lacks."""
+        place = {slot: index for index, slot in enumerate(self.of.slots.tolist())}
+        found = [place.get(slot, -1) for slot in of.slots.tolist()]
+        if -1 in found:
+            return None
+        native = identity = content = None
+        if self.native is not None:
+            native = np.frombuffer(self.native, np.uint64).reshape(3, -1)[:, found].tobytes()
+        if self.identity is not None:
+            identity = [self.identity[index] for index in found]
+        if self.content is not None:
+            content = self.content[found]
+        return Marks(of, native, identity, content)
 
 
 class TensorReader:
-    """Slots name the tensors: equal slots must be the same array object for the short way to be taken."""
-
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
-        self._lists: dict[int, _Known | None] = {}
+        self._cpu: Any = None
 
     def kernel_for(self, device_type: str) -> Kernel:
         kernel = self._kernels.get(device_type)
@@ -67,35 +59,22 @@ class TensorReader:
             kernel = self._kernels[device_type] = choose(device_type)
         return kernel
 
-    def forget_lists(self) -> None:
-        self._lists = {}
-
-    def read(
-        self, slots: Slots, tensors: Sequence[torch.Tensor], want: Want = Want.ALL, factor: Number = 1.0
-    ) -> list[Reading]:
+    def read(self, of: TensorList, want: Want = Want.ALL, factor: Number = 1.0) -> list[Reading]:
         """One reading per device."""
-        return self.read_and_mark(slots, tensors, want, factor, mark=False)[0]
+        return self.read_and_mark(of, want, factor, mark=False)[0]
 
     def read_and_mark(
-        self,
-        slots: Slots,
-        tensors: Sequence[torch.Tensor],
-        want: Want = Want.ALL,
-        factor: Number = 1.0,
-        mark: bool = True,
+        self, of: TensorList, want: Want = Want.ALL, factor: Number = 1.0, mark: bool = True
     ) -> tuple[list[Reading], Marks | None]:
         """A reading, and what it takes to notice later that any of these tensors has changed."""
-        known, place = self._place(slots, tensors)
-        if known is not None and place is not None:
-            kernel: Any = self.kernel_for("cpu")
-            readings = [Reading(slots, kernel.measure_at(place.addresses, known.shapes, want), factor)]
-            if not mark:
-                return readings, None
-            content = kernel.fingerprint_at(place.addresses, known.shapes)
-            return readings, Marks(slots, place, content)
+        native = self._native_mark(of)
+        if native is not None:
+            readings = [Reading(of.slots, self._cpu.measure_at(native, of.shapes, want), factor)]
+            return readings, Marks(of, native) if mark else None
+        tensors = of.tensors()
         with torch.no_grad():
-            readings = self._read_slowly(slots, [tensor.detach() for tensor in tensors], want, factor)
-        return readings, Marks(slots, _identity(tensors), self.contents(slots, tensors)) if mark else None
+            readings = self._read_slowly(of.slots, [tensor.detach() for tensor in tensors], want, factor)
+        return readings, self._marks(of, tensors) if mark else None
 
     def _read_slowly(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
         readings: list[Reading] = []
@@ -111,66 +90,55 @@ class TensorReader:
             readings.append(Reading(chosen, measure(mine, want), factor))
         return readings
 
-    def _place(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> tuple[_Known | None, Place | None]:
-        """What is known of this list and where it lies now; None when the native kernel cannot read it there."""
-        key = id(slots)
-        if key not in self._lists:
-            if len(self._lists) >= _MOST_LISTS:
-                self._lists = {}
-            shapes_of = getattr(self.kernel_for("cpu"), "shapes", None)
-            shapes = None if shapes_of is None or not len(tensors) else shapes_of(tensors)
-            self._lists[key] = None if shapes is None else _Known(slots, [t.dtype for t in tensors], shapes)
-        known = self._lists[key]
-        if known is None or known.slots is not slots or len(known.dtypes) != len(tensors):
-            return None, None
-        kernel: Any = self.kernel_for("cpu")
-        found = kernel.look(tensors, known.dtypes)
-        return (None, None) if found is None else (known, Place(*found))
+    def _native_mark(self, of: TensorList) -> bytes | None:
+        """None when the native kernel cannot read these tensors where they lie now."""
+        if not of.asked:
+            of.asked = True
+            self._cpu = self.kernel_for("cpu")
+            shapes_of, tensors = getattr(self._cpu, "shapes", None), of.tensors()
+            if shapes_of is not None and len(tensors) == len(of.slots) > 0:
+                of.dtypes, of.shapes = [tensor.dtype for tensor in tensors], shapes_of(tensors)
+        if of.shapes is None:
+            return None
+        return self._cpu.mark(of.parameters, of.dtypes, of.shapes, of.of_gradients)
 
     # -- has it changed? ----------------------------------------------------------------------------------
 
-    def unchanged(self, marks: Marks | None, slots: Slots, tensors: Sequence[torch.Tensor]) -> bool:
+    def unchanged(self, marks: Marks | None, of: TensorList) -> bool:
         """False when any tensor is another one or may have been edited.
 
         A version counter alone is not enough: edits through `.data` and the unscaling of a loss scaler do not
         touch it. So a few elements of every tensor are compared as well, where the kernel can.
         """
+        if marks is not None and marks.of is not of:
+            marks = marks.chosen(of)
         if marks is None:
             return False
-        identity, content = marks.identity, marks.content
-        if marks.slots is not slots:
-            place = {slot: index for index, slot in enumerate(marks.slots.tolist())}
-            chosen = [place.get(slot) for slot in slots.tolist()]
-            if None in chosen:
-                return False
-            found = [index for index in chosen if index is not None]
-            identity = identity.chosen(found) if isinstance(identity, Place) else [identity[i] for i in found]
-            content = None if content is None else content[found]
-        known, place = self._place(slots, tensors)
-        if identity != (_identity(tensors) if place is None else place):
+        native = self._native_mark(of)
+        if native is not None or marks.native is not None:
+            return native == marks.native
+        now = self._marks(of, of.tensors())
+        if now.identity != marks.identity:
             return False
-        if content is None:
-            return True
-        if known is not None and place is not None:
-            kernel: Any = self.kernel_for("cpu")
-            return bool((kernel.fingerprint_at(place.addresses, known.shapes) == content).all())
-        now = self.contents(slots, tensors)
-        return now is None or bool((now == content).all())
+        return marks.content is None or now.content is None or bool((now.content == marks.content).all())
 
-    def contents(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
-        known, place = self._place(slots, tensors)
-        if known is not None and place is not None:
-            kernel: Any = self.kernel_for("cpu")
-            return kernel.fingerprint_at(place.addresses, known.shapes)
+    def _marks(self, of: TensorList, tensors: Sequence[torch.Tensor]) -> Marks:
+        return Marks(of, None, _identity(tensors), self._contents(tensors))
+
+    def _contents(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
         if not len(tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
             return None
         return self.kernel_for("cpu").fingerprint(tensors)
 
-    def look_zero(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.bool_] | None:
+    def look_zero(self, of: TensorList) -> NDArray[np.bool_] | None:
         """Whether the elements looked at are all zero; None where looking would make the training wait."""
+        native = self._native_mark(of)
+        if native is not None:
+            return np.frombuffer(native, np.float64)[2 * len(of.slots) :] == 0.0
+        tensors = of.tensors()
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None
-        contents = self.contents(slots, tensors)
+        contents = self._contents(tensors)
         if contents is not None:
             return contents == 0.0
         with torch.no_grad():

@@ -6,7 +6,6 @@ clipped) and compared with what the optimizer gets; weights are read right befor
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,23 +13,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.interface import Want
 from undertow.probe import discovery, taps
 from undertow.probe.forward import ForwardTap, ModuleReading
+from undertow.probe.framing import frame_of
+from undertow.probe.nonfinite import find_origin, is_nonfinite
 from undertow.probe.purse import Purse
-from undertow.probe.reader import Marks, TensorReader
-from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Reading, Slots, zeros
+from undertow.probe.reader import TensorReader
+from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Slots
 from undertow.probe.schedule import Governor, Plan
 from undertow.probe.signals.collector import SignalCollector
 from undertow.probe.step import NOTHING, StepReadings, inverse, loss_of, number_now, scale_of
 from undertow.probe.subjects import Subjects
-from undertow.schema.quantities import GradientState
+from undertow.probe.weight_watch import WeightWatch
 
-_FROZEN_WEIGHTS_EVERY = 64  # weight frames between two looks at weights that cannot move
 _MAX_WALKS = 20
 Item = RawFrame | NewLayers | Note
 
@@ -53,6 +52,7 @@ class Recorder:
         self._post = post
         self._failed = failed
         self._reader = TensorReader()
+        self._weights = WeightWatch(subjects, self._reader)
         self._forward = ForwardTap(self._reader.kernel_for)
         self._signals = SignalCollector()
         self._plan = self._next_plan = governor.plan(0)
@@ -69,14 +69,9 @@ class Recorder:
         self._nonfinite_seen = False
         self._bad_seen = False
         self._attempts = 0
-        self._weight_frames = 0
-        self._measured_after = -2  # the step after which weights were last measured
         self._no_activations = ""
         self._step_ended = False
         self._step_shared = False
-        self._weights_before: list[Reading] = []
-        self._before_is_previous = False
-        self._weight_marks: Marks | None = None
         self._modes_changed = False
         self._pending: RawFrame | None = None  # a step taken inside the backward pass, sent when that returns
         self._now = StepReadings()
@@ -95,15 +90,17 @@ class Recorder:
         taps.remove(self)
         self._forward.stop()
         self._forward.take()
+        self._now = StepReadings()
+        self._weights.forget()
         self.subjects.release()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         """An internal error never reaches the user's loop; the time spent is counted."""
         if self._stopped:
             return
         try:
             with self._purse.always:
-                work()
+                work(*arguments)
             if self._forward.error is not None:
                 raise self._forward.error
         except Exception as error:
@@ -113,19 +110,19 @@ class Recorder:
     # -- what the taps say --------------------------------------------------------------------------------
 
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
-        self._guarded(lambda: self._before_backward(roots, gradients))
+        self._guarded(self._before_backward, roots, gradients)
 
     def after_backward(self) -> None:
         self._guarded(self._after_backward)
 
     def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
-        self._guarded(lambda: self._gradients_taken(outputs, inputs))
+        self._guarded(self._gradients_taken, outputs, inputs)
 
     def before_step(self, optimizer: Optimizer) -> None:
-        self._guarded(lambda: self._before_step(optimizer))
+        self._guarded(self._before_step, optimizer)
 
     def after_step(self, optimizer: Optimizer) -> None:
-        self._guarded(lambda: self._after_step(optimizer))
+        self._guarded(self._after_step, optimizer)
 
     def loss_scaled(self, scaler: GradScaler) -> None:
         if not self._stopped:
@@ -134,7 +131,7 @@ class Recorder:
             self._fired.clear()
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
-        self._guarded(lambda: self._scaler_stepped(optimizer))
+        self._guarded(self._scaler_stepped, optimizer)
 
     def saved_tensors_hooked(self) -> None:
         self._hooked_saved_tensors = True
@@ -185,10 +182,9 @@ class Recorder:
             self._emit(self._pending)
         elif self._plan.gradient:
             with self._purse.gradient:
-                slots = self.subjects.slots_with_gradient()
-                tensors = self.subjects.gradients(slots)
+                gradients = self.subjects.gradients(self.subjects.slots_with_gradient())
                 self._now.gradients, self._now.marks = self._reader.read_and_mark(
-                    slots, tensors, factor=inverse(self._now.scale)
+                    gradients, factor=inverse(self._now.scale)
                 )
                 self._now.micro.append(self._now.gradients)
 
@@ -225,31 +221,14 @@ class Recorder:
 
     def _look_for_nonfinite(self, roots: tuple[Any, ...]) -> None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""
-        loss = self._now.losses[-1] if self._now.losses else 0.0
-        if self._nonfinite_seen or isinstance(loss, torch.Tensor) or math.isfinite(loss):
+        if self._nonfinite_seen or not self._now.losses or not is_nonfinite(self._now.losses[-1]):
             return
         self._nonfinite_seen = True
         self._plan = Plan(gradient=True, weight=True, activation=self._plan.activation)
-        spoilt = self.subjects.first_nonfinite_weight(self._reader)
-        if spoilt is not None:
-            self._post(Note("first_nonfinite", self.step + 1, spoilt))
-        elif not self._hooked_saved_tensors:  # unpacking those could run the user's code again
-            origin = self.subjects.first_nonfinite(roots)
-            module = self._first_bad_module()
-            if module is not None:  # a module without parameters has no place in the graph of the loss
-                origin = {"where": "forward", "operation": "", "detail": "", **(origin or {}), "layer": module}
-            if origin is not None:
-                self._post(Note("first_nonfinite", self.step + 1, origin))
-
-    def _first_bad_module(self) -> str | None:
-        """The innermost module whose output was the first that is not finite, when this step's were looked at."""
-        table = self.subjects.catalogue
-        bad = [
-            (reading.position, -table.depth(layer), table.layer_path(layer))
-            for layer, reading in self._module_readings().items()
-            if reading.position is not None and reading.has_nonfinite_output()
-        ]
-        return min(bad)[2] if bad else None
+        may_unpack = not self._hooked_saved_tensors
+        origin = find_origin(self.subjects, self._reader, roots, self._module_readings(), may_unpack)
+        if origin is not None:
+            self._post(Note("first_nonfinite", self.step + 1, origin))
 
     def _walk(self, roots: tuple[Any, ...]) -> None:
         self._walks += 1
@@ -279,7 +258,7 @@ class Recorder:
                 self._read_stepped(optimizer, slots)
         if self._plan.weight:
             with self._purse.weight:
-                self._read_weights_before(slots)
+                self._weights.before(slots, self.step if self._step_shared else self.step - 1)
 
     def _slots_of(self, optimizer: Optimizer) -> Slots:
         """The slots an optimizer steps. A new one can bring new tensors, and slots then stand for other tensors than
@@ -310,21 +289,11 @@ class Recorder:
             missing = np.setdiff1d(present, self._now.slots)
             known = np.setdiff1d(present, missing)
         if len(missing):  # no backward pass was seen, or it is still running: this is the first look
-            self._now.gradients += self._reader.read(missing, self.subjects.gradients(missing), factor=factor)
+            self._now.gradients += self._reader.read(self.subjects.gradients(missing), factor=factor)
         if len(known):
-            tensors = self.subjects.gradients(known)
-            if self._now.scaler is not None or not self._reader.unchanged(self._now.marks, known, tensors):
-                self._now.stepped = self._reader.read(known, tensors, Want.MOMENTS, factor=factor)
-
-    def _read_weights_before(self, slots: Slots) -> None:
-        moving = self.subjects.moving(slots)
-        previous = self.step if self._step_shared else self.step - 1
-        fresh = self._measured_after == previous
-        tensors = self.subjects.weights(moving)
-        self._before_is_previous = fresh and self._reader.unchanged(self._weight_marks, moving, tensors)
-        self._weights_before = []
-        if not self._before_is_previous:
-            self._weights_before = self._reader.read(moving, tensors, Want.MOMENTS | Want.SKETCH)
+            gradients = self.subjects.gradients(known)
+            if self._now.scaler is not None or not self._reader.unchanged(self._now.marks, gradients):
+                self._now.stepped = self._reader.read(gradients, Want.MOMENTS, factor=factor)
 
     def _after_step(self, optimizer: Optimizer) -> None:
         self._in_step = False
@@ -336,11 +305,11 @@ class Recorder:
             self._signals.forget()
             self._fresh = False
             return
-        frame = self._frame(optimizer, slots, skipped=number_now(getattr(optimizer, "found_inf", None), 0.0))
+        frame = self._frame(optimizer, slots, number_now(getattr(optimizer, "found_inf", None), 0.0))
         self.subjects.mark_uncleared(slots)
         if self._plan.weight:
             with self._purse.weight:
-                self._read_weights_after(frame)
+                self._weights.after(frame)
         with self._purse.signal:
             self._look_at_step(optimizer, slots, frame)
         self._finish(frame)
@@ -349,22 +318,13 @@ class Recorder:
         held = self._signals.look_at_step(
             optimizer,
             slots,
-            self.subjects.weights,
+            self._parameters,
             self.subjects.catalogue.owners,
             whole=self._plan.weight,
             governed=self.governor.every is None,
         )
         if held is not None:
             frame.held.append(held)
-
-    def _read_weights_after(self, frame: RawFrame) -> None:
-        look_at_frozen = self._weight_frames % _FROZEN_WEIGHTS_EVERY == 0
-        moving = frame.exposed if look_at_frozen else self.subjects.moving(frame.exposed)
-        frame.weights, self._weight_marks = self._reader.read_and_mark(moving, self.subjects.weights(moving))
-        frame.weights_before = self._weights_before
-        frame.before_is_previous = self._before_is_previous
-        self._measured_after = self.step
-        self._weight_frames += 1
 
     def _scaler_stepped(self, optimizer: Optimizer) -> None:
         """A loss scaler that found infinities does not call the optimizer: the step counts and is marked."""
@@ -375,55 +335,14 @@ class Recorder:
         if len(slots):
             self._count_step(optimizer)
             self._now.stepped = None
-            frame = self._frame(optimizer, slots, skipped=1.0)
+            frame = self._frame(optimizer, slots, 1.0)
             self.subjects.mark_uncleared(slots)
             self._finish(frame)
 
     # -- a frame ------------------------------------------------------------------------------------------
 
     def _frame(self, optimizer: Optimizer, slots: Slots, skipped: Number) -> RawFrame:
-        frame = RawFrame(self.step, time.time(), self.subjects.layout, self._scalars(optimizer, skipped))
-        if not (self._plan.gradient or self._plan.weight):
-            return frame
-        frame.exposed = slots if self._step_shared else self.subjects.exposed(slots)
-        if self._plan.gradient:
-            frame.has_gradient = True
-            frame.state = self._states(frame.exposed)
-            # Gradients put in place by hand, without a backward pass, replace the old ones.
-            if self._now.cleared_known:
-                frame.carried = self.subjects.carried(frame.exposed)
-            else:
-                frame.carried = zeros(len(frame.exposed))
-            frame.optimizer = self.subjects.holders(frame.exposed)
-            frame.gradients = list(self._now.gradients)
-            frame.stepped = self._now.stepped
-            frame.micro_gradients = list(self._now.micro) if len(self._now.micro) > 1 and not self._step_shared else []
-        return frame
-
-    def _states(self, exposed: Slots) -> NDArray[np.float32]:
-        frozen = self.subjects.frozen(exposed)
-        covered = self._now.covers(exposed)
-        if covered and not frozen:
-            return zeros(len(exposed))  # all present
-        state = np.full(len(exposed), GradientState.PRESENT, np.float32)
-        if not covered:
-            state[~np.isin(exposed, self._now.slots)] = GradientState.NONE
-        if frozen:
-            state[frozen] = GradientState.FROZEN
-        return state
-
-    def _scalars(self, optimizer: Optimizer, skipped: Number) -> dict[str, Number]:
-        scalars: dict[str, Number] = {}
-        if not self._step_shared:
-            loss = self._now.loss()
-            if loss is not None:
-                scalars["loss"] = loss
-            scalars["backward_count"] = float(self._now.backward_count)
-        scalars |= self.subjects.learning_rates(optimizer)
-        if self._now.scaler is not None:
-            scalars["loss_scale"] = self._now.scale
-            scalars["step_skipped"] = skipped if isinstance(skipped, torch.Tensor) else float(skipped > 0)
-        return scalars
+        return frame_of(self.subjects, self._now, self._plan, self.step, optimizer, slots, self._step_shared, skipped)
 
     def _finish(self, frame: RawFrame) -> None:
         if taps.in_backward():  # many small optimizers, one per parameter: one frame when the pass is over
@@ -460,11 +379,9 @@ class Recorder:
     def _prepare_next(self) -> None:
         self._step_ended = True
         done = self.step - self._first_step
-        if self.subjects.due(done):
-            self._reader.forget_lists()
-            if self.subjects.rescan():
-                self._want_walk = True
-                self._post_layers()
+        if self.subjects.due(done) and self.subjects.rescan():
+            self._want_walk = True
+            self._post_layers()
         if (done < 5 or self.subjects.due(done)) and self.subjects.unplaced():
             self._want_walk = True
         self._next_plan = self.governor.plan(done + 1)
@@ -477,6 +394,9 @@ class Recorder:
             self._forward.stop()
 
     # -- the rest -----------------------------------------------------------------------------------------
+
+    def _parameters(self, slots: Slots) -> list[torch.Tensor]:
+        return self.subjects.weights(slots).parameters
 
     def _module_readings(self) -> dict[int, ModuleReading]:
         known = self.subjects.catalogue.module_layer

@@ -19,11 +19,13 @@ from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Slots, zeros
+from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
 _RESCAN_EVERY = 1000
 _GLANCE = 65_536  # elements of the largest tensor that is looked at in every step
-
+_MOST_REMEMBERED = 64
+_ALL: Slots = np.empty(0, np.int64)  # stands for the slots of all tensors, without naming them
 
 _NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
 
@@ -49,7 +51,11 @@ class Subjects:
         self.unowned = 0
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
         self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._all_cleared = False
         self._same: dict[tuple[int, ...], Slots] = {}
+        # What has been worked out for slots (by identity) and flags of all tensors that come again at every step.
+        self._lists: dict[tuple[int, bool], TensorList] = {}
+        self._chosen: dict[tuple[int, bytes], Slots] = {}
         self._exposed: dict[int, Slots] = {}
         self._holders: dict[int, NDArray[np.float32]] = {}
         self._sentinels: Slots | None = None
@@ -61,7 +67,7 @@ class Subjects:
     def release(self) -> None:
         """Let go of the user's tensors and modules."""
         self._roots, self._given_roots = {}, None
-        self._optimizers, self._slots_cache = [], {}
+        self._optimizers, self._slots_cache, self._lists = [], {}, {}
         self.catalogue.forget_tensors()
 
     # -- finding out --------------------------------------------------------------------------------------
@@ -106,8 +112,9 @@ class Subjects:
         old = dict(zip(map(id, self.catalogue.tensors), self._cleared.tolist()))
         is_new = self.catalogue.update(found)
         self._cleared = np.array([old.get(id(t), True) for t in self.catalogue.tensors], np.bool_)
+        self._all_cleared = bool(self._cleared.all())
         self._slots_cache = {}
-        self._same = {}
+        self._same, self._lists, self._chosen = {}, {}, {}
         self._sentinels = None
         self._number_optimizers()
         return is_new
@@ -208,7 +215,7 @@ class Subjects:
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None  # looking would make the training wait
         bad: dict[int, int] = {}
-        for reading in reader.read(np.arange(len(tensors)), tensors, Want.MOMENTS):
+        for reading in reader.read(self.weights(self._one(range(len(tensors)))), Want.MOMENTS):
             counts = reading.partials.moments[:, _NONFINITE].sum(axis=1)
             bad |= {slot: int(count) for slot, count in zip(reading.slots.tolist(), counts) if count}
         if not bad:
@@ -225,16 +232,25 @@ class Subjects:
 
     def gradients_went_bad(self, reader: TensorReader) -> bool:
         """A glance at the sentinels. False also where looking would make the training wait."""
-        slots = self.sentinels()
-        tensors = self.gradients(slots)
-        if not tensors or any(tensor.device.type != "cpu" for tensor in tensors):
+        chosen = self.gradients(self.sentinels())
+        if not chosen.parameters or any(not tensor.is_cpu for tensor in chosen.parameters):
             return False
-        return any(one.partials.moments[:, _NONFINITE].any() for one in reader.read(slots, tensors, Want.MOMENTS))
+        return any(one.partials.moments[:, _NONFINITE].any() for one in reader.read(chosen, Want.MOMENTS))
 
     # -- tensors ------------------------------------------------------------------------------------------
 
     def slots_with_gradient(self) -> Slots:
-        return self._one([slot for slot, tensor in enumerate(self.catalogue.tensors) if tensor.grad is not None])
+        return self._pick(_ALL, have_gradient(self.catalogue.tensors))
+
+    def _pick(self, slots: Slots, flags: bytes) -> Slots:
+        """Those of some slots whose tensors are flagged; the same array object whenever the answer is the same."""
+        chosen = self._chosen.get((id(slots), flags))
+        if chosen is None:
+            candidates = range(len(flags)) if slots is _ALL else slots.tolist()
+            chosen = self._one([slot for slot in candidates if flags[slot]])
+            if len(self._chosen) < _MOST_REMEMBERED:
+                self._chosen[id(slots), flags] = chosen
+        return chosen
 
     def sentinels(self) -> Slots:
         """A few small tensors to glance at in every step: those executed first, and some spread over the rest.
@@ -246,25 +262,34 @@ class Subjects:
             small = [slot for slot, tensor in enumerate(tensors) if 0 < tensor.numel() <= _GLANCE]
             small.sort(key=self.catalogue.place)
             chosen = {*small[:4], *small[:: max(1, len(small) // 4)]}
-            self._sentinels = np.array(sorted(chosen), np.int64)
+            self._sentinels = self._one(sorted(chosen))
         return self.with_gradient(self._sentinels)
 
     def with_gradient(self, slots: Slots) -> Slots:
-        tensors = self.catalogue.tensors
-        return self._one([slot for slot in slots.tolist() if tensors[slot].grad is not None])
+        return self._pick(slots, have_gradient(self.catalogue.tensors))
 
-    def gradients(self, slots: Slots) -> list[torch.Tensor]:
-        tensors = self.catalogue.tensors
-        return [gradient for slot in slots.tolist() if (gradient := tensors[slot].grad) is not None]
+    def gradients(self, slots: Slots) -> TensorList:
+        """Of slots that have one."""
+        return self._list(slots, of_gradients=True)
 
-    def weights(self, slots: Slots) -> list[torch.Tensor]:
-        tensors = self.catalogue.tensors
-        return [tensors[slot] for slot in slots.tolist()]
+    def weights(self, slots: Slots) -> TensorList:
+        return self._list(slots, of_gradients=False)
+
+    def _list(self, slots: Slots, of_gradients: bool) -> TensorList:
+        known = self._lists.get((id(slots), of_gradients))
+        if known is None:
+            tensors = self.catalogue.tensors
+            known = TensorList(slots, [tensors[slot] for slot in slots.tolist()], of_gradients)
+            if len(self._lists) < _MOST_REMEMBERED:
+                self._lists[id(slots), of_gradients] = known
+        return known
 
     def frozen(self, slots: Slots) -> list[int]:
         """Places in `slots` of tensors that do not ask for a gradient."""
-        tensors = self.catalogue.tensors
-        return [place for place, slot in enumerate(slots.tolist()) if not tensors[slot].requires_grad]
+        trainable = are_trainable(self.catalogue.tensors)
+        if b"\0" not in trainable:
+            return []
+        return [place for place, slot in enumerate(slots.tolist()) if not trainable[slot]]
 
     def exposed(self, slots: Slots) -> Slots:
         """What a step of an optimizer speaks of: its own tensors, and those that no optimizer holds."""
@@ -275,28 +300,27 @@ class Subjects:
         return known
 
     def moving(self, slots: Slots) -> Slots:
-        frozen = self.frozen(slots)
-        return self._one(np.delete(slots, frozen).tolist()) if frozen else slots
+        trainable = are_trainable(self.catalogue.tensors)
+        return self._pick(slots, trainable) if b"\0" in trainable else slots
 
     # -- was it cleared? was it edited? -------------------------------------------------------------------
 
     def note_cleared(self, reader: TensorReader) -> None:
         """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
-        tensors = self.catalogue.tensors
-        if all(tensor.grad is None for tensor in tensors) or self._cleared.all():
-            self._cleared[:] = True
+        if self._all_cleared:
             return
-        left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if tensors[slot].grad is not None]
-        zero: NDArray[np.bool_] | None = None
+        present = have_gradient(self.catalogue.tensors)
+        left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if present[slot]] if b"\1" in present else []
+        self._cleared[:] = self._all_cleared = True
         if left:
             slots = self._one(left)
-            zero = reader.look_zero(slots, self.gradients(slots))
-        self._cleared[:] = True
-        if left and zero is not None:  # else it cannot be told without making the training wait
-            self._cleared[left] = zero
+            zero = reader.look_zero(self.gradients(slots))
+            if zero is not None:  # else it cannot be told without making the training wait
+                self._cleared[slots] = zero
+                self._all_cleared = bool(zero.all())
 
     def mark_uncleared(self, slots: Slots) -> None:
-        self._cleared[slots] = False
+        self._cleared[slots] = self._all_cleared = False
 
     def holders(self, slots: Slots) -> NDArray[np.float32]:
         """The index of the optimizer that holds each slot, -1 for none."""
@@ -306,13 +330,16 @@ class Subjects:
         return known
 
     def carried(self, slots: Slots) -> NDArray[np.float32]:
-        if self._cleared.all():
+        if self._all_cleared:
             return zeros(len(slots))
         return (~self._cleared[slots]).astype(np.float32)
 
     # -- facts --------------------------------------------------------------------------------------------
 
     def learning_rates(self, optimizer: Optimizer) -> dict[str, Number]:
+        groups = optimizer.param_groups
+        if len(groups) == len(self._optimizers) == 1 and type(rate := groups[0].get("lr")) is float:
+            return {"lr": rate}
         rates: dict[str, Number] = {}
         number = 0
         for ref in self._optimizers:

@@ -1,51 +1,7 @@
 /* What Python sees. native.py checks the arguments; the lengths are checked here once more, because a mistake
  * would write outside an array. */
 
-static struct {
-    PyObject *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version;
-} names;
-
-static int make_names(void) {
-    names.dtype = PyUnicode_InternFromString("dtype");
-    names.layout = PyUnicode_InternFromString("layout");
-    names.is_cpu = PyUnicode_InternFromString("is_cpu");
-    names.is_contiguous = PyUnicode_InternFromString("is_contiguous");
-    names.data_ptr = PyUnicode_InternFromString("data_ptr");
-    names.version = PyUnicode_InternFromString("_version");
-    return names.dtype && names.layout && names.is_cpu && names.is_contiguous && names.data_ptr &&
-           names.version;
-}
-
-static int attribute_is(PyObject *object, PyObject *name, PyObject *expected) {
-    PyObject *value = PyObject_GetAttr(object, name);
-    Py_XDECREF(value); /* only its identity counts */
-    return value && value == expected;
-}
-
-static int says_yes(PyObject *object, PyObject *method) {
-    PyObject *value = PyObject_CallMethodObjArgs(object, method, NULL);
-    Py_XDECREF(value);
-    return value == Py_True;
-}
-
-/* Address and version of a plain tensor. Returns 0 when it is not plain. */
-static int describe(PyObject *tensor, PyObject *type, PyObject *strided, uint64_t *address, int64_t *version) {
-    *address = 0;
-    *version = 0;
-    if (!attribute_is(tensor, names.dtype, type) || !attribute_is(tensor, names.layout, strided) ||
-        !attribute_is(tensor, names.is_cpu, Py_True) || !says_yes(tensor, names.is_contiguous))
-        return 0;
-    PyObject *place = PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL);
-    PyObject *number = PyObject_GetAttr(tensor, names.version);
-    if (place && number) {
-        *address = PyLong_AsUnsignedLongLong(place);
-        *version = PyLong_AsLongLong(number);
-    }
-    const int known = place && number && !PyErr_Occurred();
-    Py_XDECREF(place);
-    Py_XDECREF(number);
-    return known;
-}
+#include "_native_lists.h"
 
 static PyObject *python_measure(PyObject *self, PyObject *arguments) {
     Py_buffer addresses, counts, formats, moments, exponents, sketches, offsets;
@@ -63,7 +19,7 @@ static PyObject *python_measure(PyObject *self, PyObject *arguments) {
     request.exponents = exponents.buf;
     request.sketches = sketches.buf;
     request.offsets = offsets.buf;
-    int fits = (size_t)addresses.len == n * 8 && (size_t)counts.len == n * 8;
+    int fits = (size_t)addresses.len >= n * 8 && (size_t)counts.len == n * 8; /* a mark begins with addresses */
     if (request.want & WANT_MOMENTS) fits &= (size_t)moments.len == n * MOMENTS * 8;
     if (request.want & WANT_EXPONENTS) fits &= (size_t)exponents.len == n * EXPONENTS * 8;
     if (request.want & WANT_SKETCH) fits &= (size_t)offsets.len == (n + 1) * 8;
@@ -215,32 +171,6 @@ static PyObject *python_direction_sums(PyObject *self, PyObject *arguments) {
     return answer;
 }
 
-/* Where each tensor lies and which version it is: (addresses, versions) as bytes. None when any of them is not plain
- * memory of the expected type on the processor. */
-static PyObject *python_look(PyObject *self, PyObject *arguments) {
-    PyObject *tensors, *types, *strided, *answer = NULL;
-    (void)self;
-    if (!PyArg_ParseTuple(arguments, "OOO", &tensors, &types, &strided)) return NULL;
-    const Py_ssize_t n = PyList_Size(tensors);
-    if (n < 0 || PyList_Size(types) != n) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "look: one type per tensor");
-        return NULL;
-    }
-    PyObject *addresses = PyBytes_FromStringAndSize(NULL, n * 8), *versions = PyBytes_FromStringAndSize(NULL, n * 8);
-    if (addresses && versions) {
-        uint64_t *address = (uint64_t *)PyBytes_AsString(addresses);
-        int64_t *version = (int64_t *)PyBytes_AsString(versions);
-        int plain = 1;
-        for (Py_ssize_t i = 0; plain && i < n; i++) /* the items of a list are borrowed */
-            plain = describe(PyList_GetItem(tensors, i), PyList_GetItem(types, i), strided, &address[i], &version[i]);
-        if (!plain) PyErr_Clear(); /* a tensor that cannot even be asked is not plain */
-        answer = plain ? PyTuple_Pack(2, addresses, versions) : Py_NewRef(Py_None);
-    }
-    Py_XDECREF(addresses);
-    Py_XDECREF(versions);
-    return answer;
-}
-
 /* For tests: "" takes the best the processor has; "avx512", "avx2" or "generic" asks for one. */
 static PyObject *python_choose(PyObject *self, PyObject *arguments) {
     const char *forced;
@@ -251,7 +181,9 @@ static PyObject *python_choose(PyObject *self, PyObject *arguments) {
 static PyMethodDef methods[] = {
     {"statistics", python_statistics, METH_VARARGS, "Fill the statistics of many tensors from their partial values."},
     {"direction_sums", python_direction_sums, METH_VARARGS, "Fill the products of a frame's sketches with earlier ones."},
-    {"look", python_look, METH_VARARGS, "Where tensors lie, and their versions, without reading them."},
+    {"mark", python_mark, METH_VARARGS, "Where tensors lie, their versions, and a fingerprint of each."},
+    {"have_gradient", python_have_gradient, METH_O, "Which tensors have a gradient, a byte each."},
+    {"are_trainable", python_are_trainable, METH_O, "Which tensors ask for a gradient, a byte each."},
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},
     {"unit_activity", python_activity, METH_VARARGS, "Mark the units that are not zero everywhere."},
     {"fingerprint", python_fingerprint, METH_VARARGS, "One number from a few elements of each tensor."},

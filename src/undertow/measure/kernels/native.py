@@ -86,9 +86,13 @@ class NativeKernel:
         _native.fingerprint(addresses, shapes.counts, shapes.formats, out)
         return out
 
-    def look(self, tensors: Sequence[torch.Tensor], dtypes: list[torch.dtype]) -> tuple[bytes, bytes] | None:
-        """Addresses and versions of the tensors, or None when one cannot be read where it lies."""
-        return _native.look(tensors if isinstance(tensors, list) else list(tensors), dtypes, torch.strided)
+    def mark(
+        self, tensors: list[torch.Tensor], dtypes: list[torch.dtype], shapes: Shapes, of_gradients: bool
+    ) -> bytes | None:
+        """Addresses, versions and fingerprints of the tensors, or of their gradients: three arrays end to end. None
+        when one cannot be read where it lies. `measure_at` takes it for the addresses it begins with.
+        """
+        return _native.mark(tensors, dtypes, torch.strided, of_gradients, shapes.counts, shapes.formats)
 
     def shapes(self, tensors: Sequence[torch.Tensor]) -> Shapes | None:
         """What stays the same from step to step; None when the kernel cannot read these where they lie."""

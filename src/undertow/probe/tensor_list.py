@@ -1,0 +1,43 @@
+"""Lists of watched tensors that are asked about at every step: few calls for a whole list, whatever its length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+try:
+    from undertow.measure.kernels._native import (  # pyright: ignore[reportMissingImports]
+        are_trainable,  # pyright: ignore[reportUnknownVariableType]
+        have_gradient,  # pyright: ignore[reportUnknownVariableType]
+    )
+except ImportError:  # built without a C compiler
+
+    def have_gradient(tensors: list[torch.Tensor]) -> bytes:
+        return bytes(tensor.grad is not None for tensor in tensors)
+
+    def are_trainable(tensors: list[torch.Tensor]) -> bytes:
+        return bytes(tensor.requires_grad for tensor in tensors)
+
+
+__all__ = ["TensorList", "are_trainable", "have_gradient"]
+
+
+@dataclass(slots=True, eq=False)
+class TensorList:
+    """Some watched parameters, or their gradients. Made once for equal slots, so that it is known by identity."""
+
+    slots: NDArray[np.int64]
+    parameters: list[torch.Tensor]
+    of_gradients: bool
+    asked: bool = False  # whether the native kernel can read them where they lie
+    dtypes: list[torch.dtype] = field(default_factory=list[torch.dtype])
+    shapes: Any = None  # what that kernel needs to know, if it can
+
+    def tensors(self) -> list[torch.Tensor]:
+        if not self.of_gradients:
+            return self.parameters
+        return [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
