@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from undertow.components.enhanced import EnhancedGradientAnalyzer
     from undertow.components.visualizer import GradientFlowVisualizer
     from undertow.components.weight_analyzer import WeightAnalyzer
+    from undertow.integrations.healthy_training import assert_trains_healthy
     from undertow.run import Run, open_run
     from undertow.schema.seeds.history import GradientHistory
     from undertow.watch import Watch, watch
@@ -28,6 +29,7 @@ __all__ = [
     "Watch",
     "WeightAnalyzer",
     "__version__",
+    "assert_trains_healthy",
     "open_run",
     "watch",
     "weights",
@@ -42,6 +44,7 @@ _HOME = {
     "Run": "undertow.run",
     "open_run": "undertow.run",
     "Watch": "undertow.watch",
+    "assert_trains_healthy": "undertow.integrations.healthy_training",
     "watch": "undertow.watch",
     "weights": "undertow.weights",
 }

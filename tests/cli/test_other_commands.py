@@ -42,6 +42,9 @@ def test_check(run: str, arguments: tuple[str, ...], code: int, request: pytest.
     record = json.loads(result.stdout)
     assert record["exit_code"] == code
     assert bool(record["findings"]) == (code == 1)
+    result = invoke("check", folder, *arguments, "--format", "sarif")
+    assert result.exit_code == code
+    assert bool(json.loads(result.stdout)["runs"][0]["results"]) == (code == 1)
 
 
 def test_check_of_what_cannot_be_judged_says_only_that(empty: Path, healthy: Path, sick: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,8 @@ FOUND, CANNOT_JUDGE = 1, 3
 @click.command(
     help="Judge a finished run: exit code 0 when nothing at or above --fail-on was found, 1 when something was, "
     f"3 when the run is unreadable, damaged, unfinished or empty.\n\n{RUN_HELP}",
-    epilog="Example:  undertow check latest --fail-on severe",
+    epilog="Example:  undertow check latest --fail-on severe\n\n"
+    "For a code host:  undertow check latest --format sarif > undertow.sarif",
 )
 @run_argument
 @click.option(
@@ -28,7 +29,7 @@ FOUND, CANNOT_JUDGE = 1, 3
     show_default=True,
     help="The least severity that fails.",
 )
-@click.option("--format", "kind", type=click.Choice(("text", "json")), default="text", show_default=True)
+@click.option("--format", "kind", type=click.Choice(("text", "json", "sarif")), default="text", show_default=True)
 @click.pass_context
 def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
     from undertow.run import open_run
@@ -48,6 +49,8 @@ def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
     code = CANNOT_JUDGE if unknown else FOUND if failing else 0
     if kind == "json":
         _print_json(diagnosis, failing, status, fail_on, code)
+    elif kind == "sarif":
+        _print_sarif(diagnosis, opened.facts.command)
     else:
         _print_findings(diagnosis, failing)
         if not unknown:
@@ -71,8 +74,6 @@ def _print_count(diagnosis: Diagnosis, failing: list[Finding], fail_on: str) -> 
 
 
 def _print_json(diagnosis: Diagnosis, failing: list[Finding], status: str, fail_on: str, code: int) -> None:
-    import msgspec
-
     record = {
         "run": diagnosis.run,
         "status": status,
@@ -81,4 +82,17 @@ def _print_json(diagnosis: Diagnosis, failing: list[Finding], status: str, fail_
         "exit_code": code,
         "findings": failing,
     }
+    _print_record(record)
+
+
+def _print_sarif(diagnosis: Diagnosis, command: list[str]) -> None:
+    """All findings, whatever fails: their level says which matter, and whoever reads the file chooses."""
+    from undertow.show.report.sarif import to_sarif
+
+    _print_record(to_sarif(diagnosis, diagnosis.findings, command))
+
+
+def _print_record(record: dict[str, Any]) -> None:
+    import msgspec
+
     click.echo(msgspec.json.format(msgspec.json.encode(record), indent=2).decode())

@@ -10,11 +10,6 @@ import msgspec
 from undertow.schema.findings import Diagnosis
 
 
-def to_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Plain data, as `report --json` prints it."""
-    return msgspec.json.decode(msgspec.json.encode(diagnosis))
-
-
 def to_json(diagnosis: Diagnosis, sections: Mapping[str, Any] | None = None) -> str:
     """`sections` are further objects by name, after those of the diagnosis."""
     document = {**msgspec.to_builtins(diagnosis), **(sections or {})}

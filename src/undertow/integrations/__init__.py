@@ -1,0 +1,1 @@
+"""Other people's loops, trackers and test runners. Each needs its own package, and only when it is used."""

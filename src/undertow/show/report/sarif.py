@@ -1,0 +1,85 @@
+"""Findings as SARIF 2.1.0, which code hosts and editors show beside the code they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from undertow.schema.codes import CODES, family_of
+from undertow.schema.findings import Diagnosis, Finding
+from undertow.schema.severity import Severity
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {
+    Severity.CRITICAL: "error",
+    Severity.SEVERE: "error",
+    Severity.MODERATE: "warning",
+    Severity.MILD: "note",
+    Severity.INFO: "note",
+}
+
+
+def to_sarif(diagnosis: Diagnosis, findings: Sequence[Finding], command: Sequence[str] = ()) -> dict[str, Any]:
+    """`command` is what was run: a finding is about the script in it. Lines are not known, layers and steps are."""
+    codes = sorted({finding.code for finding in findings})
+    script = next((_address(word) for word in command if word.endswith(".py")), None)
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "Undertow",
+                        "version": diagnosis.undertow,
+                        "rules": [_rule(code) for code in codes],
+                    }
+                },
+                "automationDetails": {"id": f"undertow/{diagnosis.run}"},
+                "results": [_result(finding, codes.index(finding.code), script) for finding in findings],
+            }
+        ],
+    }
+
+
+def _address(script: str) -> str:
+    path = PurePath(script)
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+
+
+def _rule(code: str) -> dict[str, Any]:
+    name = CODES[code]
+    return {
+        "id": code,
+        "name": "".join(word.capitalize() for word in name.split("-")),
+        "shortDescription": {"text": name.replace("-", " ")},
+        "help": {"text": f"undertow explain {code}"},
+        "properties": {"tags": [family_of(code)]},
+    }
+
+
+def _result(finding: Finding, rule: int, script: str | None) -> dict[str, Any]:
+    advice = f" {finding.remedies[0].what}" if finding.remedies else ""
+    location: dict[str, Any] = {}
+    if script is not None:
+        location["physicalLocation"] = {"artifactLocation": {"uri": script}}
+    if finding.layers:
+        location["logicalLocations"] = [{"fullyQualifiedName": layer, "kind": "module"} for layer in finding.layers]
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": rule,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"Step {finding.first_step}: {finding.summary}{advice}"},
+        "locations": [location] if location else [],
+        # The same fault in the same layer is the same alert, whatever the step and the run.
+        "partialFingerprints": {"finding/v1": f"{finding.code}:{finding.layers[0] if finding.layers else ''}"},
+        "properties": {
+            "severity": str(finding.severity),
+            "confidence": finding.confidence,
+            "firstStep": finding.first_step,
+            "lastStep": finding.last_step,
+            "ongoing": finding.ongoing,
+        },
+    }
