@@ -45,6 +45,12 @@ def test_a_module_that_never_runs_is_only_noted() -> None:
     assert (finding.code, finding.severity) == ("GRD003", Severity.INFO)
 
 
+def test_a_bias_alone_is_not_cut_off() -> None:
+    training = cut(Training(), 60, {"head.bias": NONE})
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity, finding.layers) == ("GRD003", Severity.INFO, ("head.bias",))
+
+
 def test_heads_used_in_some_steps_are_silent() -> None:
     training = Training("trunk", "left", "right")
     for step in range(200):

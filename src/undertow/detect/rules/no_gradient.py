@@ -42,6 +42,8 @@ class NoGradient:
     ----------------
     Modules that never ran (an unused head, the pooler of a pretrained model) are only noted. Heads that are used
     in some steps have a gradient in those, so the rule waits for several steps of the optimizer that holds them.
+    A bias alone, beside a weight that does get a gradient, is not cut off: the loss does not depend on it, as where only
+    the slope of the output counts (an energy whose gradient is the score). That is only noted.
     Layers meant to be fixed should say so with `requires_grad_(False)`; they are then reported as UPD004.
 
     References
@@ -130,12 +132,24 @@ class NoGradient:
         cut = due & ran
         if cut.any():  # what else lies before the cut most likely belongs to it
             cut |= due & unknown & upstream
+        alone = self._biases_alone(layout, cut)
+        cut &= ~alone
         groups = {
             "cut": cut,
+            "bias": alone,
             "unused": long & unused & ~self._had,
-            "unknown": long & unknown & ~cut,
+            "unknown": long & unknown & ~cut & ~alone,
         }
         return tuple(v for key, mask in groups.items() for v in self._settle(view, key, mask))
+
+    def _biases_alone(self, layout: Layout, cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Biases beside a weight of the same module that does get a gradient: a cut would part both from the loss."""
+        biases = np.flatnonzero(cut & layout.is_bias)
+        alone = np.zeros(layout.count, bool)
+        if len(biases):
+            flowing = {layout.layers[int(i)].group for i in np.flatnonzero(self._had & (self._none.length == 0))}
+            alone[[i for i in biases.tolist() if layout.layers[i].group in flowing]] = True
+        return alone
 
     def _upstream(self, layout: Layout) -> NDArray[np.bool_]:
         """Layers that run before every layer with a gradient; by the order they are declared in where no graph of a
@@ -178,6 +192,9 @@ class NoGradient:
                      f"its gradient was None at the last {int(self._none.length[i])} measured steps of its optimizer")
             for i in layers[:3]
         ]  # fmt: skip
+        if key == "bias":
+            summary = f"No gradient reaches {named}, while the weight beside it gets one: the loss does not depend on it."
+            return Verdict(key, True, Severity.INFO, layers, first_step, 0.9, summary, tuple(evidence))
         if key == "unused":
             summary = f"{layer_count} held by the optimizer never ran in the forward pass: {named}."
             return Verdict(key, True, Severity.INFO, layers, first_step, 0.9, summary, tuple(evidence))
