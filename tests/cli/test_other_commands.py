@@ -124,7 +124,7 @@ def test_export_refuses_what_is_not_there(sick: Path) -> None:
     assert "gradient_norm" in unknown.way_out
     assert len(unknown.way_out) < 200
     assert raised(invoke("export", sick, "--to", "csv", "-o", "no/such/folder/x.csv")).code == "UT003"
-    assert invoke("export", sick, "--to", "png").exit_code == 2
+    assert invoke("export", sick, "--to", "svg").exit_code == 2
 
 
 def test_explain() -> None:

@@ -7,43 +7,74 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from undertow.cli.output import RUN_HELP, busy, run_argument
+from undertow.cli.picture_options import KINDS, bar, picture_options, refuse_for_numbers
 from undertow.errors import UnknownNameError, UnwritableRunError
 
 if TYPE_CHECKING:
     from undertow.run import Run
 
-FORMATS = ("json", "csv", "parquet")
+TABLES = ("json", "csv", "parquet")
+FORMATS = (*TABLES, *KINDS)
 
 
 @click.command(
-    help="Write the numbers of a run as one long table: a row per step and layer, a column per quantity.\n\n"
-    f"{RUN_HELP}",
-    epilog="Example:  undertow export latest --to csv --layers 'blocks.0.*' --quantity gradient_norm -o norms.csv",
+    help="Write the numbers of a run as one long table (a row per step and layer, a column per quantity), or draw it: "
+    "a heatmap of all layers over all steps, the flow of gradient through the network, or a line per layer; as a "
+    f"still, or as an animation in which a colour means the same throughout.\n\n{RUN_HELP}",
+    epilog="Example:  undertow export latest --to csv --layers 'blocks.0.*' --quantity gradient_norm -o norms.csv\n\n"
+    "Example:  undertow export latest --to gif -o flow.gif",
 )
 @run_argument
 @click.option("--to", "kind", type=click.Choice(FORMATS), required=True, help="The file format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; stdout without it.")
 @click.option("--layers", "globs", multiple=True, metavar="GLOB", help="Only layers whose path fits; may be repeated.")
 @click.option("--quantity", "quantities", multiple=True, metavar="NAME", help="Only this quantity; may be repeated.")
-def command(run: str, kind: str, output: Path | None, globs: tuple[str, ...], quantities: tuple[str, ...]) -> None:
+@picture_options
+def command(
+    run: str, kind: str, output: Path | None, globs: tuple[str, ...], quantities: tuple[str, ...], **pictures: Any
+) -> None:
     from undertow.run import open_run
 
-    if output is None and kind == "parquet" and sys.stdout.isatty():
-        raise click.UsageError("Parquet is not for the eye: name a file with -o FILE, or pipe it.")
+    if output is None and kind not in ("json", "csv") and sys.stdout.isatty():
+        raise click.UsageError(f"A {kind} file is not for the terminal: name it with -o FILE, or pipe it.")
+    if kind in TABLES:
+        refuse_for_numbers(kind, pictures)
+    elif len(quantities) > 1:
+        raise click.UsageError("A picture shows one quantity: give --quantity once.")
     opened = open_run(run)
-    layers = _layers(opened, globs) if globs else None
-    with busy(f"exporting {len(opened.steps):,} steps"):
+    if kind in TABLES:
+        write = _table_writer(opened, kind, globs, quantities)
+    else:
+        write = _painter(opened, kind, globs, quantities, pictures)
+    with busy(f"exporting {len(opened.steps):,} steps") if kind in TABLES else nullcontext():
         if output is None:
-            _to_stdout(opened, kind, layers, quantities)
+            _to_stdout(write, kind)
         else:
-            _to_file(opened, kind, output, layers, quantities)
+            _to_file(write, output)
             click.echo(f"wrote {output}", err=True)
+
+
+def _painter(
+    run: Run, kind: str, globs: tuple[str, ...], quantities: tuple[str, ...], pictures: dict[str, Any]
+) -> Callable[[Path], None]:
+    from undertow.show.pictures.drawing import save_picture
+
+    given = {name: value for name, value in pictures.items() if value is not None}
+
+    def write(path: Path) -> None:
+        with bar() as progress:
+            quantity = quantities[0] if quantities else None
+            save_picture(run, path, kind, quantity=quantity, layers=globs, progress=progress, **given)
+
+    return write
 
 
 def _layers(run: Run, globs: tuple[str, ...]) -> list[int]:
@@ -54,18 +85,23 @@ def _layers(run: Run, globs: tuple[str, ...]) -> list[int]:
     return [layer.id for layer in run.layers if any(fnmatch.fnmatchcase(layer.path, glob) for glob in globs)]
 
 
-def _write(run: Run, kind: str, path: Path, layers: list[int] | None, quantities: tuple[str, ...]) -> None:
+def _table_writer(run: Run, kind: str, globs: tuple[str, ...], quantities: tuple[str, ...]) -> Callable[[Path], None]:
     from undertow.store import exports
 
-    write = {"json": exports.export_json, "csv": exports.export_csv, "parquet": exports.export_parquet}[kind]
-    write(run.reader, path, layers=layers, quantities=quantities or None)
+    layers = _layers(run, globs) if globs else None
+    to_file = {"json": exports.export_json, "csv": exports.export_csv, "parquet": exports.export_parquet}[kind]
+
+    def write(path: Path) -> None:
+        to_file(run.reader, path, layers=layers, quantities=quantities or None)
+
+    return write
 
 
-def _to_file(run: Run, kind: str, output: Path, layers: list[int] | None, quantities: tuple[str, ...]) -> None:
+def _to_file(write: Callable[[Path], None], output: Path) -> None:
     """Through a neighbour that takes the name when it is whole: an old file is never half overwritten."""
     partial = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
-        _write(run, kind, partial, layers, quantities)
+        write(partial)
         partial.replace(output)
     except OSError as problem:
         raise UnwritableRunError(
@@ -75,9 +111,9 @@ def _to_file(run: Run, kind: str, output: Path, layers: list[int] | None, quanti
         partial.unlink(missing_ok=True)
 
 
-def _to_stdout(run: Run, kind: str, layers: list[int] | None, quantities: tuple[str, ...]) -> None:
+def _to_stdout(write: Callable[[Path], None], kind: str) -> None:
     with tempfile.TemporaryDirectory(prefix="undertow-") as folder:
         path = Path(folder) / f"export.{kind}"
-        _write(run, kind, path, layers, quantities)
+        write(path)
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)

@@ -1,0 +1,115 @@
+"""Pictures in files: PNG, GIF, WebP with Pillow, MP4 with PyAV. Colours mean the same in every frame."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from undertow.show.pictures.canvas import Style
+from undertow.store.exports import MissingPackageError
+from undertow.views.palette import Colour
+
+# Called with the frames done and the frames in all.
+Progress = Callable[[int, int], None]
+_WEBP = {"lossless": True, "method": 2, "kmin": 9999, "kmax": 10000}  # whole frames in between only cost room
+_REST = 1.5  # seconds that the last frame stays before an animation begins again
+
+
+class Picture(Protocol):
+    @property
+    def frames(self) -> int: ...
+    def still(self) -> Image.Image: ...
+    def frame(self, column: int) -> Image.Image: ...
+
+
+def save_still(picture: Picture, path: Path, kind: str) -> None:
+    picture.still().save(path, format=kind.upper(), **({"lossless": True} if kind == "webp" else {}))
+
+
+def save_animation(
+    picture: Picture, path: Path, kind: str, style: Style, frames: int, per_second: float, progress: Progress
+) -> None:
+    """At most that many frames, evenly over the columns of the picture; the last column is always the last frame."""
+    count = min(frames, picture.frames)
+    columns = [(number + 1) * picture.frames // count - 1 for number in range(count)]
+
+    def drawn() -> Iterator[Image.Image]:
+        for done, column in enumerate(columns):
+            progress(done, count)
+            yield picture.frame(column)
+        progress(count, count)
+
+    if kind == "mp4":
+        _save_mp4(drawn(), path, per_second)
+        return
+    durations = [round(1000 / per_second)] * (count - 1) + [round(1000 * _REST)]
+    images = _with_table(drawn(), _table(style)) if kind == "gif" else drawn()
+    first = next(images)
+    options = _WEBP if kind == "webp" else {"optimize": True, "disposal": 1}
+    first.save(path, format=kind.upper(), save_all=True, append_images=images, duration=durations, loop=0, **options)
+
+
+def _with_table(images: Iterator[Image.Image], table: Image.Image) -> Iterator[Image.Image]:
+    for image in images:
+        yield image.quantize(palette=table, dither=Image.Dither.NONE)
+
+
+def _table(style: Style) -> Image.Image:
+    """The colours of a GIF, the same for all frames: shades of both scales, marks, and text on paper.
+
+    One of the 256 is left for "as before", with which frames are far smaller.
+    """
+    palette, inks = style.palette, style.inks
+    marks = [colour for mark in palette.marks.values() for colour in (mark.colour, mark.over)]
+    fixed = list(dict.fromkeys([inks.paper, inks.text, inks.quiet, inks.rule, *marks]))
+    greys = [*_between(inks.paper, inks.text, 30), *_between(inks.paper, inks.quiet, 14)]
+    room = 255 - len(fixed) - len(greys)
+    shades = palette.sequential(np.linspace(0, 1, 2 * room // 3, dtype=np.float32))
+    sides = palette.diverging(np.linspace(0, 1, room - len(shades), dtype=np.float32))
+    colours = np.concatenate([np.array([*fixed, *greys], np.uint8), shades, sides])
+    table = Image.new("P", (1, 1))
+    table.putpalette(colours.tobytes())
+    return table
+
+
+def _between(one: Colour, other: Colour, count: int) -> list[Colour]:
+    steps = np.linspace(one, other, count + 2)[1:-1].round().astype(int).tolist()
+    return [(red, green, blue) for red, green, blue in steps]
+
+
+def _save_mp4(images: Iterator[Image.Image], path: Path, per_second: float) -> None:
+    if importlib.util.find_spec("av") is None:
+        raise MissingPackageError(
+            "MP4 needs the package av, which is not installed",
+            way_out='pip install "undertow[video]", or use --to gif or --to webp',
+        )
+    av: Any = importlib.import_module("av")  # its types leave half of it open
+    rate = Fraction(per_second).limit_denominator(1000)
+    with av.open(str(path), "w", format="mp4") as container:
+        first = next(images)
+        size = first.width - first.width % 2, first.height - first.height % 2  # halves of colour need even sides
+        stream = container.add_stream("libx264", rate=rate, options={"crf": "16", "preset": "medium"})
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        last = first
+        rest = round(_REST * per_second)
+
+        def write(image: Image.Image) -> None:
+            frame = av.VideoFrame.from_image(image.crop((0, 0, *size)))
+            for packet in stream.encode(frame):
+                container.mux(packet)
+
+        write(first)
+        for last in images:
+            write(last)
+        for _ in range(rest):
+            write(last)
+        for packet in stream.encode():
+            container.mux(packet)

@@ -1,0 +1,163 @@
+"""Gradient flow as rows: modules as executed, who feeds whom, and the gradient of each over the steps."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.run import Run
+from undertow.schema.layers import Layer
+from undertow.schema.seeds.flow import GradientFlowVisualization, NodeType
+from undertow.views.grid import Grid, grid_of
+from undertow.views.heatmap import Cell
+from undertow.views.rows import reading_order
+
+QUANTITY = "gradient_norm"
+NEWEST = 512  # recorded steps that gains and notes are taken from: quick however long the run is
+_NOTES = {NodeType.BOTTLENECK: "bottleneck", NodeType.DEAD: "dead", NodeType.AMPLIFIER: "amplifier"}
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRow:
+    """A module that owns parameters, or several that share a row."""
+
+    name: str
+    modules: tuple[str, ...]
+    gain: float | None = None  # gradient here over the gradient at the modules it feeds; of a single module only
+    notes: tuple[str, ...] = ()
+    on_main_path: bool = False  # the one that most gradient takes
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLink:
+    """From a row to a later one that it feeds; the gradient comes back the other way."""
+
+    start: int
+    end: int
+    gain: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRows:
+    rows: tuple[FlowRow, ...]
+    links: tuple[FlowLink, ...]
+    grid: Grid  # rows × columns; the norm over all parameters of a row
+
+
+def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: Sequence[str] = ()) -> FlowRows:
+    """At most `most` rows: modules that share the beginning of their path, or follow each other, are put together."""
+    flow = run.flow(last=NEWEST)
+    layers = [run.layers.parameters[place] for place in reading_order(run.layers.parameters)]
+    owned: dict[str, list[Layer]] = {}
+    for layer in layers:
+        owned.setdefault(layer.path.rpartition(".")[0] or layer.path, []).append(layer)
+    names = _with_nodes(list(owned), [node.layer_name for node in flow.flow_network.nodes])
+    if globs:
+        names = [name for name in names if any(_fits(one, globs) for one in (name, *owned.get(name, ())))]
+    groups = _groups(names, most)
+    rows = tuple(_row(group, flow) for group in groups)
+    members = [[layer for name in group for layer in owned.get(name, ())] for group in groups]
+    whole = grid_of(run.reader, QUANTITY, [layer for group in members for layer in group], span, columns)
+    return FlowRows(rows, _links(groups, flow), _combined(whole, rows, [len(group) for group in members]))
+
+
+def _fits(path: str, globs: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path, glob) for glob in globs)
+
+
+def _with_nodes(owners: list[str], nodes: list[str]) -> list[str]:
+    """Modules of the graph that own nothing, as with tied weights, stand after the one executed before them."""
+    names = list(owners)
+    known = set(names)
+    for before, node in zip([None, *nodes], nodes):
+        if node not in known:
+            names.insert(names.index(before) + 1 if before in known else 0, node)
+            known.add(node)
+    return names
+
+
+def _groups(names: list[str], most: int) -> list[list[str]]:
+    if len(names) <= most:
+        return [[name] for name in names]
+    deepest = max(name.count(".") for name in names) + 1
+    for depth in range(deepest, 0, -1):
+        together: dict[str, list[str]] = {}
+        for name in names:
+            together.setdefault(".".join(name.split(".")[:depth]), []).append(name)
+        if len(together) <= most:
+            return list(together.values())
+    each = -(-len(names) // most)
+    return [names[start : start + each] for start in range(0, len(names), each)]
+
+
+def _row(group: list[str], flow: GradientFlowVisualization) -> FlowRow:
+    nodes = {node.layer_name: node for node in flow.flow_network.nodes}
+    notes = {_NOTES[nodes[name].node_type]: None for name in group if name in nodes and nodes[name].node_type in _NOTES}
+    for word, paths in _regions(flow):
+        if any(path.rpartition(".")[0] in group or path in group for path in paths):
+            notes[word] = None
+    main = set(flow.critical_paths[0].layers if flow.critical_paths else ())
+    alone = nodes.get(group[0]) if len(group) == 1 else None
+    return FlowRow(
+        _name(group), tuple(group), None if alone is None else alone.gain, tuple(notes), not main.isdisjoint(group)
+    )
+
+
+def _name(group: list[str]) -> str:
+    if len(group) == 1:
+        return group[0]
+    parts = [name.split(".") for name in group]
+    shared = 0
+    while all(len(one) > shared and one[shared] == parts[0][shared] for one in parts):
+        shared += 1
+    beginning = ".".join(parts[0][:shared])
+    return f"{beginning} ({len(group)} modules)" if beginning else f"{group[0]} … {group[-1]} ({len(group)} modules)"
+
+
+def _regions(flow: GradientFlowVisualization) -> list[tuple[str, list[str]]]:
+    return [
+        *(("vanishing", region.affected_layers) for region in flow.vanishing_regions),
+        *(("exploding", region.affected_layers) for region in flow.exploding_regions),
+        *(("dead", zone.affected_layers) for zone in flow.dead_zones),
+        ("not finite", [layer.layer_name for layer in flow.nonfinite_layers]),
+    ]
+
+
+def _links(groups: list[list[str]], flow: GradientFlowVisualization) -> tuple[FlowLink, ...]:
+    """Of several links between two rows the strongest."""
+    place = {name: number for number, group in enumerate(groups) for name in group}
+    found: dict[tuple[int, int], float | None] = {}
+    for edge in flow.flow_network.edges:
+        ends = place.get(edge.from_layer), place.get(edge.to_layer)
+        if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
+            continue
+        here, gain = found.get((ends[0], ends[1])), edge.flow_strength
+        found[ends[0], ends[1]] = gain if here is None else here if gain is None else max(here, gain)
+    return tuple(FlowLink(start, end, gain) for (start, end), gain in found.items())
+
+
+def _combined(whole: Grid, rows: tuple[FlowRow, ...], counts: list[int]) -> Grid:
+    """Norms of parts of a vector add up by squares; of marks the worst news is told."""
+    cells = np.full((len(rows), whole.columns), Cell.NOT_SAMPLED, np.int8)
+    values = np.full(cells.shape, np.nan, np.float32)
+    end = 0
+    for number, count in enumerate(counts):
+        start, end = end, end + count
+        if count:
+            cells[number] = whole.cells[start:end].max(0)
+            values[number] = _norm(whole.values[start:end])
+    values[cells != Cell.VALUE] = np.nan
+    names = tuple(row.name for row in rows)
+    return Grid(whole.quantity, names, whole.first, whole.width, values, cells, whole.scale)
+
+
+def _norm(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of each column, by way of its largest number: squares of large ones would not be finite."""
+    sizes = np.nan_to_num(values, nan=0.0)
+    largest = sizes.max(0)
+    scaled = sizes / np.where(largest > 0, largest, 1)
+    return largest * np.sqrt((scaled**2).sum(0))

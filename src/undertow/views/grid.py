@@ -1,0 +1,84 @@
+"""Layer by step for any quantity, in as many columns as a picture has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.schema.layers import Layer
+from undertow.store.reader import RunReader
+from undertow.views import codes
+from undertow.views.heatmap import Cell
+from undertow.views.levels import levels_of
+from undertow.views.palette import Palette
+from undertow.views.scale import Scale, ScaleKind, scale_of
+from undertow.views.tiles import cells_of
+
+_SIZE = 0x7FFF  # all bits of a code but the sign
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows are layers, columns stretches of steps; the scale is that of the whole run."""
+
+    quantity: str
+    rows: tuple[str, ...]
+    first: int  # the step at which the first column begins
+    width: int  # steps in a column
+    values: NDArray[np.float32]  # the largest of each cell; NaN unless the cell is a VALUE
+    cells: NDArray[np.int8]  # of `Cell`
+    scale: Scale
+
+    @property
+    def columns(self) -> int:
+        return self.cells.shape[1]
+
+    @property
+    def last(self) -> int:
+        return self.first + self.columns * self.width - 1
+
+    @property
+    def kinds(self) -> set[Cell]:
+        return {Cell(kind) for kind in np.unique(self.cells).tolist()}
+
+    def colours(self, palette: Palette) -> NDArray[np.uint8]:
+        """Rows × columns × (red, green, blue); marks in their own colours."""
+        mix = palette.diverging if self.scale.diverging else palette.sequential
+        colours = mix(levels_of(self.scale, self.values))
+        for cell, mark in palette.marks.items():
+            colours[self.cells == cell] = mark.colour
+        return colours
+
+
+def grid_of(reader: RunReader, quantity: str, layers: Sequence[Layer], span: tuple[int, int], columns: int) -> Grid:
+    """Steps from the first to the last of the span, both included, in at most `columns` columns."""
+    first, last = span
+    width = max(1, -(-(last - first + 1) // max(1, columns)))
+    count = -(-(last - first + 1) // width)
+    found = cells_of(reader, quantity, [layer.id for layer in layers], first, width, count)
+    scale = scale_of(reader, quantity)
+    cells = np.full(found.shape, Cell.VALUE, np.int8)
+    if scale.kind is ScaleKind.LOGARITHMIC:
+        cells[found == 0] = Cell.ZERO
+    cells[found == codes.NOT_SAMPLED] = Cell.NOT_SAMPLED
+    cells[found == codes.FROZEN] = Cell.FROZEN
+    cells[found == codes.NO_GRADIENT] = Cell.NO_GRADIENT
+    cells[(found == codes.NOT_A_NUMBER) | ((found & _SIZE) == codes.INFINITE)] = Cell.NONFINITE
+    values = np.where(cells == Cell.VALUE, codes.decode(found), np.float32(np.nan))
+    return Grid(quantity, tuple(layer.path for layer in layers), first, width, values, cells, scale)
+
+
+def folded(grid: Grid, most: int) -> Grid:
+    """At most that many rows: neighbours share one, in which the worst news and then the largest number wins."""
+    count = len(grid.rows)
+    if count <= most:
+        return grid
+    starts: NDArray[np.int64] = np.linspace(0, count, most, endpoint=False).astype(np.int64)
+    cells = np.maximum.reduceat(grid.cells, starts, axis=0)
+    values = np.fmax.reduceat(grid.values, starts, axis=0)
+    values[cells != Cell.VALUE] = np.nan
+    rows = tuple(grid.rows[int(start)] for start in starts)
+    return replace(grid, rows=rows, cells=cells, values=values)
