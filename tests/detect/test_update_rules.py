@@ -27,6 +27,14 @@ def test_training_only_a_head_is_probably_meant() -> None:
     assert training.findings()[0].severity is Severity.MILD
 
 
+def test_most_of_a_model_left_out_by_an_empty_group_is_a_mistake() -> None:
+    outside = {"first": -1.0, "second": -1.0, "third": -1.0}
+    training = Training().run(10, scalars={"optimizer_empty_groups": 1.0}, gradient_optimizer=outside)
+    (finding,) = [finding for finding in training.findings() if finding.severity.is_alarm]
+    assert (finding.code, finding.layers[0]) == ("UPD003", "first.weight")
+    assert "empty" in finding.summary
+
+
 def test_a_teacher_without_gradients_is_silent() -> None:
     training = Training().run(
         50, gradient_optimizer={"second": -1.0}, gradient_state={"second": 1.0},

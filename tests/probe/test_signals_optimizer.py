@@ -193,3 +193,16 @@ def test_rows_of_sparse_gradients(watch):
         F.cross_entropy(model(torch.tensor([[0, 1], [1, 2]])), torch.tensor([0, 1])).backward()
         optimizer.step()
     assert w.run.series("weight_rows_unused", "0.weight").tolist() == [pytest.approx(37 / 40)]
+
+
+def test_an_empty_group_and_the_rate_before_a_schedule(watch):
+    model = mlp(6, 10, 4)
+    parameters = model[0].parameters()
+    list(parameters)  # reads it to its end
+    adam = torch.optim.Adam([{"params": parameters}, {"params": model[2].parameters()}], lr=0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 0.5)
+    with watch(model) as w:
+        steps(model, lambda _: adam, 2, lambda step, optimizer: schedule.step())
+    assert w.run.scalars("optimizer_empty_groups").tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(w.run.scalars("initial_lr"), [0.01, 0.01])
+    np.testing.assert_allclose(w.run.scalars("lr"), [0.005, 0.005])

@@ -226,6 +226,8 @@ LARGE_TARGETS = 30.0  # target RMS over prediction RMS at the start, and…
 TARGETS_STEPS = 40  # …after so many steps…
 TARGETS_REMAINING = 0.95  # …this share of the loss is still there (0.85 in the zoo),
 TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer finite
+TARGETS_CLIPPED = 3  # measured steps at which clipping leaves less than CLIPPED_TO
+BEYOND_RANGE = 5.0  # mean error of a function whose values lie within one of zero
 
 # -- optimisation, data, loss (OPT, DAT, LSS) ----------------------------------------------------------------------
 
@@ -296,6 +298,8 @@ FALLEN_REMAINING = 0.9  # share of the first loss that is still there: next to n
 FALLEN_GAIN = 8.0  # deviations of a single loss
 FALLEN_WHILE_FALLING = 0.3  # …or so much is left, and the loss was falling when the rate went (not a plateau)
 FALLING_UNTIL = 0.2  # share of the peak
+NEVER_ABOVE = 0.02  # of the rate the optimizer was made with; warm-ups begin there and rise at every step…
+NEVER_ABOVE_STEPS = 5  # …and this one has not risen for so many
 RATE_LEAP = 5.0  # over the established peak; warm-ups rise in small steps
 RATE_ESTABLISHED = 10  # steps without a larger rate
 LEAP_PATIENCE = 15  # steps after a leap in which the loss must follow

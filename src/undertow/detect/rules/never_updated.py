@@ -44,7 +44,8 @@ class NeverUpdated:
     When it is wrong
     ----------------
     When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild,
-    and `requires_grad_(False)` would save the time of computing those gradients. Steps that a loss scaler skipped
+    and `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
+    parameter tells otherwise: the generator it was made from had been read before. Steps that a loss scaler skipped
     and steps with a learning rate of zero do not count. Updates too small for the number format round away; that
     is said as the reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were
     never trained either. Frozen layers are left alone when they are a named part as a whole, a copy of a trained
@@ -63,6 +64,7 @@ class NeverUpdated:
         self._outside = Streak()
         self._still = Streak()
         self._freeze = UntrainedFreeze()
+        self._empty_groups = 0.0  # of any optimizer
         self._trained: NDArray[np.bool_] = np.zeros(0, bool)
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
         self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
@@ -82,6 +84,7 @@ class NeverUpdated:
 
     def _observe_outside(self, view: View) -> tuple[Verdict, ...]:
         """Parameters in no optimizer."""
+        self._empty_groups = max(self._empty_groups, view.frame.scalars.get("optimizer_empty_groups", 0.0))
         holders, ids = view.row("gradient_optimizer"), view.ids("gradient")
         states, zeros = view.row("gradient_state"), view.row("gradient_zero_fraction")
         if holders is None or ids is None or states is None or zeros is None:
@@ -202,13 +205,18 @@ class NeverUpdated:
         )  # fmt: skip
         named = name_layers(layout, layers)
         share = len(layers) / max(1, len(layers) + int(self._trained.sum()))
+        verb = "is" if len(layers) == 1 else "are"
+        if self._empty_groups:
+            summary = f"{named} {verb} trained by no optimizer: a parameter group that was made for them is empty."
+            how = "groups without a parameter: a generator, as parameters() returns, is empty once it has been read"
+            empty = Evidence("optimizer_empty_groups", None, self._empty_groups, 0.0, how)
+            return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, (*evidence, empty))
         if share > MEANT:
             summary = (
                 f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
                 "if that is meant, requires_grad_(False) would save their gradients."
             )
             return Verdict("outside", True, Severity.MILD, layers, first_step, 0.6, summary, evidence)
-        verb = "is" if len(layers) == 1 else "are"
         summary = f"{named} {verb} trained by no optimizer: gradients arrive and are never used."
         return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, evidence)
 

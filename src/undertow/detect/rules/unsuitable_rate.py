@@ -13,6 +13,7 @@ from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss, actor_of
 from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.progress import has_learnt
 from undertow.detect.rate_history import RateHistory
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
@@ -26,13 +27,14 @@ class UnsuitableRate:
 
     What it sees
     ------------
-    Five things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
+    Six things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
     there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above
     what it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above
     that of the untrained model, or above it for three steps at the start: the rate is too high, or a warm-up is
     missing. Updates of less than a fifty-thousandth of the weights from the first step on while the loss stands still:
-    it is too low. And of two optimizers in turn, that the one with a ten times higher rate has won: its loss is next to
-    nothing, or low while the other's has grown.
+    it is too low. A schedule that never gives more than a fiftieth of the rate that the optimizer was made with: as one
+    that returns a rate where a factor belongs, so that the two are multiplied. And of two optimizers in turn, that the
+    one with a ten times higher rate has won: its loss is next to nothing, or low while the other's has grown.
 
     Why it is bad
     -------------
@@ -59,6 +61,7 @@ class UnsuitableRate:
         self._rates: dict[int, RateHistory] = {}
         self._gone, self._leap = Condition("schedule"), Condition("leap")
         self._high, self._low, self._unequal = Condition("high"), Condition("low"), Condition("unequal")
+        self._share, self._made_with = Condition("share"), math.nan  # the rate before a schedule took over
         self._losses: dict[int, Loss] = {}  # the latest of each actor
         self._won_for = 0
         self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
@@ -107,7 +110,8 @@ class UnsuitableRate:
         if loss.actors == 2:
             self._losses[actor] = loss
             return (*said, *self._observe_unequal(view))
-        return (*said, *self._observe_schedule(view, history, loss), *self._observe_low(view, history, loss))
+        said = (*said, *self._observe_share(view, history, loss), *self._observe_schedule(view, history, loss))
+        return (*said, *self._observe_low(view, history, loss))
 
     def _take_updates(self, view: View) -> None:
         loss = view.loss
@@ -156,6 +160,33 @@ class UnsuitableRate:
         )
         first = max(view.step - below, 0)
         return Verdict("schedule", True, Severity.SEVERE, (), first, 0.93, summary, tuple(evidence))
+
+    def _observe_share(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
+        self._made_with = view.frame.scalars.get("initial_lr", self._made_with)
+        # A rate of 1 is there to be set by the schedule.
+        if self._made_with >= 1 or not history.peak < thresholds.NEVER_ABOVE * self._made_with:
+            return self._share.end()
+        settled = history.peak_since >= thresholds.NEVER_ABOVE_STEPS and loss.seen > thresholds.NEVER_ABOVE_STEPS
+        squared = abs(history.peak / self._made_with**2 - 1) < 0.01
+        if not settled or has_learnt(loss) or not (squared or self._largest < thresholds.SMALL_UPDATE):
+            return self._share.stay()
+        return self._share.hold(None, lambda: self._verdict_share(view, history, squared))
+
+    def _verdict_share(self, view: View, history: RateHistory, squared: bool) -> Verdict:
+        how = f"largest learning rate up to step {view.step}, and the one that the optimizer was made with"
+        evidence = [Evidence("lr", None, history.peak, self._made_with, how)]
+        if view.loss is not None:
+            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "what is left of the first loss"))
+        reason = (
+            ": it returns a rate where a factor belongs, and the two are multiplied"
+            if squared
+            else ", and the model does not learn"
+        )
+        summary = (
+            f"The schedule makes a learning rate of {history.peak:.3g} at most out of {self._made_with:.3g}{reason}."
+        )
+        confidence = 0.95 if squared else 0.8
+        return Verdict("share", True, Severity.SEVERE, (), self._begun or 0, confidence, summary, tuple(evidence))
 
     # -- a leap -------------------------------------------------------------------------------------------
 

@@ -44,6 +44,15 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="Its settings count steps, as those of a warm-up or a cosine over all steps do.",
     ),
     Remedy(
+        "return-a-factor",
+        "Let the schedule return a factor of the learning rate, not a rate: the two are multiplied.",
+        "def factor(step: int) -> float:\n"
+        "    return min(1.0, (step + 1) / 100)  # 1 is the rate of the optimizer\n"
+        "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)",
+        "None.",
+        when_not="The optimizer was made with a rate of 1 so that the schedule can set it.",
+    ),
+    Remedy(
         "remove-the-jump",
         "Take out what raises the learning rate at that step: a restart, a new stage, a reloaded optimizer.",
         "for group in optimizer.param_groups:\n    print(step, group['lr'])  # around the jump",
@@ -126,6 +135,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
         LOWER_RATE,
         RAISE_RATE,
         "step-the-schedule-per-epoch",
+        "return-a-factor",
         "remove-the-jump",
         "warm-up",
         "balance-the-optimizers",
@@ -160,6 +170,8 @@ def _rate(finding: Finding) -> tuple[str, ...]:
     if "two optimizers" in words:
         return ("balance-the-optimizers",)
     schedule = "schedule" in words
+    if "out of" in words:  # of the rate the optimizer was made with
+        return ("return-a-factor", RAISE_RATE)
     if rate_is_too_low(finding):
         return ("step-the-schedule-per-epoch", RAISE_RATE) if schedule else (RAISE_RATE,)
     return ("remove-the-jump", LOWER_RATE) if schedule else (LOWER_RATE, "warm-up")

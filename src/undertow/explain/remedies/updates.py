@@ -16,6 +16,15 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="They are meant to stay as they are: then freeze them openly.",
     ),
     Remedy(
+        "keep-parameters-in-a-list",
+        "Make a list of the parameters before you count or print them: parameters() can be read only once.",
+        "parameters = list($layer.parameters())\n"
+        "print(sum(p.numel() for p in parameters))\n"
+        "optimizer = torch.optim.AdamW([{'params': parameters}], lr=$rate)",
+        "The layers begin to move: a schedule tuned without them may need a new look.",
+        when_not="The group is filled later, by add_param_group or by hand.",
+    ),
+    Remedy(
         "keep-a-float32-master-copy",
         "Keep the weights in float32 and compute in low precision.",
         "model = model.float()\n"
@@ -77,6 +86,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "UPD002": ("raise-the-learning-rate", "raise-the-group-rate", "small-eps", "let-only-the-optimizer-write"),
     "UPD003": (
         "give-it-to-the-optimizer",
+        "keep-parameters-in-a-list",
         "freeze-openly",
         "keep-a-float32-master-copy",
         "raise-the-group-rate",
@@ -103,6 +113,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("raise-the-learning-rate",)
         case "UPD003" if "gradient_state" in shown:  # frozen, and never trained
             return ("unfreeze",)
+        case "UPD003" if "optimizer_empty_groups" in shown:
+            return ("keep-parameters-in-a-list", "give-it-to-the-optimizer")
         case "UPD003" if "update_norm" in shown:
             if "weight_max_abs" in shown:
                 return ("keep-a-float32-master-copy",)

@@ -18,7 +18,7 @@ from undertow.probe.autograd_graph import Owners
 from undertow.probe.signals.graph import GraphSignals, Span
 from undertow.probe.signals.loss import read_loss
 from undertow.probe.signals.modules import ModeWatch
-from undertow.probe.signals.optimizer_state import Holders, read_optimizer
+from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_optimizer
 from undertow.probe.signals.readings import HeldReading, SignalReadings
 from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_spread
 
@@ -116,6 +116,8 @@ class SignalCollector:
     ) -> HeldReading | None:
         """After an optimizer has stepped these parameters; `whole` when their weights are measured, too."""
         rebuilt = self._holders.is_rebuilt(optimizer, slots)
+        if self._steps < _ALWAYS:
+            self._now.numbers |= group_numbers(optimizer)
         if slots is not self._embeddings[0]:
             self._embeddings = (slots, _embeddings(slots, tensors_of(slots), owners))
         embeddings = self._embeddings[1]

@@ -41,6 +41,15 @@ def read_optimizer(optimizer: Optimizer, tensors: Sequence[torch.Tensor], rebuil
     return values
 
 
+def group_numbers(optimizer: Optimizer) -> dict[str, float]:
+    """How its parameter groups are filled, and what rate they were made with before a schedule took over."""
+    groups = optimizer.param_groups
+    found = {"optimizer_empty_groups": float(sum(not group["params"] for group in groups))}
+    rates = [_number(group.get("initial_lr")) for group in groups]
+    known = [rate for rate in rates if rate is not None]
+    return found | ({"initial_lr": max(known)} if known else {})
+
+
 def _settings(group: Mapping[str, Any]) -> dict[str, float]:
     betas = group.get("betas")
     momentum = betas[0] if isinstance(betas, (tuple, list)) and betas else group.get("momentum")
