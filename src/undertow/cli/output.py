@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,13 @@ def show(renderable: RenderableType) -> None:
 
 
 @contextmanager
-def busy(message: str) -> Generator[None]:
-    """A sign of life on stderr while something takes long; nothing where nobody looks."""
+def busy(message: str) -> Generator[Callable[[str], None]]:
+    """A sign of life on stderr while something takes long; nothing where nobody looks. Call it to say what is next."""
     if not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("UNDERTOW_QUIET"):
-        yield
+        yield lambda message: None
         return
-    with console(to_stderr=True).status(message):
-        yield
+    with console(to_stderr=True).status(message) as status:
+        yield status.update
 
 
 RUN_HELP = "RUN is a run folder, the name of a run under UNDERTOW_DIR (default runs/), or latest."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from undertow.cli.output import RUN_HELP, busy, run_argument, show
@@ -16,15 +18,22 @@ SECTION_NAMES = ("flow", "dynamics", "weights")
 @run_argument
 @click.option("--json", "as_json", is_flag=True, help="The whole diagnosis as JSON.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, for an issue or a pull request.")
+@click.option(
+    "--html", "html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="One file for a browser."
+)
 @click.option("--details", is_flag=True, help="All findings with their evidence and remedies.")
 @click.option("--sections", metavar="NAMES", default="", help="Also flow, dynamics, weights: some of them, by commas.")
-def command(run: str, as_json: bool, as_markdown: bool, details: bool, sections: str) -> None:
-    if as_json and as_markdown:
-        raise click.UsageError("--json and --markdown exclude each other: choose one.")
+def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, details: bool, sections: str) -> None:
+    if as_json + as_markdown + (html is not None) > 1:
+        raise click.UsageError("--json, --markdown and --html exclude each other: choose one.")
     wanted = _section_names(sections)
-    if wanted and as_markdown:
-        raise click.UsageError("--sections goes with text and --json, not with --markdown.")
+    if wanted and (as_markdown or html):
+        raise click.UsageError("--sections goes with text and --json; --html has all of them, --markdown none.")
     from undertow.run import open_run
+
+    if html is not None:
+        _write_html(run, html)
+        return
 
     with busy("reading the run"):
         opened = open_run(run)
@@ -50,6 +59,15 @@ def command(run: str, as_json: bool, as_markdown: bool, details: bool, sections:
             with busy("analysing the run"):
                 parts = sections_report(opened, wanted)
             show(parts)
+
+
+def _write_html(run: str, file: Path) -> None:
+    from undertow.run import open_run
+    from undertow.show.html.page import write_report
+
+    with busy("reading the run") as tell:
+        size = write_report(open_run(run), file, tell)
+    click.echo(f"wrote {file} ({size / 1e6:.1f} MB)", err=True)
 
 
 def _section_names(given: str) -> list[str]:

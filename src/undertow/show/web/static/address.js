@@ -1,8 +1,13 @@
 // The address of the page holds all of its state: a link shows somebody else the same.
 
+let home = "runs";
+
+/** Which page an address without one means. */
+export function beginAt(page) { home = page; }
+
 export function read() {
   const [page, query = ""] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
-  return { page: page || "runs", query: Object.fromEntries(new URLSearchParams(query)) };
+  return { page: page || home, query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 export function link(page, query = {}) {
@@ -26,7 +31,7 @@ export function update(changes) {
 export function updateNow(changes) {
   clearTimeout(due);
   const { page, query } = read();
-  history.replaceState(null, "", link(page, { ...query, ...pending, ...changes }));
+  try { history.replaceState(null, "", link(page, { ...query, ...pending, ...changes })); } catch { /* a page within another has no address of its own */ }
   pending = {};
 }
 

@@ -77,7 +77,7 @@ export class Chart {
     this.height = Math.floor(height);
     this.canvas.width = Math.round(this.width * this.ratio);
     this.canvas.height = Math.round(this.height * this.ratio);
-    this.draw();
+    this.#paint();
   }
 
   get plot() {

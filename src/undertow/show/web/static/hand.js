@@ -5,7 +5,8 @@ import { GUTTER } from "./heatmap.js";
 const FAST = 1.0015; // zoom per unit of a wheel
 const CLICK = 4; // pixels that a hand may shake
 
-export function handle(heatmap) {
+/** With `considerate`, the wheel scrolls the page until somebody clicks the heatmap; with Ctrl, or pinched, it zooms at once. */
+export function handle(heatmap, considerate = false) {
   const { canvas, span } = heatmap;
   let held = null;
 
@@ -49,6 +50,7 @@ export function handle(heatmap) {
   canvas.addEventListener("pointerleave", () => { heatmap.row = null; span.point(null); heatmap.actions.onPoint(null); });
 
   canvas.addEventListener("wheel", (event) => {
+    if (considerate && !event.ctrlKey && document.activeElement !== canvas) return;
     event.preventDefault();
     const turn = event.deltaY * (event.deltaMode === 1 ? 30 : 1), sideways = event.deltaX;
     if (event.shiftKey || event.altKey) {

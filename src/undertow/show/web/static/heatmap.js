@@ -5,7 +5,8 @@ import { ticks, step as stepText } from "./numbers.js";
 import { fold, hatching, paint } from "./painter.js";
 import { Tiles } from "./tiles.js";
 
-export const GUTTER = 236; // pixels for the names of rows, and for the values of the charts above and below
+// Pixels for the names of rows, and for the values of the charts above and below: fewer on a narrow screen.
+export const GUTTER = Math.max(104, Math.min(236, Math.round(0.3 * innerWidth)));
 export const MARGIN = 14; // to the right
 const AXIS = 22;
 const LINE = 13; // pixels that a name needs
@@ -20,6 +21,7 @@ export class Heatmap {
     this.tiles = new Tiles(run, columns, () => this.draw());
     this.top = 0; // first row that is shown, and how many: both may be fractions
     this.visible = 1;
+    this.finest = 0;
     this.canvas = element("canvas", {
       class: "heatmap", tabindex: "0", role: "img",
       "aria-label": "Heatmap of layers by steps. Arrow keys move it, plus and minus zoom; “Table” shows its numbers.",
@@ -39,10 +41,10 @@ export class Heatmap {
     this.tiles.choose({});
   }
 
-  show({ rows, colouring, query }) {
+  /** `finest` is the finest level of tiles that can be had. */
+  show({ rows, colouring, query, finest = 0 }) {
     const same = this.rows && rows.count === this.rows.count;
-    this.rows = rows;
-    this.colouring = colouring;
+    Object.assign(this, { rows, colouring, finest });
     if (!same) this.showRows(0, rows.count);
     if (JSON.stringify(query) !== this.tiles.subject) this.tiles.choose(query);
     this.draw();
@@ -88,7 +90,7 @@ export class Heatmap {
 
   get level() {
     const steps = (this.span.last - this.span.first) / (this.plot.width * (this.ratio || 1));
-    return Math.max(0, Math.floor(Math.log2(Math.max(1e-9, steps))));
+    return Math.max(this.finest, Math.floor(Math.log2(Math.max(1e-9, steps))));
   }
 
   #paintNow() {

@@ -1,8 +1,10 @@
 // The frame around every page: its bar, its theme, its keys, and which page is shown.
 
 import * as address from "./address.js";
-import { button, dialog, element, named, notice } from "./dom.js";
+import { button, element, named, notice } from "./dom.js";
+import { help, onKeys } from "./keys.js";
 import { askAhead } from "./server.js";
+import { beginTheme, changeTheme } from "./theme.js";
 
 const PAGES = {
   runs: () => import("./pages/runs.js"),
@@ -13,10 +15,7 @@ const PAGES = {
   weights: () => import("./pages/weights.js"),
 };
 const OF_A_RUN = [["run", "Run"], ["findings", "Findings"], ["flow", "Flow"], ["weights", "Weights"]];
-const KEYS = [
-  ["← → ↑ ↓", "move the heatmap; with Shift, farther (click it first)"], ["+ −", "zoom the steps"], ["[ ]", "fewer or more rows"], ["0", "show everything"],
-  ["Home End", "the first or the newest steps"], ["/", "filter"], ["p", "pause and go on"], ["t", "dark or light"], ["g r", "all runs"], ["?", "these keys"],
-];
+const KEYS = [["/", "filter"], ["p", "pause and go on"], ["t", "dark or light"], ["g r", "all runs"], ["?", "these keys"]];
 
 let current = null;
 let shown = 0;
@@ -62,8 +61,8 @@ function drawBar(page, query, details = {}) {
     element("nav", { "aria-label": "Pages" }, tabs),
     element("span", { class: "live" }, details.badge ?? ""),
     button("Link", copyLink, { class: "quiet", title: "Copy the address of this view" }),
-    button("Theme", changeTheme, { class: "quiet", title: "Dark or light (t)" }),
-    button("Keys", help, { class: "quiet", title: "Keys (?)" }));
+    button("Theme", swapTheme, { class: "quiet", title: "Dark or light (t)" }),
+    button("Keys", tellKeys, { class: "quiet", title: "Keys (?)" }));
 }
 
 async function copyLink() {
@@ -75,32 +74,20 @@ async function copyLink() {
   }
 }
 
-function help() {
-  const rows = KEYS.flatMap(([keys, what]) => [element("dt", {}, element("kbd", {}, keys)), element("dd", {}, what)]);
-  dialog("Keys", [element("dl", { class: "keys" }, rows), element("p", { class: "quiet" },
-    "On the heatmap: the wheel zooms the steps, with Shift the rows; dragging moves it; a click pins a row; a double click shows everything. On a chart: dragging chooses steps.")]);
-}
+function tellKeys() { help(KEYS, "the wheel zooms the steps"); }
 
-function theme() {
-  return document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-}
-
-function changeTheme() {
-  document.documentElement.dataset.theme = theme() === "dark" ? "light" : "dark";
-  try { localStorage.setItem("undertow-theme", theme()); } catch { /* a browser that keeps nothing */ }
+function swapTheme() {
+  changeTheme();
   current?.redraw?.();
 }
 
 let before = "";
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog")) return;
-  const acts = { "?": help, t: changeTheme, "/": () => current?.focusFilter?.(), p: () => current?.pause?.() };
-  if (before === "g" && event.key === "r") location.hash = "#/runs";
-  else if (acts[event.key]) { event.preventDefault(); acts[event.key](); }
+  if (before === "g" && event.key === "r" && !event.target.closest("input, select, textarea, dialog")) location.hash = "#/runs";
   before = event.key;
 });
+onKeys({ "?": tellKeys, t: swapTheme, "/": () => current?.focusFilter?.(), p: () => current?.pause?.() });
 addEventListener("hashchange", show);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => current?.redraw?.());
-try { const kept = localStorage.getItem("undertow-theme"); if (kept) document.documentElement.dataset.theme = kept; } catch { /* none kept */ }
+beginTheme(() => current?.redraw?.());
 show();

@@ -22,12 +22,12 @@ export class Toolbar {
 
   update() {
     const { page } = this, { state, rows } = page;
-    const drawn = JSON.stringify([state.quantity, state.statistic, page.depth, state.scheme, state.relative, page.scale.kind, state.closed.size > 0]);
+    const drawn = JSON.stringify([state.quantity, state.statistic, page.depth, state.scheme, state.relative, page.scale.kind, page.statistics, state.closed.size > 0]);
     this.count.textContent = rows.layerCount < page.layers.length ? `${rows.layerCount.toLocaleString("en")} of ${count(page.layers.length, "layer")}` : count(page.layers.length, "layer");
     if (drawn === this.drawn) return; // a list that is open stays so
     this.drawn = drawn;
     this.choices.replaceChildren(this.#quantities(),
-      select("over steps", STATISTICS, state.statistic, (statistic) => page.change({ statistic })),
+      page.statistics.length > 1 ? select("over steps", STATISTICS.filter(([name]) => page.statistics.includes(name)), state.statistic, (statistic) => page.change({ statistic })) : "",
       select("groups", [["0", "none"], ["1", "1 name"], ["2", "2 names"], ["3", "3 names"]], String(page.depth), (depth) => page.change({ depth: Number(depth), closed: new Set() })),
       page.depth ? button(state.closed.size ? "Open all" : "Close all", () => page.closeAll(!state.closed.size), { class: "quiet" }) : "",
       page.scale.kind === "logarithmic" ? select("colour", [["", "value"], ["1", "change"]], state.relative ? "1" : "", (relative) => page.change({ relative: relative === "1" })) : "",

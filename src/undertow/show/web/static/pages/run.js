@@ -17,21 +17,23 @@ import { extent, verdict } from "../verdict.js";
 import { status } from "../words.js";
 
 const MOST_PINS = 8;
+const STATISTICS = ["maximum", "mean", "minimum"];
 
-export async function open(query, onDetails) {
+/** `considerate`: this is a part of a page that scrolls. */
+export async function open(query, onDetails, { considerate = false } = {}) {
   const [run, colours] = await Promise.all([getJson("run", { run: query.run }), getJson("colours")]);
-  const page = new RunPage(run, colours, query, onDetails);
+  const page = new RunPage(run, colours, query, onDetails, considerate);
   await page.load();
   return page;
 }
 
 class RunPage {
-  constructor(run, colours, query, onDetails) {
-    Object.assign(this, { run, colours, onDetails });
+  constructor(run, colours, query, onDetails, considerate) {
+    Object.assign(this, { run, colours, onDetails, considerate });
     const names = run.quantities.map((one) => one.name);
     this.state = {
       quantity: [query.quantity, "gradient_norm"].find((name) => names.includes(name)) ?? names[0],
-      statistic: ["mean", "minimum"].includes(query.statistic) ? query.statistic : "maximum",
+      statistic: STATISTICS.includes(query.statistic) ? query.statistic : STATISTICS[0],
       scheme: query.scheme in colours.sequential ? query.scheme : "Default",
       relative: query.relative === "1",
       filter: query.filter ?? "",
@@ -43,7 +45,7 @@ class RunPage {
       scalar: [query.scalar, "loss"].find((name) => run.scalars.includes(name)) ?? run.scalars[0],
     };
     this.span = new Span(extentOf(run.steps));
-    if (Number(query.to) > Number(query.from)) this.span.show(Number(query.from), Number(query.to));
+    this.showSteps(query);
     this.wantedRows = query.rows?.split("-").map(Number);
     this.verdict = element("div", { class: "verdict-place", "aria-live": "polite" }, element("p", { class: "quiet" }, "Judging …"));
     this.pins = element("div", { class: "pins" });
@@ -65,7 +67,7 @@ class RunPage {
     });
     this.readout = new Readout(this.heatmap, () => this.state.quantity);
     this.heatmap.node.append(this.readout.node);
-    handle(this.heatmap);
+    handle(this.heatmap, this.considerate);
     this.toolbar = new Toolbar(this);
     this.legend = element("div", { class: "legend" });
     this.loss = run.scalars.length ? this.#scalarChart() : null;
@@ -118,16 +120,19 @@ class RunPage {
     this.loss?.set({ bands: bands.slice(0, 12) });
   }
 
-  get layers() {
-    const known = this.run.quantities.find((one) => one.name === this.state.quantity);
-    return known?.modules ? this.run.layers.modules : this.run.layers.parameters;
-  }
+  get quantity() { return this.run.quantities.find((one) => one.name === this.state.quantity); }
+
+  /** A report has one statistic of steps that share a cell; where they do not, it can tell all. */
+  get statistics() { return this.quantity?.finest ? STATISTICS.slice(0, 1) : STATISTICS; }
+
+  get layers() { return this.quantity?.modules ? this.run.layers.modules : this.run.layers.parameters; }
 
   get depth() { return this.state.depth ?? usualDepth(this.layers); }
 
   /** Take over new choices, and draw what follows from them. */
   async change(changes, { first = false } = {}) {
     Object.assign(this.state, changes);
+    if (!this.statistics.includes(this.state.statistic)) [this.state.statistic] = this.statistics;
     const { quantity, statistic, scheme, filter, closed } = this.state;
     const turn = this.turn = (this.turn ?? 0) + 1; // while one waits, another may be made: the last one counts
     const shown = this.scaledFor !== quantity;
@@ -149,9 +154,9 @@ class RunPage {
       if (relative) this.colouring.relateTo(this.usual, this.colours);
     }
     this.rows = new Rows(this.layers, { filter, depth: this.depth, closed });
-    this.heatmap.show({ rows: this.rows, colouring: this.colouring, query: { quantity, statistic } });
+    this.heatmap.show({ rows: this.rows, colouring: this.colouring, query: { quantity, statistic }, finest: this.quantity?.finest ?? 0 });
     if (first && this.wantedRows?.every(Number.isFinite)) this.heatmap.showRows(...this.wantedRows);
-    legend(this.legend, this.colouring, this.run.quantities.find((one) => one.name === quantity));
+    legend(this.legend, this.colouring, this.quantity);
     this.toolbar.update();
     if (first) return;
     this.#remember({ quantity, statistic, scheme: scheme === "Default" ? null : scheme, relative: this.state.relative ? "1" : null, filter, depth: this.state.depth, closed: [...closed].join(",") });
@@ -201,12 +206,13 @@ class RunPage {
   #addPin(id, spread = false) {
     const layer = this.layers.find((one) => one.id === id);
     if (!layer) return;
-    const { quantity } = this.state, stream = this.run.quantities.find((one) => one.name === quantity)?.stream;
+    const { quantity } = this.state, { stream, finest = 0 } = this.quantity ?? {};
     const parts = ["abs_p05", "abs_p50", "abs_p95"].map((part) => `${stream}_${part}`);
     const canSpread = parts.every((name) => this.run.quantities.some((one) => one.name === name));
     const drawn = spread && canSpread ? parts : [quantity];
     const sources = drawn.map((name) => (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity: name, layer: id, first, last, columns }, signal));
-    const title = spread ? `5th, 50th and 95th percentile of absolute ${stream} values` : quantity.replaceAll("_", " ");
+    const what = spread ? `5th, 50th and 95th percentile of absolute ${stream} values` : quantity.replaceAll("_", " ");
+    const title = finest ? `${what}, the largest of every ${2 ** finest} steps` : what;
     const swap = () => { this.#removePin(id); this.#addPin(id, !spread); };
     const chart = new Chart(this.span, sources, {
       title: `${layer.path} ${title}`, label: element("span", {}, named(layer.path), element("span", { class: "quiet" }, ` ${title}`)),
@@ -263,11 +269,12 @@ class RunPage {
     this.#badge();
   }
 
-  redraw() {
-    this.heatmap?.draw();
-    this.loss?.draw();
-    for (const chart of this.charts.values()) chart.draw();
-  }
+  get drawings() { return [this.heatmap, this.loss, ...this.charts.values()].filter(Boolean); }
+
+  redraw() { for (const drawing of this.drawings) drawing.draw(); }
+
+  /** Bring steps into sight, given as in the address of this page. */
+  showSteps({ from, to }) { if (Number(to) > Number(from)) this.span.show(Number(from), Number(to)); }
 
   focusFilter() { this.toolbar?.filter.focus(); }
 

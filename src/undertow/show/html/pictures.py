@@ -1,0 +1,109 @@
+"""Which quantities a report carries as pictures, in how many columns, so that the file stays small."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from undertow.run import Run
+from undertow.schema.findings import Diagnosis
+from undertow.schema.quantities import QUANTITIES
+from undertow.show.html.quantise import quantise
+from undertow.views.codes import Codes
+from undertow.views.scale import scale_of
+from undertow.views.tiles import COLUMNS, STATISTICS, tile_of
+
+_USUAL = ("gradient_norm", "update_ratio", "gradient_cosine", "weight_norm", "activation_std")
+_SPREAD = ("gradient_abs_p05", "gradient_abs_p50", "gradient_abs_p95")
+_LEAST_TILES = 1  # below one tile of columns a picture says too little
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Bytes, compressed, that a page may carry, and tiles of 256 columns that a picture may have."""
+
+    everything: int = 3_500_000
+    others: int = 1_200_000  # quantities that nobody asks for first come in while all together take less than this
+    first_tiles: int = 8
+    asked_tiles: int = 2
+    other_tiles: int = 1
+    most: int | None = None  # pictures
+
+    def tiles(self, place: int, asked: int) -> int:
+        return self.first_tiles if place == 0 else self.asked_tiles if place < asked else self.other_tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    quantity: str
+    facts: dict[str, Any]
+    data: bytes  # compressed
+
+
+def pictures(
+    run: Run, diagnosis: Diagnosis, allowance: Allowance, spent: int, tell: Callable[[str], None]
+) -> Iterator[Picture]:
+    """The most telling first, until the allowance is spent; `spent` bytes of it are gone already."""
+    asked = _asked(run, diagnosis)
+    names = asked + [name for name in _drawable(run) if name not in asked]
+    for place, name in enumerate(names[: allowance.most]):
+        limit = allowance.everything if place < len(asked) else allowance.others
+        if spent >= limit:
+            return
+        tell(f"drawing {name.replace('_', ' ')}")
+        tiles = allowance.tiles(place, len(asked))
+        while tiles >= _LEAST_TILES:
+            picture = _picture(run, name, tiles)
+            if spent + len(picture.data) <= limit:
+                spent += len(picture.data)
+                yield picture
+                break
+            tiles //= 2
+
+
+def _drawable(run: Run) -> list[str]:
+    return [name for name in run.quantities if name not in QUANTITIES or QUANTITIES[name].width == 1]
+
+
+def _asked(run: Run, diagnosis: Diagnosis) -> list[str]:
+    """What a reader looks for first: the usual ones, those that findings rest on, and the spread of gradients."""
+    evidence = [one.quantity for finding in diagnosis.findings for one in finding.evidence]
+    known: Collection[str] = set(_drawable(run))
+    return [name for name in dict.fromkeys((*_USUAL, *evidence, *_SPREAD)) if name in known]
+
+
+def _picture(run: Run, quantity: str, most_tiles: int) -> Picture:
+    first, last = int(run.steps[0]), int(run.steps[-1])
+    level = 0
+    while _tiles(first, last, level)[1] > most_tiles:
+        level += 1
+    index, count = _tiles(first, last, level)
+    scale = scale_of(run.reader, quantity)
+    codes = _cells(run, quantity, level, index, count)
+    columns = min(codes.shape[1], (last >> level) + 1 - index * COLUMNS)  # none after the end of the run
+    packed = quantise(codes[:, :columns], scale.kind)
+    facts = {
+        "level": level,
+        "first": index * COLUMNS,  # column
+        "rows": packed.cells.shape[0],
+        "columns": columns,
+        "kind": str(packed.kind),
+        "unit": packed.unit,
+        "scale": scale,
+    }
+    return Picture(quantity, facts, gzip.compress(packed.to_bytes(), 6, mtime=0))
+
+
+def _tiles(first: int, last: int, level: int) -> tuple[int, int]:
+    """The first tile of the run at a level, and how many there are."""
+    index = (first >> level) // COLUMNS
+    return index, (last >> level) // COLUMNS - index + 1
+
+
+def _cells(run: Run, quantity: str, level: int, index: int, count: int) -> Codes:
+    parts = [tile_of(run.reader, quantity, level, index + place, STATISTICS[0]).codes for place in range(count)]
+    return np.concatenate(parts, axis=1)

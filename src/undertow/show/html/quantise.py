@@ -1,0 +1,94 @@
+"""Cells of a picture in a byte each: every layer has a scale of its own, so that its line is smooth, too.
+
+Bytes below `MARKS` are places on the scale of the row; the rest say why there is no number, or that it is zero.
+`embedded.js` reads what is written here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.views.codes import FROZEN, INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, Codes, decode
+from undertow.views.scale import ScaleKind
+
+MARKED = (0, NOT_A_NUMBER, INFINITE, INFINITE | 0x8000, NOT_SAMPLED, FROZEN, NO_GRADIENT)  # in the order of their bytes
+MARKS = 256 - len(MARKED)
+_LEAST_STEP = 0.01  # of a logarithm: codes are no finer
+_DEPTH = 1e4  # on both sides of zero, what is smaller than the largest by this factor is told apart linearly
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    kind: ScaleKind
+    unit: float  # of a scale on both sides of zero: about there it turns from linear to logarithmic
+    low: NDArray[np.float32]  # of each row: what byte 0 means, and how far it is to the next
+    step: NDArray[np.float32]
+    cells: NDArray[np.uint8]  # rows × columns
+
+    def to_bytes(self) -> bytes:
+        return self.low.astype("<f4").tobytes() + self.step.astype("<f4").tobytes() + self.cells.tobytes()
+
+
+def quantise(codes: Codes, kind: ScaleKind) -> Quantised:
+    numbers = decode(codes).astype(np.float64)
+    marked = np.isin(codes, MARKED)
+    numbers[marked] = np.nan
+    if kind is ScaleKind.LOGARITHMIC and bool((numbers < 0).any()):
+        kind = ScaleKind.SIGNED
+    unit = _unit(numbers) if kind is ScaleKind.SIGNED else 1.0
+    places = _straight(numbers, kind, unit)
+    low, high = _ends(places)
+    step = np.maximum((high - low) / (MARKS - 1), _LEAST_STEP if kind is ScaleKind.LOGARITHMIC else 0.0)
+    whole = (kind is ScaleKind.LINEAR) & _only_whole(places) & (high - low < MARKS)
+    step = np.where(whole | (step == 0), 1.0, step).astype(np.float32)
+    cells = np.zeros(codes.shape, np.uint8)
+    known = np.isfinite(places)
+    scaled = np.rint((places - low[:, None]) / step[:, None])
+    cells[known] = np.clip(scaled[known], 0, MARKS - 1).astype(np.uint8)
+    for place, code in enumerate(MARKED):
+        cells[codes == code] = MARKS + place
+    return Quantised(kind, unit, low.astype(np.float32), step, cells)
+
+
+def restore(packed: Quantised) -> NDArray[np.float64]:
+    """The numbers again; NaN for every mark but zero."""
+    places = packed.low[:, None].astype(np.float64) + packed.step[:, None] * packed.cells.astype(np.float64)
+    if packed.kind is ScaleKind.LOGARITHMIC:
+        numbers = np.exp(places)
+    elif packed.kind is ScaleKind.SIGNED:
+        numbers = packed.unit * np.sinh(places)
+    else:
+        numbers = places
+    numbers[packed.cells >= MARKS] = np.nan
+    numbers[packed.cells == MARKS] = 0.0
+    return numbers
+
+
+def _straight(numbers: NDArray[np.float64], kind: ScaleKind, unit: float) -> NDArray[np.float64]:
+    """As places on a scale on which equal distances count the same."""
+    if kind is ScaleKind.LOGARITHMIC:
+        with np.errstate(invalid="ignore"):
+            return np.log(numbers)
+    return np.arcsinh(numbers / unit) if kind is ScaleKind.SIGNED else numbers
+
+
+def _unit(numbers: NDArray[np.float64]) -> float:
+    sizes = np.abs(numbers[np.isfinite(numbers)])
+    largest = float(sizes.max()) if sizes.size else 0.0
+    return largest / _DEPTH if largest > 0 else 1.0
+
+
+def _ends(places: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The smallest and the largest place of each row; 0 where it has none."""
+    known = np.isfinite(places)
+    low = np.where(known, places, np.inf).min(axis=1, initial=np.inf)
+    high = np.where(known, places, -np.inf).max(axis=1, initial=-np.inf)
+    some = low <= high
+    return np.where(some, low, 0.0), np.where(some, high, 0.0)
+
+
+def _only_whole(places: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return (~np.isfinite(places) | (places == np.rint(places))).all(axis=1)

@@ -1,0 +1,136 @@
+"""A run as a page can carry it: documents and pictures, each compressed, one after the other.
+
+First the number of parts and their lengths (32 bits each), then the parts: JSON, and a picture for each quantity in
+the order in which the JSON names them. `embedded.js` reads what is written here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from undertow.explain.pages import page_of
+from undertow.run import Run
+from undertow.schema.findings import Diagnosis
+from undertow.show.html.pictures import Allowance, Picture, pictures
+from undertow.views import documents
+from undertow.views.lines import line_of_layer, line_of_scalar
+from undertow.views.scale import usual_of
+from undertow.views.verdict import Verdict
+
+PAGES = ("run", "findings", "flow", "weights")
+_IDENTITY = "report"
+_POINTS = 1024  # of a curve
+_MOST_SCALARS = 48
+_MOST_LINES = 120  # of layers that findings rest on
+_DIGITS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a page is to hold."""
+
+    pages: Sequence[str] = PAGES
+    allowance: Allowance = field(default_factory=Allowance)
+    points: int = _POINTS
+
+
+def _quiet(message: str) -> None:
+    """Nobody wants to know."""
+
+
+def snapshot(run: Run, verdict: Verdict, extent: Extent | None = None, tell: Callable[[str], None] = _quiet) -> bytes:
+    """`tell` hears what is being done, as some of it takes a while."""
+    extent = extent or Extent()
+    tell("writing down what was found")
+    document = _document(run, verdict, extent)
+    shown = list(_shown(run, verdict, extent, len(_packed(document)), tell))
+    parts = [_packed(document | _of_pictures(run, document, shown)), *(picture.data for picture in shown)]
+    return struct.pack(f"<{1 + len(parts)}I", len(parts), *map(len, parts)) + b"".join(parts)
+
+
+def _packed(document: dict[str, Any]) -> bytes:
+    return gzip.compress(msgspec.json.encode(document), 6, mtime=0)
+
+
+def _shown(run: Run, verdict: Verdict, extent: Extent, spent: int, tell: Callable[[str], None]) -> Iterator[Picture]:
+    return pictures(run, verdict.diagnosis, extent.allowance, spent, tell) if len(run.steps) else iter(())
+
+
+def _document(run: Run, verdict: Verdict, extent: Extent) -> dict[str, Any]:
+    names = _scalars(run)
+    told: dict[str, Any] = {
+        "pages": extent.pages,
+        "run": documents.described(_IDENTITY, run) | {"scalars": names},
+        "diagnosis": documents.diagnosis(verdict),
+        "colours": documents.colours(),
+        "scalars": {name: _line_of_scalar(run, name, extent.points) for name in names},
+        "lines": _lines(run, verdict.diagnosis, extent.points) if "findings" in extent.pages else {},
+        "explain": {code: page_of(code) for code in sorted({one.code for one in verdict.diagnosis.findings})},
+    }
+    return told | {name: _annex(make, run) for name, make in _ANNEXES.items() if name in extent.pages}
+
+
+def _of_pictures(run: Run, document: dict[str, Any], shown: list[Picture]) -> dict[str, Any]:
+    """What the page has to know of its pictures; it offers no other quantities."""
+    finest = {picture.quantity: picture.facts["level"] for picture in shown}
+    described = document["run"]
+    known = [one | {"finest": finest[one["name"]]} for one in described["quantities"] if one["name"] in finest]
+    return {
+        "run": described | {"quantities": known},
+        "pictures": [{"quantity": picture.quantity, **picture.facts} for picture in shown],
+        "usual": {picture.quantity: _rounded(usual_of(run.reader, picture.quantity).tolist()) for picture in shown},
+    }
+
+
+_ANNEXES: dict[str, Callable[[Run], Any]] = {"flow": documents.flow, "weights": Run.weights}
+
+
+def _annex(make: Callable[[Run], Any], run: Run) -> Any:
+    try:
+        return make(run)
+    except Exception as problem:  # a report must not fail for the sake of its annexes
+        return {"problem": f"This could not be analysed: {problem}"}
+
+
+def _scalars(run: Run) -> list[str]:
+    names = run.scalar_names
+    return sorted(names, key=lambda name: name != "loss")[:_MOST_SCALARS]
+
+
+def _line_of_scalar(run: Run, name: str, points: int) -> dict[str, Any]:
+    return _short(documents.line(line_of_scalar(run.steps, run.scalars(name), points)))
+
+
+def _lines(run: Run, diagnosis: Diagnosis, points: int) -> dict[str, Any]:
+    """The curves that evidence speaks of, exact: the charts of findings."""
+    found: dict[str, Any] = {}
+    if not len(run.steps):
+        return found
+    first, last = int(run.steps[0]), int(run.steps[-1])
+    for one in (one for finding in diagnosis.findings for one in finding.evidence):
+        layer = run.layers.get(one.layer) if one.layer else None
+        if layer is None or one.quantity not in run.quantities or len(found) >= _MOST_LINES:
+            continue
+        key = f"{one.quantity} {layer.id}"
+        if key not in found:
+            found[key] = _short(
+                documents.line(line_of_layer(run.reader.window(one.quantity, first, last, points, [layer.id])))
+            )
+    return found
+
+
+def _short(line: dict[str, Any]) -> dict[str, Any]:
+    """No more digits than a float32 has; of equal parts, one is enough."""
+    line = line | {part: _rounded(line[part]) for part in ("minimum", "mean", "maximum")}
+    same = line["minimum"] == line["mean"] == line["maximum"]
+    return {key: line[key] for key in ("steps", "mean", "nonfinite")} if same else line
+
+
+def _rounded(values: list[float | None]) -> list[float | None]:
+    return [None if value is None or value != value else float(f"{value:.{_DIGITS}g}") for value in values]
