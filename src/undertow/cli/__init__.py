@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "Train a small model that is broken on purpose, live, and diagnose it.",
     "run": "Run any PyTorch training script unchanged, watched.",
     "report": "Say what is wrong in a run, where, why, and what to change.",
+    "play": "Show a run as a moving heatmap in the terminal, live or replayed.",
     "runs": "List the runs of a folder.",
     "serve": "Show runs in a browser, live.",
     "export": "Write the numbers of a run to a file.",

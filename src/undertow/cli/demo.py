@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,10 +17,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from undertow.faults.training import Training
-    from undertow.schema.findings import Finding
+    from undertow.run import Run
+    from undertow.show.terminal.beside import View
+    from undertow.show.terminal.lines import Lines
 
 DEFAULT_FAULT = "forgotten_detach"
 LEAST_STEPS = 240  # enough to watch, a few seconds on one core
+_MOST_ROWS = 30
+_STILL_ROWS = 16  # of the picture that stays: with the report below it, it fits many a screen
 
 EPILOG = "Example:  undertow demo --fault masked_entropy --steps 120"
 
@@ -69,7 +77,7 @@ def _watch_and_report(training: Training, steps: int) -> None:
     import undertow
     from undertow.settings import Settings
     from undertow.show.report.text import ROWS, report
-    from undertow.show.terminal.live import Picture, follow
+    from undertow.show.terminal.beside import View
 
     torch.set_num_threads(1)  # the model is tiny: a second thread would only wait for the first
     screen = Console(stderr=True)
@@ -78,36 +86,61 @@ def _watch_and_report(training: Training, steps: int) -> None:
         training.run(steps)
         return
 
+    screen.print(f"{training.name}: {training.summary}", highlight=False, markup=False)
     watch = undertow.watch(None, name=f"demo-{training.name}", every=1, quiet=True)  # every step: a full picture
-    run = undertow.open_run(watch.folder)
-    picture = Picture(run, f"{training.name}: {training.summary}", steps)
-    live = _may_draw_in_place(screen)
-
-    def announce(finding: Finding) -> None:
-        if finding.severity.is_alarm and not picture.verdict:
-            picture.verdict = f"{finding.code} found at step {finding.detected_step}"
-
-    watch.on_finding(announce)
+    view = View(watch.folder, share=0.8, most=_MOST_ROWS, total_steps=steps)
     try:
-        with follow(picture, screen, live), watch:
+        with _closed_on_termination(view), view if view.is_shown else _lines(watch.folder, steps), watch:
             training.run(steps)
     except KeyboardInterrupt:
-        run.refresh()
+        run = undertow.open_run(watch.folder)
         screen.print(f"\nInterrupted after {len(run.steps)} steps; the run is complete up to there.", highlight=False)
         _say_what_next(screen, str(watch.folder))
         raise SystemExit(130) from None
-    if not live:
-        screen.print(picture)
-    screen.print()
     run = undertow.open_run(watch.folder)
+    _draw(run, screen)
+    screen.print()
     tensors = [layer.path for layer in run.layers.parameters]
     show(report(run.diagnose(), tensors=tensors, rows=ROWS - 4))  # what to do next is to be seen with it
     _say_what_next(screen, str(watch.folder))
 
 
-def _may_draw_in_place(screen: Console) -> bool:
-    """Only on a real terminal that was not asked to be plain."""
-    return screen.is_terminal and not os.environ.get("CI") and not os.environ.get("NO_COLOR")
+@contextmanager
+def _closed_on_termination(view: View) -> Generator[None]:
+    """Give the terminal back before SIGTERM ends us."""
+
+    def terminated(number: int, frame: object) -> None:
+        view.close()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    former = signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _lines(folder: Path, steps: int) -> Lines:
+    """For a log file or a pipe: a line for each tenth of the training."""
+    from undertow.run import open_run
+    from undertow.show.terminal.ability import ability_of
+    from undertow.show.terminal.camera import Camera
+    from undertow.show.terminal.lines import Lines
+
+    return Lines(Camera(open_run(folder)), lambda line: click.echo(line, err=True), ability_of(sys.stderr), steps)
+
+
+def _draw(run: Run, screen: Console) -> None:
+    """The whole training in one picture."""
+    from undertow.show.terminal.ability import ability_of
+    from undertow.show.terminal.camera import Camera
+    from undertow.show.terminal.lines import still
+    from undertow.show.terminal.picture import Picture
+
+    picture = Picture(Camera(run), ability_of(sys.stderr))
+    for line in still(picture, screen.width, _STILL_ROWS):
+        click.echo(line, err=True, color=True)
 
 
 def _say_what_next(screen: Console, folder: str) -> None:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from undertow.cli.launch import check_script, own_frames_removed, run_module, run_script
 from undertow.errors import UndertowError
 from undertow.settings import Settings
+
+if TYPE_CHECKING:
+    from undertow.show.terminal.beside import View
 
 EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 
@@ -35,10 +40,18 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 @click.option("--disk-budget", metavar="BYTES", help="Thin old frames beyond this size (2GB by default).")
 @click.option("--resume", is_flag=True, default=None, help="Continue the run in --run-dir.")
 @click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
+@click.option(
+    "--live/--no-live",
+    default=None,
+    envvar="UNDERTOW_LIVE",
+    help="Draw the run below the script's output. Default: on a terminal, as long as no progress bar is open.",
+)
 @click.option("-m", "module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(script: str, arguments: tuple[str, ...], module: bool, **options: Any) -> Callable[[], None]:
+def command(
+    script: str, arguments: tuple[str, ...], module: bool, live: bool | None, **options: Any
+) -> Callable[[], None]:
     """Run a PyTorch training SCRIPT with its ARGUMENTS, unchanged and watched.
 
     The script's own output, exit code and traceback stay as they would be; Undertow writes only to stderr.
@@ -49,10 +62,10 @@ def command(script: str, arguments: tuple[str, ...], module: bool, **options: An
         options[globs] = list(options[globs]) or None
     settings = Settings.resolve(**options)
     target = run_module if module else run_script
-    return lambda: watched(settings, lambda: target(script, arguments))
+    return lambda: watched(settings, lambda: target(script, arguments), live)
 
 
-def watched(settings: Settings, work: Callable[[], None]) -> None:
+def watched(settings: Settings, work: Callable[[], None], live: bool | None = None) -> None:
     """Run `work` under a watch; whatever it raises goes on to the interpreter, as if we were not there."""
     if settings.disabled:
         _as_if_alone(work)
@@ -68,8 +81,11 @@ def watched(settings: Settings, work: Callable[[], None]) -> None:
     from undertow.schema.facts import RunStatus
 
     watch = watch_command(settings)
+    view = view_of(watch.folder, live) if live is not False and not settings.quiet else None
 
     def terminated(number: int, frame: Any) -> None:
+        if view is not None:
+            view.close()
         watch.close(RunStatus.INTERRUPTED, "the process was asked to end (SIGTERM)")
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
@@ -77,7 +93,8 @@ def watched(settings: Settings, work: Callable[[], None]) -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, terminated)
     try:
-        _as_if_alone(work)
+        with view or nullcontext():
+            _as_if_alone(work)
     except SystemExit as leaving:
         failed = leaving.code not in (None, 0)
         watch.close(RunStatus.FAILED if failed else RunStatus.FINISHED, f"exit code {leaving.code}" if failed else "")
@@ -93,6 +110,13 @@ def watched(settings: Settings, work: Callable[[], None]) -> None:
         raise
     else:
         watch.close()
+
+
+def view_of(folder: Path, live: bool | None) -> View:
+    """A picture below the script's output, if there is a terminal to draw on."""
+    from undertow.show.terminal.beside import View
+
+    return View(folder, gives_way=not live)
 
 
 def _as_if_alone(work: Callable[[], None]) -> None:

@@ -1,26 +1,34 @@
-"""A line of numbers in one row of characters."""
+"""A line of numbers in a row or two of characters, one for each stretch of steps."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-_BARS = "▁▂▃▄▅▆▇█"
+_BARS = " ▁▂▃▄▅▆▇█"
+_PLAIN_BARS = " _.-=+*#@"
+_EIGHTHS = 8
+_WIDE = 100.0  # a loss that spans more than this is drawn on a logarithmic scale
 
 
-def sparkline(values: NDArray[np.float64], width: int) -> str:
-    """The means of up to `width` equal parts; `×` where a part holds an infinite or undefined value."""
-    if not len(values):
-        return ""
-    parts = np.array_split(values, min(width, len(values)))
-    means = np.array([part.mean() if np.isfinite(part).all() else np.nan for part in parts])
-    finite = means[np.isfinite(means)]
+def is_wide(values: NDArray[np.float64]) -> bool:
+    finite = values[np.isfinite(values)]
+    return bool(finite.size and finite.min() > 0 and finite.max() > _WIDE * finite.min())
+
+
+def sparkline(values: NDArray[np.float64], bad: NDArray[np.bool_], rows: int = 1, unicode: bool = True) -> list[str]:
+    """One character per value in each row, the upper row first; blank where there is none, `×` where one is `bad`."""
+    heights = np.log(np.where(values > 0, values, np.nan)) if is_wide(values) else values.astype(np.float64)
+    finite = heights[np.isfinite(heights)]
     low, span = (finite.min(), finite.max() - finite.min()) if finite.size else (0.0, 0.0)
-    characters: list[str] = []
-    for mean in means:
-        if not np.isfinite(mean):
-            characters.append("×")
-        else:
-            height = (mean - low) / span if span > 0 else 0.0
-            characters.append(_BARS[min(len(_BARS) - 1, int(height * len(_BARS)))])
-    return "".join(characters)
+    with np.errstate(invalid="ignore"):
+        share = (heights - low) / span if span > 0 else np.where(np.isfinite(heights), 0.0, np.nan)
+    top = rows * _EIGHTHS
+    filled = np.where(np.isfinite(share), np.clip(1 + np.floor(np.nan_to_num(share) * (top - 1) + 0.5), 1, top), 0)
+    bars = _BARS if unicode else _PLAIN_BARS
+    lines: list[str] = []
+    for row in reversed(range(rows)):
+        eighths = np.clip(filled - row * _EIGHTHS, 0, _EIGHTHS).astype(int).tolist()
+        sign = ("×" if unicode else "x") if row == 0 else " "
+        lines.append("".join(sign if wrong else bars[count] for count, wrong in zip(eighths, bad.tolist())))
+    return lines

@@ -1,0 +1,36 @@
+"""Other people's progress bars: is one open, and how to say something without tearing it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any, cast
+
+
+def bar_is_open() -> bool:
+    """A bar of tqdm, or a live display of rich, in this process. Nothing is imported to find out."""
+    return bool(_tqdm_bars()) or any(_module_of(stream) == "rich.file_proxy" for stream in (sys.stdout, sys.stderr))
+
+
+def say(line: str) -> None:
+    """One line on stderr, above a bar of tqdm if there is one. (Rich puts such lines above its display by itself.)"""
+    if _tqdm_bars():
+        with contextlib.suppress(Exception):  # another version of it: a torn bar is better than a lost message
+            cast(Any, sys.modules["tqdm.std"]).tqdm.write(line, file=sys.stderr)
+            sys.stderr.flush()
+            return
+    print(line, file=sys.stderr, flush=True)
+
+
+def _tqdm_bars() -> list[object]:
+    """The bars that draw on a terminal now."""
+    module: Any = sys.modules.get("tqdm.std")
+    try:
+        bars = list(getattr(getattr(module, "tqdm", None), "_instances", ()))
+        return [bar for bar in bars if not getattr(bar, "disable", True) and sys.stderr.isatty()]
+    except Exception:  # a bar was opened or closed while we looked, or stderr is something else: look again later
+        return []
+
+
+def _module_of(stream: object) -> str:
+    return type(stream).__module__

@@ -1,0 +1,84 @@
+"""Plays a run on the whole terminal: follows one that is being written, replays one that is over."""
+
+from __future__ import annotations
+
+import time
+
+from undertow.errors import UndertowError
+from undertow.run import Run
+from undertow.schema.seeds.flow import ColorScheme
+from undertow.show.terminal.ability import LEAST_COLUMNS, LEAST_ROWS, Ability
+from undertow.show.terminal.camera import Camera
+from undertow.show.terminal.picture import Picture
+from undertow.show.terminal.playback import HELP, Playback
+from undertow.show.terminal.screen import Screen
+from undertow.show.terminal.writing import BOLD, Writing
+from undertow.views.palette import palette_of
+
+_FRAME_SECONDS = 1 / 15
+_LOOK_SECONDS = 0.25  # between two looks at a run that is being written
+_STATUS_SECONDS = 1.0
+
+
+class Player:
+    def __init__(self, camera: Camera, ability: Ability, palette: ColorScheme = ColorScheme.DEFAULT) -> None:
+        self.run: Run = camera.run
+        self.camera = camera
+        self.status = self.run.status
+        live = self.status == "running"
+        self.playback = Playback(camera, following=live, playing=not live, palette=palette)
+        self.ability = ability
+        self.picture = Picture(camera, ability)
+        self._looked = self._asked = 0.0
+
+    def play(self, screen: Screen) -> None:
+        """Until `q` is pressed; without a keyboard, until there is no more to see."""
+        before = time.monotonic()
+        with screen:
+            while not self.playback.over:
+                now = time.monotonic()
+                self._look(now)
+                self.playback.advance(now - before)
+                before = now
+                screen.draw(self.lines(*screen.size))
+                if not screen.has_keys and not self._moves():
+                    return
+                for key in screen.wait(self._patience()):
+                    if key == "redraw":
+                        screen.forget()
+                    self.playback.press(key)
+
+    def lines(self, columns: int, rows: int) -> list[str]:
+        if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
+            return [str(Writing(columns, self.ability).add("too small"))]
+        if self.playback.helping:
+            return self._help(columns)
+        self.picture.palette = palette_of(self.playback.palette)
+        return self.picture.lines(self.playback.moment(self.status), columns, rows)
+
+    def _help(self, columns: int) -> list[str]:
+        lines = [str(Writing(columns, self.ability).add("Keys", BOLD)), ""]
+        for keys, meaning in HELP:
+            lines.append(str(Writing(columns, self.ability).add(f"  {keys}", BOLD).to(22).add(meaning)))
+        return lines
+
+    def _look(self, now: float) -> None:
+        if self.status != "running" or now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        try:
+            self.camera.refresh()
+            if now - self._asked > _STATUS_SECONDS:
+                self._asked = now
+                self.status = self.run.status
+        except (UndertowError, OSError):
+            pass  # caught in the middle of a write: the picture before this one is still true
+
+    def _moves(self) -> bool:
+        """Will the picture change by itself?"""
+        return self.playback.playing or (self.playback.following and self.status == "running")
+
+    def _patience(self) -> float | None:
+        if self.playback.playing:
+            return _FRAME_SECONDS
+        return _LOOK_SECONDS if self.status == "running" else None

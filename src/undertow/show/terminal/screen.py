@@ -1,0 +1,165 @@
+"""The whole terminal for a while: drawn on line by line, and given back as it was, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from types import FrameType, TracebackType
+from typing import Any
+
+from undertow.show.terminal.keys import keys_in
+
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # other screen, no cursor, no wrapping
+_LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # terminals that know it show the picture at once
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_ESCAPE_SECONDS = 0.05  # the rest of a key that begins with escape arrives within this time
+
+
+class EndedBySignalError(BaseException):
+    """Raised wherever we are, so that the terminal is given back on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Screen:
+    """A context. Keys come from stdin if it is a terminal; Ctrl-C is a KeyboardInterrupt as everywhere."""
+
+    def __init__(self, output: int, keyboard: int | None = None) -> None:
+        self._output = output
+        self._keyboard = keyboard
+        self._mode: list[Any] | None = None
+        self._drawn: list[str] = []
+        self._size = (0, 0)
+        self._handlers: dict[int, Any] = {}
+        self._wake, self._waker = os.pipe()
+        for end in (self._wake, self._waker):
+            os.set_blocking(end, False)
+        self._former_waker = -1
+
+    @classmethod
+    def here(cls) -> Screen:
+        """On stdout, with the keys of stdin."""
+        return cls(sys.stdout.fileno(), sys.stdin.fileno() if sys.stdin and sys.stdin.isatty() else None)
+
+    @property
+    def has_keys(self) -> bool:
+        return self._keyboard is not None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        columns, rows = os.get_terminal_size(self._output)
+        return max(1, columns), max(1, rows)
+
+    def __enter__(self) -> Screen:
+        self._former_waker = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        for number in _ENDINGS:
+            self._handlers[number] = signal.signal(number, _raise_ended)
+        self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, _nothing)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
+        try:
+            self._take()
+        except BaseException:
+            self._give_back()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._give_back()
+        if isinstance(error, EndedBySignalError):
+            signal.signal(error.number, signal.SIG_DFL)
+            os.kill(os.getpid(), error.number)
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Only lines that differ from those before are written, in one go."""
+        size = self.size
+        if size != self._size:
+            self._size, self._drawn = size, []
+        rows = size[1]
+        before = self._drawn
+        out = [] if before else ["\x1b[2J"]
+        wanted = [*lines[:rows], *[""] * (rows - len(lines))]
+        for row, line in enumerate(wanted):
+            if row >= len(before) or before[row] != line:
+                out.append(f"\x1b[{row + 1};1H\x1b[K{line}\x1b[0m")
+        if out:
+            self._write(f"{_BEGIN}{''.join(out)}{_END}")
+        self._drawn = wanted
+
+    def forget(self) -> None:
+        """The next picture is drawn whole."""
+        self._drawn = []
+
+    def wait(self, seconds: float | None) -> list[str]:
+        """Keys pressed, at once when there are any; nothing when the time is over or the size has changed."""
+        sources = [self._wake] if self._keyboard is None else [self._wake, self._keyboard]
+        ready, _, _ = select.select(sources, [], [], seconds)
+        if self._wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 1024)
+        if self._keyboard is None or self._keyboard not in ready:
+            return []
+        data = os.read(self._keyboard, 4096)
+        if not data:  # the terminal has gone
+            raise EndedBySignalError(signal.SIGHUP)
+        if data == b"\x1b" and select.select([self._keyboard], [], [], _ESCAPE_SECONDS)[0]:
+            data += os.read(self._keyboard, 4096)
+        return keys_in(data.decode("utf-8", "replace"))
+
+    def _take(self) -> None:
+        if self._keyboard is not None:
+            self._mode = termios.tcgetattr(self._keyboard)
+            tty.setcbreak(self._keyboard, termios.TCSANOW)
+        self._write(_ENTER)
+        self._drawn = []
+
+    def _give_back(self) -> None:
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop us halfway
+        try:
+            with contextlib.suppress(OSError):
+                self._write(_LEAVE)
+            if self._keyboard is not None and self._mode is not None:
+                with contextlib.suppress(OSError, termios.error):
+                    termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
+        finally:
+            signal.set_wakeup_fd(self._former_waker)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            signal.signal(signal.SIGINT, interrupt)
+
+    def _suspend(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-Z: the terminal is the shell's until we are called back."""
+        self._write(_LEAVE)
+        if self._keyboard is not None and self._mode is not None:
+            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._suspend)
+        self._take()
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        while data:
+            try:
+                data = data[os.write(self._output, data) :]
+            except BlockingIOError:
+                select.select([], [self._output], [], 1.0)
+
+
+def _raise_ended(number: int, frame: FrameType | None) -> None:
+    raise EndedBySignalError(number)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """The wake-up pipe has been told already."""
