@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import LossTrend
-from undertow.detect.rule import Rule, Verdict, attend, pace_of
+from undertow.detect.rule import Rule, Said, Verdict, attend, is_patient, pace_of
 from undertow.detect.rules import RULES
-from undertow.detect.stretch import stretches
+from undertow.detect.stretch import Stretch, stretches
 from undertow.detect.view import View
 from undertow.schema.codes import CODES
 from undertow.schema.findings import Finding
@@ -108,14 +107,14 @@ class Engine:
         for stretch in stretches(frames, self._layout):
             verdicts: dict[int, list[tuple[str, Verdict]]] = {}
             with np.errstate(all="ignore"):
-                for place, frame in enumerate(stretch.frames):
-                    stretch.view(place).loss = self._losses.observe(frame)
+                views = [stretch.view(place) for place in range(len(stretch))]
+                for view in views:
+                    view.loss = self._losses.observe(view.frame)
                 for number, rule in enumerate(self._rules):
                     if rule.code in self.broken:
                         continue
-                    due = None if self._paces[number] is None else partial(self._is_due, number)
                     try:
-                        spoken = [one for one in attend(rule, stretch, due) if one[1]]
+                        spoken = self._hear(number, rule, stretch, views)
                     except Exception as error:
                         self._leave_out(rule, error)
                         continue
@@ -128,6 +127,17 @@ class Engine:
                 if changes:
                     found.append((frame, changes))
         return found
+
+    def _hear(self, number: int, rule: Rule, stretch: Stretch, views: Sequence[View]) -> list[Said]:
+        """What a rule says of the frames of a stretch, where it says anything."""
+        if is_patient(rule):
+            return [one for one in attend(rule, stretch) if one[1]]
+        observe, is_due = rule.observe, self._is_due
+        if self._paces[number] is None:
+            return [(place, said) for place, view in enumerate(views) if (said := observe(view))]
+        return [
+            (place, said) for place, view in enumerate(views) if is_due(number, view.frame) and (said := observe(view))
+        ]
 
     def _leave_out(self, rule: Rule, error: Exception) -> None:
         """A rule that stumbles is left out from then on; the others go on."""

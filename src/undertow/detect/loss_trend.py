@@ -221,4 +221,5 @@ class LossTrend:
 
 def actor_of(frame: Frame) -> int:
     """Which optimizer stepped: the number of its first parameter group, 0 where there is one optimizer only."""
-    return min((int(name[3:]) for name in frame.scalars if name.startswith("lr_") and name[3:].isdigit()), default=0)
+    found = [int(name[3:]) for name in frame.scalars if name[:3] == "lr_" and name[3:].isdigit()]
+    return min(found) if found else 0

@@ -6,6 +6,7 @@ large without anything being wrong.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,6 +19,8 @@ from undertow.detect.stretch import Stretch
 from undertow.detect.view import PLACES, View
 
 Values = NDArray[np.float64]
+
+_FEW = 64  # numbers; below this plain Python is faster than numpy
 
 
 class Matrices:
@@ -45,6 +48,9 @@ class Matrices:
         """One number per matrix; NaN where this frame has none. Not to be written to: rules share it."""
         kept = view.kept.get(name)
         if kept is None:
+            stream = PLACES[name][0]
+            if view.stretch is not None and stream in view.frame.blocks:  # the frames beside it are asked next
+                return view.stretch.keep(view, name, stream, self.rows(view.stretch, name))
             kept = view.kept[name] = self._values(view, name)
             kept.setflags(write=False)
         return kept
@@ -77,7 +83,11 @@ class Matrices:
         """Length of the update over that of the weight, or over the usual length where the weight is shorter."""
         kept = view.kept.get("update_ratios")
         if kept is None:
+            stretch = view.stretch
             with np.errstate(invalid="ignore"):
+                if stretch is not None and "update" in view.frame.blocks:
+                    plain, length = self.rows(stretch, "update_ratio"), self.rows(stretch, "update_norm")
+                    return stretch.keep(view, "update_ratios", "update", np.fmin(plain, length / self.usual_norm))
                 plain, length = self.values(view, "update_ratio"), self.values(view, "update_norm")
                 kept = view.kept["update_ratios"] = np.fmin(plain, length / self.usual_norm)
             kept.setflags(write=False)
@@ -86,11 +96,13 @@ class Matrices:
 
 def middle(values: Values) -> float:
     """The median of what is known; NaN when nothing is. Much faster than numpy's on a few numbers."""
-    known = np.sort(values)  # NaN comes last
-    count = int(np.count_nonzero(~np.isnan(known)))
-    if not count:
-        return float("nan")
-    return 0.5 * float(known[(count - 1) // 2] + known[count // 2])
+    if len(values) > _FEW:
+        values = np.sort(values[~np.isnan(values)])
+        known: Sequence[float] | Values = values
+    else:
+        known = sorted([value for value in values.tolist() if value == value])
+    count = len(known)
+    return 0.5 * float(known[(count - 1) // 2] + known[count // 2]) if count else float("nan")
 
 
 def middles(values: Values) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar, Protocol, TypeGuard, TypeVar, runtime_checkable
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
-from undertow.schema.frames import Frame
 from undertow.schema.severity import Severity
 
 
@@ -95,13 +94,8 @@ def _has_patience(kind: type) -> bool:
     return all(hasattr(kind, name) for name in ("resting", "news", "pass_over"))
 
 
-def attend(rule: Rule, stretch: Stretch, is_due: Callable[[Frame], bool] | None = None) -> Iterator[Said]:
-    """What a rule says of a stretch: the same as if it had been shown every frame that is due."""
-    if is_due is not None or not is_patient(rule):
-        for place, frame in enumerate(stretch.frames):
-            if is_due is None or is_due(frame):
-                yield place, rule.observe(stretch.view(place))
-        return
+def attend(rule: PatientRule, stretch: Stretch) -> Iterator[Said]:
+    """What a patient rule says of a stretch: the same as if it had been shown every frame."""
     news = np.flatnonzero(rule.news(stretch)).tolist()
     news.append(len(stretch))
     place = upcoming = 0

@@ -68,8 +68,15 @@ class Stretch:
         """One of the frames, as `observe` takes it."""
         view = self._views.get(place)
         if view is None:
-            view = self._views[place] = View(self.frames[place], self.layout)
+            view = self._views[place] = View(self.frames[place], self.layout, self)
         return view
+
+    def keep(self, view: View, name: str, stream: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Keep with each frame that has the stream its row of something worked out for all; returns that of `view`."""
+        rows.setflags(write=False)
+        for place, row in zip(self._stacks[stream].at, rows):
+            self.view(place).kept[name] = row
+        return view.kept[name]
 
     def has(self, stream: str) -> bool:
         return stream in self._stacks and bool(self._stacks[stream].at)

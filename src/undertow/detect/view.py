@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +13,23 @@ from undertow.detect.loss_trend import Loss
 from undertow.schema.frames import Frame
 from undertow.schema.quantities import STREAMS
 
+if TYPE_CHECKING:
+    from undertow.detect.stretch import Stretch
+
 PLACES = {name: (stream.name, row) for stream in STREAMS.values() for row, name in enumerate(stream.names)}
 
 
 class View:
     """One frame beside the layout of the run. NaN means "not measured".
 
-    `loss` is the frame's loss beside those before it (see `loss_trend`); the engine puts it there.
+    `loss` is the frame's loss beside those before it (see `loss_trend`); the engine puts it there. `stretch` is what
+    the frame is looked at together with, if anything.
     """
 
-    __slots__ = ("_calls", "frame", "kept", "layout", "loss", "skipped", "step")
+    __slots__ = ("_calls", "frame", "kept", "layout", "loss", "skipped", "step", "stretch")
 
-    def __init__(self, frame: Frame, layout: Layout) -> None:
+    def __init__(self, frame: Frame, layout: Layout, stretch: Stretch | None = None) -> None:
+        self.stretch = stretch
         self.frame = frame
         self.layout = layout
         self.loss: Loss | None = None
