@@ -71,6 +71,18 @@ class TestBadlyScaledStart:
         training = self.start(LINEARS, weights, {"0": 0.5, "2": 0.3, "4": 60.0, "6": 30.0})
         assert training.findings()[0].layers == ("4",)
 
+    def test_one_of_two_layers_far_too_large(self) -> None:
+        two, signals = ("0:Linear", "1:Tanh", "2:Linear"), {"0": 0.5, "2": 30.0}
+        assert self.start(two, scaled(_0=0.6, _2=80), signals).findings()[0].layers == ("2",)
+        assert self.start(two, scaled(_0=0.6, _2=8), signals).codes() == []
+
+    def test_a_signal_that_grows_between_usual_weights(self) -> None:
+        weights, signals = scaled(_0=0.6, _2=0.6, _4=0.6, _6=0.6), {"0": 0.6, "2": 30.0, "4": 500.0, "6": 9000.0}
+        facts = {"loss_kind": 1.0, "loss_classes": 4.0}
+        assert "as usual" in self.start(LINEARS, weights, signals, loss=9000.0, **facts).findings()[0].summary
+        assert self.start(LINEARS, weights, signals, loss=2.0, **facts).codes() == []
+        assert self.start(LINEARS, weights, {**signals, "6": 5.0}, loss=9000.0, **facts).codes() == []
+
     def test_one_layer_too_small(self) -> None:
         weights = scaled(_0=0.6, _2=0.6, _4=1e-4, _6=0.6)
         training = self.start(LINEARS, weights, {"0": 0.5, "2": 0.3, "4": 3e-5, "6": 2e-5})

@@ -171,8 +171,11 @@ ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it wi
 SMALL_SCALE = 0.3
 LARGE_SCALE = 2.5
 FORWARD_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
+FORWARD_DECADES_ALONE = 3.0  # where the weights themselves are as usual, and…
+HOPELESS_START = 100.0  # …the first loss is so many times that of a guess
 JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
 JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
+JUMP_LARGE_ALONE = 20.0  # where there are no others to compare with
 SURE_AT_START = 0.6  # mean of the largest probability, where at most half of the answers are right
 RECURRENT_SCALE = 2.0  # of a plain recurrence: about its spectral radius, so 32 steps multiply by 2**32
 RECURRENT_SMALL = 0.4  # a new one of PyTorch has 0.58: less is left of a signal after thirty steps than 1e-7 anyway…
@@ -220,13 +223,15 @@ LARGE_INPUT = 25.0  # RMS
 SMALL_INPUT = 5e-3  # largest absolute value
 OFFSET_INPUT = 20.0  # |mean| over deviation, where the mean is above 3
 INPUT_FRAMES = 2
+INPUTS_USUAL = 5  # sampled steps
 
 # DAT003. Targets a hundred times as large as the first predictions are learnt well by most nets.
 LARGE_TARGETS = 30.0  # target RMS over prediction RMS at the start, and…
 TARGETS_STEPS = 40  # …after so many steps…
 TARGETS_REMAINING = 0.95  # …this share of the loss is still there (0.85 in the zoo),
 TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer finite
-TARGETS_CLIPPED = 3  # measured steps at which clipping leaves less than CLIPPED_TO
+TARGETS_CLIPPED = 5  # or clipping leaves less than CLIPPED_TO at so many measured steps in a row…
+TARGETS_CLIPPED_STEPS = 20  # …and still after so many steps
 BEYOND_RANGE = 5.0  # mean error of a function whose values lie within one of zero
 
 # -- optimisation, data, loss (OPT, DAT, LSS) ----------------------------------------------------------------------

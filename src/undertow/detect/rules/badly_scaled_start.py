@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, Anatomy, anatomy_of
 from undertow.detect.condition import Condition
+from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.layout import Layout
 from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
@@ -33,8 +34,11 @@ class BadlyScaledStart:
     sums: 0.6 for PyTorch's default, 1 to 1.4 for Xavier and He), and what differs between samples in the output of
     each layer, from the first to the last. All matrices are at fault when their scales are unusual and the signal
     grows or falls by more than two decades; one layer is when it alone is far from the others and the signal jumps
-    there. A network that is sure of its answers before it has learnt anything counts as well, and so does a plain
-    recurrence whose weight begins small, when nothing is learnt in sixty steps: it forgets what it reads.
+    there; with fewer than three, only if its scale is above 20. Where nothing normalises, a signal that grows by
+    three decades counts even if the weights are usual, when the first loss is a hundred times that of a guess: sums
+    over neighbours or time that are not divided do that. A network that is sure of its answers before it has learnt
+    anything counts as well, and so does a plain recurrence whose weight begins small, when nothing is learnt in sixty
+    steps: it forgets what it reads.
 
     Why it is bad
     -------------
@@ -145,10 +149,15 @@ class BadlyScaledStart:
         sure = (
             view.scalar("output_max_probability") > limit.SURE_AT_START and view.scalar("output_accuracy") <= 0.5
         )  # fmt: skip
+        guess = loss_of_a_guess(view)
+        hopeless = view.loss is not None and view.loss.first > limit.HOPELESS_START * guess
         if small and decades < -limit.FORWARD_DECADES and not reset:
             what, usual = "dies out: the weights of all layers begin too small", 0.58
         elif large and ((decades > limit.FORWARD_DECADES and not reset) or sure):
             what, usual = "blows up: the weights of all layers begin too large", 1.41
+        elif decades > limit.FORWARD_DECADES_ALONE and not reset and hopeless:
+            what = f"grows 10^{decades:.0f}-fold on its way through layers whose weights begin as usual"
+            what, usual = f"{what}: something sums or multiplies, and nothing divides", 1.0
         else:
             return None
         evidence = (
@@ -161,10 +170,10 @@ class BadlyScaledStart:
 
     def _odd_ones(self, view: View, anatomy: Anatomy, modules: list[int], scales: Values, signals: Values) -> list[int]:
         """Modules whose own scale stands out and at which the signal jumps."""
-        if len(modules) < 3:
-            return []
         logarithms = np.log10(scales)
-        away = logarithms - np.median(logarithms)
+        alone = len(modules) < 3  # too few to compare with
+        away = logarithms if alone else logarithms - np.median(logarithms)
+        large = limit.JUMP_LARGE_ALONE if alone else limit.JUMP_LARGE
         attending = _attention_parts(view)
         odd: list[int] = []
         for place in np.flatnonzero(np.abs(away) > limit.JUMP_DECADES).tolist():
@@ -174,10 +183,10 @@ class BadlyScaledStart:
             before = float(signals[place - 1]) if place else np.nan
             after, scale, last = float(signals[place]), float(scales[place]), float(signals[-1])
             jump = float(np.log10(after / before)) if before > 0 and after > 0 else float(away[place])
-            too_large = scale > limit.JUMP_LARGE and jump > limit.JUMP_DECADES - 0.3
+            too_large = scale > large and jump > limit.JUMP_DECADES - 0.3
             # Only where nothing carries the signal past it: what comes out at the end is small, too.
             too_small = scale < limit.JUMP_SMALL and jump < -limit.JUMP_DECADES and not last > 0.1 * before
-            if too_large or (too_small and place < len(modules) - 1):
+            if too_large or (too_small and not alone and place < len(modules) - 1):
                 odd.append(module)
         return odd
 

@@ -23,6 +23,14 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="Its scale is meant, as a zero-initialised branch or a temperature is.",
     ),
     Remedy(
+        "divide-what-is-summed",
+        "Divide every sum over neighbours, positions or steps of time by their number, so that it keeps its scale.",
+        "messages = adjacency @ features  # a sum over neighbours\n"
+        "messages = messages / adjacency.sum(dim=1, keepdim=True)",
+        "Sums that tell how many there are lose that.",
+        when_not="Normalisation layers keep the scale already.",
+    ),
+    Remedy(
         "initialise-at-random",
         "Initialise the weights at random: equal units stay equal for ever.",
         "layer = $layer\ntorch.nn.init.kaiming_uniform_(layer.weight, a=5**0.5)\ntorch.nn.init.zeros_(layer.bias)",
@@ -73,7 +81,12 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_CODE: dict[str, tuple[str, ...]] = {
     "WGT001": ("decay-the-weights", "lower-the-learning-rate", "add-the-penalty"),
     "WGT002": ("initialise-at-random",),
-    "WGT003": ("initialise-for-the-activation", "reinitialise-the-layer", "add-normalisation-or-shortcuts"),
+    "WGT003": (
+        "initialise-for-the-activation",
+        "reinitialise-the-layer",
+        "divide-what-is-summed",
+        "add-normalisation-or-shortcuts",
+    ),
     "WGT004": ("look-at-the-outliers", "decay-the-weights"),
     "WGT005": ("lower-the-weight-decay", "let-only-the-optimizer-write"),
     "WGT006": ("stay-close-to-the-start", "tie-the-weights", "let-only-the-optimizer-write"),
@@ -83,6 +96,8 @@ BY_CODE: dict[str, tuple[str, ...]] = {
 def fitting(finding: Finding) -> tuple[str, ...] | None:
     if finding.code == "WGT003" and finding.layers:  # one place, not the initialisation of the whole model
         return ("reinitialise-the-layer", "initialise-for-the-activation")
+    if finding.code == "WGT003" and "begin as usual" in finding.summary:  # not the weights: what is done between them
+        return ("divide-what-is-summed", "add-normalisation-or-shortcuts")
     if finding.code == "WGT003":
         return ("initialise-for-the-activation", "add-normalisation-or-shortcuts")
     if finding.code == "WGT001":
