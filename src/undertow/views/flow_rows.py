@@ -18,6 +18,7 @@ from undertow.views.rows import reading_order
 
 QUANTITY = "gradient_norm"
 NEWEST = 512  # recorded steps that gains and notes are taken from: quick however long the run is
+_ENOUGH = 0.2  # of the rows there is room for: fewer would say too little
 _NOTES = {NodeType.BOTTLENECK: "bottleneck", NodeType.DEAD: "dead", NodeType.AMPLIFIER: "amplifier"}
 
 
@@ -54,15 +55,21 @@ def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: S
     layers = [run.layers.parameters[place] for place in reading_order(run.layers.parameters)]
     owned: dict[str, list[Layer]] = {}
     for layer in layers:
-        owned.setdefault(layer.path.rpartition(".")[0] or layer.path, []).append(layer)
-    names = _with_nodes(list(owned), [node.layer_name for node in flow.flow_network.nodes])
+        owned.setdefault(_owner(layer), []).append(layer)
+    home = {layer.path: _owner(layer) for layer in layers}  # without a graph of modules the nodes are parameters
+    nodes = list(dict.fromkeys(home.get(node.layer_name, node.layer_name) for node in flow.flow_network.nodes))
+    names = _with_nodes(list(owned), nodes)
     if globs:
         names = [name for name in names if any(_fits(one, globs) for one in (name, *owned.get(name, ())))]
     groups = _groups(names, most)
     rows = tuple(_row(group, flow) for group in groups)
     members = [[layer for name in group for layer in owned.get(name, ())] for group in groups]
     whole = grid_of(run.reader, QUANTITY, [layer for group in members for layer in group], span, columns)
-    return FlowRows(rows, _links(groups, flow), _combined(whole, rows, [len(group) for group in members]))
+    return FlowRows(rows, _links(groups, flow, home), _combined(whole, rows, [len(group) for group in members]))
+
+
+def _owner(layer: Layer) -> str:
+    return layer.path.rpartition(".")[0] or layer.path
 
 
 def _fits(path: str, globs: Sequence[str]) -> bool:
@@ -83,15 +90,19 @@ def _with_nodes(owners: list[str], nodes: list[str]) -> list[str]:
 def _groups(names: list[str], most: int) -> list[list[str]]:
     if len(names) <= most:
         return [[name] for name in names]
-    deepest = max(name.count(".") for name in names) + 1
-    for depth in range(deepest, 0, -1):
+    pieces = [[name] for name in names]
+    for depth in range(max(name.count(".") for name in names) + 1, 0, -1):
         together: dict[str, list[str]] = {}
         for name in names:
             together.setdefault(".".join(name.split(".")[:depth]), []).append(name)
         if len(together) <= most:
-            return list(together.values())
-    each = -(-len(names) // most)
-    return [names[start : start + each] for start in range(0, len(names), each)]
+            if len(together) >= _ENOUGH * most:
+                return list(together.values())
+            break
+        pieces = list(together.values())
+    each = -(-len(pieces) // most)
+    starts = range(0, len(pieces), each)
+    return [[name for piece in pieces[start : start + each] for name in piece] for start in starts]
 
 
 def _row(group: list[str], flow: GradientFlowVisualization) -> FlowRow:
@@ -108,14 +119,18 @@ def _row(group: list[str], flow: GradientFlowVisualization) -> FlowRow:
 
 
 def _name(group: list[str]) -> str:
+    """What they share, or where they begin and end: `blocks.3 (6 modules)`, `blocks.0 … blocks.4 (30 modules)`."""
     if len(group) == 1:
         return group[0]
-    parts = [name.split(".") for name in group]
+    first, last = group[0].split("."), group[-1].split(".")
     shared = 0
-    while all(len(one) > shared and one[shared] == parts[0][shared] for one in parts):
+    while all(name.split(".")[: shared + 1] == first[: shared + 1] for name in group) and shared < len(first):
         shared += 1
-    beginning = ".".join(parts[0][:shared])
-    return f"{beginning} ({len(group)} modules)" if beginning else f"{group[0]} … {group[-1]} ({len(group)} modules)"
+    inside = {name.split(".")[shared] for name in group if name.count(".") >= shared}
+    whole = ".".join(first[:shared])
+    if not whole or (len(inside) > 1 and all(part.isdecimal() for part in inside)):
+        whole = f"{'.'.join(first[: shared + 1])} … {'.'.join(last[: shared + 1])}"
+    return f"{whole} ({len(group)} modules)"
 
 
 def _regions(flow: GradientFlowVisualization) -> list[tuple[str, list[str]]]:
@@ -127,12 +142,12 @@ def _regions(flow: GradientFlowVisualization) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _links(groups: list[list[str]], flow: GradientFlowVisualization) -> tuple[FlowLink, ...]:
+def _links(groups: list[list[str]], flow: GradientFlowVisualization, home: dict[str, str]) -> tuple[FlowLink, ...]:
     """Of several links between two rows the strongest."""
     place = {name: number for number, group in enumerate(groups) for name in group}
     found: dict[tuple[int, int], float | None] = {}
     for edge in flow.flow_network.edges:
-        ends = place.get(edge.from_layer), place.get(edge.to_layer)
+        ends = [place.get(home.get(layer, layer)) for layer in (edge.from_layer, edge.to_layer)]
         if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
             continue
         here, gain = found.get((ends[0], ends[1])), edge.flow_strength

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+_ENOUGH = 0.2  # of the room: fewer labels than that say too little
+
 
 @dataclass(frozen=True, slots=True)
 class Label:
@@ -17,16 +19,22 @@ class Label:
 
 
 def labels_of(paths: Sequence[str], most: int) -> list[Label]:
-    """A label for each row if they are at most `most`, else for neighbours with a common beginning, else for some."""
+    """A label for each row if they are at most `most`, else for neighbours with a common beginning.
+
+    Where that would leave few labels, as when all paths begin alike, some of the next deeper ones stand for all.
+    """
     if len(paths) <= most:
         return [Label(path, place, place + 1) for place, path in enumerate(paths)]
+    deeper = [Label(path, place, place + 1) for place, path in enumerate(paths)]
     deepest = min(8, max(path.count(".") for path in paths))
     for depth in range(deepest, 0, -1):
         groups = _runs(paths, depth)
         if len(groups) <= most:
-            return groups
-    every = -(-len(paths) // max(1, most))
-    return [Label(paths[place], place, min(place + every, len(paths))) for place in range(0, len(paths), every)]
+            if len(groups) >= _ENOUGH * most:
+                return groups
+            break
+        deeper = groups
+    return deeper[:: -(-len(deeper) // max(1, most))]
 
 
 def _runs(paths: Sequence[str], depth: int) -> list[Label]:

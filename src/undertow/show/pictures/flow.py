@@ -56,8 +56,8 @@ class FlowPicture:
         self.colours = grid.colours(style.palette)
         height = style.height or self.above + rows * self.row + below + style.margin
         self._canvas = Canvas(style, height)
-        detail = f"{run.name} · {len(run.layers.parameters):,} layers · gains over the newest recorded steps"
-        title(self._canvas, "gradient flow", detail)
+        gains = " · gains over the newest recorded steps" if any(row.gain is not None for row in self.flow.rows) else ""
+        title(self._canvas, "gradient flow", f"{run.name} · {len(run.layers.parameters):,} layers{gains}")
         self._columns()
         self._arcs()
         self._names()
@@ -70,7 +70,8 @@ class FlowPicture:
             step_axis(self._canvas, under, self._over)
         self._strip = under
         top = under.bottom + style.pixels(38)
-        legend(self._canvas, top, style.margin, grid.scale, grid.kinds, ["thick lines: gradient grows on its way back"])
+        words = ["thick lines: gradient grows on its way back"] if self.flow.links else []
+        legend(self._canvas, top, style.margin, grid.scale, grid.kinds, words)
 
     @property
     def frames(self) -> int:
@@ -96,7 +97,8 @@ class FlowPicture:
         style = self.style
         names = [row.name for row in self.flow.rows]
         notes = [", ".join(row.notes) for row in self.flow.rows]
-        self.dots = style.margin + style.pixels(_ARCS)
+        arcs = any(link.end - link.start != 1 for link in self.flow.links)
+        self.dots = style.margin + style.pixels(_ARCS if arcs else 44 if self.flow.links else 6)
         self.name_left = self.dots + style.pixels(14)
         self.name_room = name_room(style, names)
         self.note_left = self.name_left + self.name_room + style.pixels(6)
@@ -108,10 +110,12 @@ class FlowPicture:
         self.track = (left, self.value_right - style.pixels(96) - left)
         head = self.above - style.pixels(20)
         quiet = style.inks.quiet
-        self._canvas.text((self.dots, head), "feeds", colour=quiet, anchor="ra")
+        if self.flow.links:
+            self._canvas.text((self.dots, head), "feeds", colour=quiet, anchor="ra")
         self._canvas.text((self.name_left, head), "module, from input to loss", colour=quiet)
         self._canvas.text((left, head), "gradient norm", colour=quiet)
-        self._canvas.text((self.gain_right, head), "gain", colour=quiet, anchor="ra")
+        if any(row.gain is not None for row in self.flow.rows):
+            self._canvas.text((self.gain_right, head), "gain", colour=quiet, anchor="ra")
 
     def _middle(self, place: int) -> float:
         return self.above + self.row * (place + 0.5)
@@ -119,7 +123,7 @@ class FlowPicture:
     def _arcs(self) -> None:
         """A straight line to the next row, an arc over those that are skipped."""
         style, rows = self.style, len(self.flow.rows)
-        box = Box(style.margin, self.above, style.pixels(_ARCS) + style.pixels(8), rows * self.row)
+        box = Box(style.margin, self.above, self.dots + style.pixels(8) - style.margin, rows * self.row)
         farthest = max([2, *(abs(link.end - link.start) for link in self.flow.links)])
         main = {place for place, row in enumerate(self.flow.rows) if row.on_main_path}
         strokes: list[Stroke] = []

@@ -122,7 +122,8 @@ def scalar_strip(canvas: Canvas, box: Box, steps: Steps, line: Line, name: str) 
     style = canvas.style
     told = ~np.isnan(line.mean)
     low, high = (float(line.minimum[told].min()), float(line.maximum[told].max())) if told.any() else (0.0, 1.0)
-    span = (high - low) or 1.0
+    if high == low:
+        low, high = low - 1, high + 1  # a level line in the middle
     canvas.outline(box, style.inks.rule)
     ink = line_colours(style.palette, 1, style.inks.paper)[0]
     bad = style.palette.marks[Cell.NONFINITE]
@@ -135,7 +136,9 @@ def scalar_strip(canvas: Canvas, box: Box, steps: Steps, line: Line, name: str) 
             canvas.fill_with(Box(int(x) - 1, box.top, min(style.pixels(3), box.right - int(x) + 1), box.height), bad)
         if told[place]:
             ends = (float(line.minimum[place]), float(line.maximum[place]))
-            pieces[-1] += [(x, box.bottom - room - inner * (value - low) / span) for value in dict.fromkeys(ends)]
+            pieces[-1] += [
+                (x, box.bottom - room - inner * (value - low) / (high - low)) for value in dict.fromkeys(ends)
+            ]
     canvas.strokes(box, [Stroke(points, ink, style.pixels(2)) for points in pieces if points])
     edge = box.left - style.pixels(10)
     canvas.text((edge, box.top), number(high) if told.any() else "", colour=style.inks.quiet, anchor="ra")

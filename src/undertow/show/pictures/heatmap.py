@@ -11,7 +11,8 @@ from undertow.show.pictures.canvas import Box, Canvas, Style, with_pattern
 from undertow.show.pictures.choice import Choice, loss_line
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, legend, scalar_strip, step_axis, step_name, title
 from undertow.views.grid import Grid, folded, grid_of
-from undertow.views.labels import labels_of
+from undertow.views.labels import Label, labels_of
+from undertow.views.lines import Line
 
 _TALLEST = 1000  # of the field, unless the user gives a height
 _ROW = 22
@@ -24,45 +25,41 @@ class HeatmapPicture:
         self.style = style
         quantity, span = choice.quantity_of(run), choice.span_of(run)
         layers = choice.layers_of(run, quantity)
-        names = [layer.path for layer in layers]
-        left = style.margin + name_room(style, names)
-        wide = style.width - style.margin - left
-        grid = grid_of(run.reader, quantity, layers, span, wide)
-        self.loss = loss_line(run, span, wide)
-        self.grid, self.together = grid, 1
-        self.steps = Steps(grid.first, grid.width, grid.columns)
-        extent = f"steps {span[0]:,} to {span[1]:,}"
-        each = "" if grid.width == 1 else f" · largest of {grid.width:,} steps per column"
-        self.words = quantity.replace("_", " "), f"{run.name} · {extent} · {len(layers):,} layers{each}"
-        self._draw(left, wide)
-
-    def _draw(self, left: int, wide: int) -> None:
-        style, grid = self.style, self.grid
-        strip = style.pixels(64) if self.loss is not None else 0
-        above = style.margin + style.pixels(62)
+        above, strip = style.margin + style.pixels(62), style.pixels(64) if "loss" in run.scalar_names else 0
         below = style.pixels(30) + (strip + style.pixels(14) if strip else 0) + style.pixels(LEGEND_HEIGHT)
-        rows = len(grid.rows)
         if style.height is None:
-            tall = min(style.pixels(_TALLEST), max(style.pixels(_ROW) * rows, style.pixels(60)))
+            tall = min(style.pixels(_TALLEST), max(style.pixels(_ROW) * len(layers), style.pixels(60)))
         else:
             tall = max(style.pixels(40), style.height - above - below - style.margin)
-        self.grid = grid = folded(grid, tall)
-        self.field = Box(left, above, wide, tall)
-        note = "" if len(grid.rows) == rows else f" · up to {-(-rows // len(grid.rows))} layers per line"
+        names = labels_of([layer.path for layer in layers], max(1, tall // style.pixels(16)))
+        left = style.margin + name_room(style, [label.text for label in names])
+        self.field = Box(left, above, style.width - style.margin - left, tall)
+        whole = grid_of(run.reader, quantity, layers, span, self.field.width)
+        self.grid = folded(whole, tall)
+        self.steps = Steps(whole.first, whole.width, whole.columns)
         self.canvas = Canvas(style, style.height or above + tall + below + style.margin)
-        title(self.canvas, self.words[0], self.words[1] + note)
-        self.canvas.paste((left, above), field_of(grid, style, wide, tall))
+        title(self.canvas, quantity.replace("_", " "), self._details(run.name, span, len(layers)))
+        self.canvas.paste((left, above), field_of(self.grid, style, self.field.width, tall))
         self.canvas.outline(self.field, style.inks.rule)
-        row_names(self.canvas, self.field, grid.rows)
-        self.reach = self.field
-        under = self.field
-        if self.loss is not None:
-            under = Box(left, self.field.bottom + style.pixels(14), wide, strip)
-            scalar_strip(self.canvas, under, self.steps, self.loss, "loss")
-            self.reach = Box(left, above, wide, under.bottom - above)
+        row_names(self.canvas, self.field, names, len(layers))
+        self._below(loss_line(run, span, self.field.width), strip)
+
+    def _details(self, name: str, span: tuple[int, int], layers: int) -> str:
+        parts = [name, f"steps {span[0]:,} to {span[1]:,}", f"{layers:,} {'layer' if layers == 1 else 'layers'}"]
+        if self.grid.width > 1:
+            parts.append(f"largest of {self.grid.width:,} steps per column")
+        if len(self.grid.rows) < layers:
+            parts.append(f"up to {-(-layers // len(self.grid.rows))} layers per line")
+        return " · ".join(parts)
+
+    def _below(self, loss: Line | None, strip: int) -> None:
+        style, under = self.style, self.field
+        if loss is not None:
+            under = Box(under.left, under.bottom + style.pixels(14), under.width, strip)
+            scalar_strip(self.canvas, under, self.steps, loss, "loss")
+        self.reach = Box(self.field.left, self.field.top, self.field.width, under.bottom - self.field.top)
         step_axis(self.canvas, under, self.steps)
-        top = under.bottom + style.pixels(38)
-        legend(self.canvas, top, style.margin, grid.scale, grid.kinds)
+        legend(self.canvas, under.bottom + style.pixels(38), style.margin, self.grid.scale, self.grid.kinds)
 
     @property
     def frames(self) -> int:
@@ -95,16 +92,16 @@ def name_room(style: Style, names: list[str]) -> int:
     return round(min(style.width * 0.32, max(widest, style.pixels(60)))) + style.pixels(14)
 
 
-def row_names(canvas: Canvas, box: Box, rows: tuple[str, ...]) -> None:
+def row_names(canvas: Canvas, box: Box, names: list[Label], rows: int) -> None:
     """To the left of the box; where rows are thin, a bracket around those that share a name."""
     style = canvas.style
     room = box.left - style.margin - style.pixels(14)
-    each = box.height / len(rows)
+    each = box.height / rows
     ended = 0.0
-    for label in labels_of(rows, max(1, box.height // style.pixels(16))):
+    for label in names:
         top, bottom = box.top + each * label.start, box.top + each * label.end
-        x = box.left - style.pixels(5)
-        if label.end - label.start > 1:
+        if label.end - label.start > 1 and bottom - top > 3:
+            x = box.left - style.pixels(5)
             canvas.rule((x, top + 1), (x, bottom - 2), style.inks.quiet)
         middle = (top + bottom) / 2
         if middle - style.pixels(8) >= ended:  # a group too thin for its name goes without

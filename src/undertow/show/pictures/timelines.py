@@ -21,7 +21,7 @@ from undertow.views.scale import Scale, ScaleKind
 
 _HEIGHT = 560
 _NAMED = 16  # lines with a name of their own; of more, those that end highest and lowest have one
-_BAND = 18  # of what has no place on the scale
+_BAND = 26  # of what has no place on the scale
 
 
 class TimelinesPicture:
@@ -98,10 +98,12 @@ class TimelinesPicture:
             if cell not in self.grid.kinds:
                 continue
             mark = style.palette.marks[cell]
-            for column in np.flatnonzero((self.grid.cells == cell).any(0)).tolist():
-                start = int(self.steps.across(box, self.steps.first + column * self.steps.width))
-                end = int(self.steps.across(box, self.steps.first + (column + 1) * self.steps.width))
-                self.canvas.fill_with(Box(start, top + 2, max(2, end - start), style.pixels(_BAND) - 4), mark)
+            columns = np.flatnonzero((self.grid.cells == cell).any(0))
+            for piece in np.split(columns, np.flatnonzero(np.diff(columns) > 1) + 1):
+                start = int(self.steps.across(box, self.steps.first + int(piece[0]) * self.steps.width))
+                end = int(self.steps.across(box, self.steps.first + int(piece[-1] + 1) * self.steps.width))
+                high = style.pixels(_BAND) // 2
+                self.canvas.fill_with(Box(start, top + high // 2, max(2, end - start), high), mark)
             middle = (box.left - style.pixels(8), top + style.pixels(_BAND) / 2)
             self.canvas.text(middle, word, colour=style.inks.quiet, anchor="rm")
 
