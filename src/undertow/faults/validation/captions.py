@@ -89,8 +89,6 @@ def caption_towers(steps: int, seed: int, fault: str) -> dict[str, float]:
             logits = model.log_scale.exp().clamp(max=50.0) * model.picture(picture) @ text.T
         else:
             logits = model(picture, caption)
-        if fault == "softmax_over_captions":
-            logits = logits.softmax(-1)
         loss = clip_loss(logits)
         optimizer.zero_grad()
         loss.backward()
@@ -110,12 +108,6 @@ caption_towers.mistake(
     summary="The text tower is still under no_grad, as in the evaluation it was copied from.",
     change="remove no_grad",
     layers=("text",),
-)
-caption_towers.mistake(
-    "softmax_over_captions",
-    "LSS001",
-    summary="The similarities go through a softmax before the cross-entropy.",
-    change="pass the similarities on",
 )
 
 

@@ -94,8 +94,8 @@ family_rotations.mistake(
 )  # fmt: skip
 family_rotations.mistake(
     "no_wrong_facts",
-    "ACT003", "WGT005",
-    summary="Only true facts are in the loss, so all people may sit at one point.",
+    "WGT005", "ACT003",
+    summary="Only true facts are in the loss, so all people shrink into one point.",
     change="add wrong facts",
     layers=("entities",),
 )  # fmt: skip
