@@ -258,6 +258,32 @@ def test_lbfgs_closure(watch):
     assert not [f for f in w.findings if f.severity.is_alarm]
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_closure_may_clip_what_its_backward_pass_gave(watch, by_name):
+    """As in loops where the optimizer is handed the whole step."""
+    torch.manual_seed(3)
+    model = nn.Linear(6, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batches(6)(0), torch.randn(16, 1)
+    norms: list[float] = []
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        norms.append(float(nn.utils.clip_grad_norm_(model.parameters(), 0.01)))
+        return loss
+
+    with watch(model) as w:
+        for _ in range(4):
+            loss = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+            assert float(loss.detach()) > 0
+    run = w.run
+    np.testing.assert_allclose(run.series("gradient_norm", "weight"), norms, rtol=1e-5)
+    np.testing.assert_allclose(run.series("stepped_gradient_norm", "weight"), 0.01, rtol=1e-3)
+    np.testing.assert_allclose(run.scalars("clip_coefficient"), 0.01 / np.array(norms), rtol=1e-3)
+
+
 def test_sparse_gradients(watch):
     model = nn.Sequential(nn.EmbeddingBag(500, 16, sparse=True, mode="mean"), nn.Linear(16, 4))
     sparse = torch.optim.SparseAdam(model[0].parameters(), lr=0.01)

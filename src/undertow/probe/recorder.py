@@ -118,8 +118,11 @@ class Recorder:
     def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         self._guarded(self._gradients_taken, outputs, inputs)
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        self._guarded(self._before_step, optimizer)
+    def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
+        self._guarded(self._before_step, optimizer, has_closure)
+
+    def closure_evaluated(self, optimizer: Optimizer) -> None:
+        self._guarded(self._closure_evaluated, optimizer)
 
     def after_step(self, optimizer: Optimizer) -> None:
         self._guarded(self._after_step, optimizer)
@@ -243,7 +246,7 @@ class Recorder:
 
     # -- an optimizer step --------------------------------------------------------------------------------
 
-    def _before_step(self, optimizer: Optimizer) -> None:
+    def _before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
         self._fired.add(id(optimizer))
         if not self.subjects.ready and not self._discover(stepping=optimizer):
             return
@@ -253,12 +256,22 @@ class Recorder:
         self._in_step = True
         self._count_step(optimizer)
         self._now.stepped = None
-        if self._plan.gradient:
+        if self._plan.gradient and not has_closure:
             with self._purse.gradient:
                 self._read_stepped(optimizer, slots)
         if self._plan.weight:
             with self._purse.weight:
                 self._weights.before(slots, self.step if self._step_shared else self.step - 1)
+
+    def _closure_evaluated(self, optimizer: Optimizer) -> None:
+        """A closure may clip what its backward pass gave. Of several evaluations the first one is this step's."""
+        if not self._in_step or self._now.closure_ended:
+            return
+        self._now.closure_ended = True
+        slots = self._slots_of(optimizer)
+        if self._plan.gradient and len(slots):
+            with self._purse.gradient:
+                self._read_stepped(optimizer, slots)
 
     def _slots_of(self, optimizer: Optimizer) -> Slots:
         """The slots an optimizer steps. A new one can bring new tensors, and slots then stand for other tensors than

@@ -26,6 +26,7 @@ class StepReadings:
     marks: Marks | None = None  # to notice that
     backward_count: int = 0
     closure_read: bool = False  # the first closure of an optimizer that calls several has been read
+    closure_ended: bool = False  # and its gradients, clipped or not, are what the optimizer got
     cleared_known: bool = False  # whether old gradients had been cleared was looked at
     scaler: GradScaler | None = None
     scale: Number = 1.0

@@ -26,7 +26,8 @@ class Listener(Protocol):
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
     def after_backward(self) -> None: ...
     def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None: ...
-    def before_step(self, optimizer: Optimizer) -> None: ...
+    def before_step(self, optimizer: Optimizer, has_closure: bool) -> None: ...
+    def closure_evaluated(self, optimizer: Optimizer) -> None: ...
     def after_step(self, optimizer: Optimizer) -> None: ...
     def loss_scaled(self, scaler: GradScaler) -> None: ...
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
@@ -183,9 +184,25 @@ def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile
 
 
-def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+    """Gives torch other arguments when there is a closure: gradients are what the optimizer gets when it has ended."""
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
     for listener in _each():
-        listener.before_step(optimizer)
+        listener.before_step(optimizer, callable(closure))
+    if not callable(closure):
+        return None
+    reported = _wrap_closure(optimizer, closure)
+    return ((args[0], reported, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": reported})
+
+
+def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable[..., Any]:
+    def evaluated(*args: Any, **kwargs: Any) -> Any:
+        result = closure(*args, **kwargs)
+        for listener in _each():
+            listener.closure_evaluated(optimizer)
+        return result
+
+    return evaluated
 
 
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
