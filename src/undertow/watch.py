@@ -33,16 +33,15 @@ from undertow.probe.given import Models, Optimizers, check_globs, optimizers_of,
 from undertow.probe.mailbox import Item, Mailbox
 from undertow.probe.readings import NewLayers, Note, RawFrame
 from undertow.probe.recorder import Recorder
-from undertow.probe.schedule import Governor
 from undertow.probe.step import number_now
 from undertow.probe.subjects import Subjects
+from undertow.ranks import follower_place, governor_here, leader_here
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.frames import Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.severity import Severity
 from undertow.settings import Settings
-from undertow.show.bars import say
 from undertow.show.closing import closing_line
 from undertow.store.latest import new_run_folder, point_latest
 from undertow.store.reader import RunReader
@@ -100,13 +99,23 @@ def watch(
     for earlier in list(_open):  # the same cell of a notebook, run again
         if earlier.watches_any(roots):
             earlier.close()
-    return Watch(settings, roots, optimizers)
+    return _new_watch(settings, roots, optimizers)
+
+
+def _new_watch(settings: Settings, roots: dict[str, nn.Module] | None, optimizers: list[Optimizer] | None) -> Watch:
+    """In a distributed training the first rank writes the run, and the others send it what they measure."""
+    place = follower_place()
+    if place is None:
+        return Watch(settings, roots, optimizers)
+    from undertow.follower import FollowerWatch
+
+    return FollowerWatch(place, settings, roots, optimizers)
 
 
 def watch_command(settings: Settings) -> Watch:
     """The watch of `undertow run`: over the whole script, whatever it trains."""
     global _command_watch
-    _command_watch = DisabledWatch() if settings.disabled else Watch(settings, None, None)
+    _command_watch = DisabledWatch() if settings.disabled else _new_watch(settings, None, None)
     return _command_watch
 
 
@@ -148,8 +157,12 @@ class Watch:
         self._lock = threading.Lock()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.catalogue.adopt(self._writer.layers)
-        self._governor = _governor(settings)
-        self._mailbox = Mailbox(self._handle, self._idle, prompt=settings.on_critical == "raise")
+        self._ranks = leader_here(self.folder, self._writer.layers, self._first_step)
+        self._governor = governor_here(settings, self._ranks)
+        handle, idle = self._handle, self._idle
+        if self._ranks is not None:
+            handle, idle = self._ranks.around(handle, idle)
+        self._mailbox = Mailbox(handle, idle, prompt=settings.on_critical == "raise")
         self._recorder = Recorder(subjects, self._governor, self._post, self._step_aside, self._first_step)
         self._recorder.start()
         atexit.register(self._at_exit)
@@ -211,6 +224,8 @@ class Watch:
         atexit.unregister(self._at_exit)
         if self in _open:
             _open.remove(self)
+        if self._ranks is not None:
+            self._ranks.closing = True
         ended = self._mailbox.close(_PATIENCE)
         if self._facts.status is RunStatus.RUNNING:
             self._facts.status = status
@@ -442,12 +457,6 @@ class DisabledWatch(Watch):
         return "<undertow.Watch disabled>"
 
 
-def _governor(settings: Settings) -> Governor:
-    every = None if settings.every == "auto" else int(settings.every)
-    activations = None if settings.activations == "auto" else settings.activations
-    return Governor(every, settings.budget, activations)  # pyright: ignore[reportArgumentType]
-
-
 def _facts(settings: Settings) -> RunFacts:
     return RunFacts(
         undertow=__version__,
@@ -471,7 +480,7 @@ def _trace(error: Exception) -> str:
 
 
 def _say(line: str) -> None:
-    say(f"undertow: {line}")
+    print(f"undertow: {line}", file=sys.stderr, flush=True)
 
 
 def _in_child() -> None:

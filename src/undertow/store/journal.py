@@ -17,8 +17,8 @@ EVENTS_FILE = "events.jsonl"
 class Journal:
     """Never raises: an event that cannot be written is counted and lost."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / EVENTS_FILE
+    def __init__(self, folder: Path, name: str = EVENTS_FILE) -> None:
+        self._path = folder / name
         self._file: int | None = None
         self.bytes_written = 0
         self.events_lost = 0

@@ -48,6 +48,7 @@ class Follower:
         self._roster: Roster | None = None
         self._witness: NDArray[np.bool_] | None = None
         self._is_lost = False
+        self._first_step = 0  # of a run that is continued; this rank counts from 0
 
     def handle(self, items: list[Item]) -> None:
         for item in items:
@@ -82,8 +83,9 @@ class Follower:
         if met is None:
             return False
         self._meeting = None
-        links, folder = met
-        self._met(folder)
+        links, message = met
+        self._first_step = int(message.get("first_step", 0))
+        self._met(str(message.get("folder", "")))
         if not links:
             self._lose("the first rank has begun without this one")
             return False
@@ -107,7 +109,8 @@ class Follower:
         if isinstance(item, NewLayers):
             self._new, self._table, self._layout = item, item.table, None
         elif isinstance(item, Note):
-            self._send(Word(self._rank, item.kind, item.step, item.fields))
+            step = None if item.step is None else item.step + self._first_step
+            self._send(Word(self._rank, item.kind, step, item.fields))
         elif belongs_to_a_step(item):
             self._send_part(item)
 
@@ -120,7 +123,9 @@ class Follower:
                     self._witness = None  # its numbers stand for other tensors now
                 self._roster = roster
                 self._send(roster)
-        self._send(part_of(frame, self._rank, self._numbering.next(frame.step), self._witness))
+        part = part_of(frame, self._rank, self._numbering.next(frame.step), self._witness)
+        part.step += self._first_step
+        self._send(part)
 
     def _listen(self, link: Link) -> None:
         try:

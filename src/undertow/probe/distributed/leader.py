@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +37,9 @@ Idle = Callable[[], None]
 
 
 class Leader:
-    def __init__(self, place: Place, earlier: LayerTable, folder: str = "") -> None:
+    def __init__(self, place: Place, earlier: LayerTable, message: Mapping[str, Any]) -> None:
         self.closing = False
-        self._folder = folder
+        self._message = message
         self._meeting: Meeting | None = Meeting(place)
         self._followers: list[FollowerLink] = []
         self._crew = Crew(earlier)
@@ -74,9 +75,9 @@ class Leader:
 
         return handle_all, idle_also
 
-    def set_pace(self, pace: Pace) -> None:
+    def set_pace(self, from_step: int, intervals: dict[str, int]) -> None:
         """From any thread; the background thread sends it."""
-        self._pace = pace
+        self._pace = Pace(from_step, intervals)
 
     # -- in order -----------------------------------------------------------------------------------------
 
@@ -105,11 +106,11 @@ class Leader:
         return out + self._notes()
 
     def _meet(self, meeting: Meeting) -> bool:
-        met = meeting.links(self._folder)
+        met = meeting.links(self._message)
         if met is None:
             if not self.closing:
                 return False
-            met = [], ""  # this rank ends before the others were there
+            met = [], {}  # this rank ends before the others were there
         self._meeting = None
         self._followers = [FollowerLink(link, self._came) for link in met[0]]
         if meeting.absent:

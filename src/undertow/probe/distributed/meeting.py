@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -76,7 +76,7 @@ class Meeting:
         self._since = 0.0
         self.absent: list[int] = []  # ranks that are not watched; known to the first one only
 
-    def links(self, message: str = "") -> tuple[list[Link], str] | None:
+    def links(self, message: Mapping[str, Any] | None = None) -> tuple[list[Link], Mapping[str, Any]] | None:
         """The links of this rank, and the message of the first rank; None while somebody is still missing.
 
         An empty list for a rank that has come too late.
@@ -87,9 +87,9 @@ class Meeting:
             store = self._store = _PrefixStore(self._prefix, _own_store())
             store.set(f"here/{self._place.rank}", "1")
             self._since = time.monotonic()
-        return self._call(self._store, message) if self._place.leads else self._answer(self._store)
+        return self._call(self._store, message or {}) if self._place.leads else self._answer(self._store)
 
-    def _call(self, store: Store, message: str) -> tuple[list[Link], str] | None:
+    def _call(self, store: Store, message: Mapping[str, Any]) -> tuple[list[Link], Mapping[str, Any]] | None:
         others = range(1, self._place.world)
         here = [rank for rank in others if store.check([f"here/{rank}"])]
         if len(here) < len(others) and time.monotonic() - self._since < PATIENCE:
@@ -98,7 +98,7 @@ class Meeting:
         store.set("members", json.dumps({"ranks": here, "message": message}))
         return [Link(_PrefixStore(f"link/{rank}", store), rank, leads=True) for rank in here], message
 
-    def _answer(self, store: Store) -> tuple[list[Link], str] | None:
+    def _answer(self, store: Store) -> tuple[list[Link], Mapping[str, Any]] | None:
         if not store.check(["members"]):
             return None
         said: dict[str, Any] = json.loads(store.get("members"))

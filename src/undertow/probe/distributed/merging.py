@@ -43,6 +43,7 @@ class Gathered:
         self._seen = np.zeros(crew.portions, np.bool_)
         self._folds: NDArray[np.float32] | None = None  # of each portion, from the rank that sent it first
         self._finite = np.zeros(crew.portions, np.bool_)
+        self._norms: Floats = np.zeros(crew.portions)
         self._first_rank = np.full(crew.portions, -1, np.int64)
         self._read = np.zeros(len(crew.layout.sizes), np.bool_)
         self._whole: Partials | None = None
@@ -60,6 +61,7 @@ class Gathered:
             self._seen[portions[places]] = True
             self._finite[portions[places]] = finite[places]
             self._first_rank[portions[places]] = rank
+            self._norms[portions[places]] = np.sqrt(measured.moments[places, Moment.SUM_SQUARE])
             self._read[slots[places]] = True
             self._remember(slots, portions, places, measured)
             self._sum(self._scattered(slots, places, measured))
@@ -139,11 +141,13 @@ class Gathered:
         for portion, is_finite in zip(portions[uneven].tolist(), finite[uneven].tolist()):
             guilty = int(self._first_rank[portion]) if is_finite else rank
             self.comparison.bad[guilty] = self.comparison.bad.get(guilty, 0) + 1
-        if folded is None or self._folds is None:
-            return
-        first = self._folds[portions].astype(np.float64)
-        apart = np.sqrt(np.square(folded[places].astype(np.float64) - first).sum(axis=1))
-        length = np.sqrt(np.square(first).sum(axis=1))
+        if folded is not None and self._folds is not None:
+            first = self._folds[portions].astype(np.float64)
+            apart = np.sqrt(np.square(folded[places].astype(np.float64) - first).sum(axis=1))
+            length = np.sqrt(np.square(first).sum(axis=1))
+        else:  # without sketches, the difference of the norms: no more than the norm of the difference
+            length = self._norms[portions]
+            apart = np.abs(np.sqrt(measured.moments[places, Moment.SUM_SQUARE]) - length)
         with np.errstate(divide="ignore", invalid="ignore"):
             distance = np.where(apart == 0, 0.0, apart / length)
         before = self.comparison.distance[slots]

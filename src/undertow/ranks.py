@@ -1,0 +1,51 @@
+"""What is different about a watch when the training runs in several processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undertow.probe.distributed.place import Place, place_now
+from undertow.probe.schedule import Governor
+from undertow.schema.layers import LayerTable
+from undertow.settings import Settings
+
+if TYPE_CHECKING:
+    from undertow.probe.distributed.agreement import SharedGovernor
+    from undertow.probe.distributed.leader import Leader
+
+
+def follower_place() -> Place | None:
+    """The place of this process if another one writes the run."""
+    place = place_now()
+    return None if place is None or place.leads else place
+
+
+def leader_here(folder: Path, layers: LayerTable, first_step: int) -> Leader | None:
+    """What gathers the other ranks' parts; None when this process trains alone."""
+    place = place_now()
+    if place is None:
+        return None
+    from undertow.probe.distributed.leader import Leader
+
+    return Leader(place, layers, {"folder": str(folder.resolve()), "first_step": first_step})
+
+
+def governor_here(settings: Settings, leader: Leader | None = None) -> Governor:
+    if leader is None:
+        return Governor(*_given(settings))
+    governor = shared_governor(settings)
+    governor.announce = leader.set_pace
+    return governor
+
+
+def shared_governor(settings: Settings) -> SharedGovernor:
+    from undertow.probe.distributed.agreement import SharedGovernor
+
+    return SharedGovernor(*_given(settings))
+
+
+def _given(settings: Settings) -> tuple[Any, ...]:
+    every = None if settings.every == "auto" else int(settings.every)
+    activations = None if settings.activations == "auto" else settings.activations
+    return every, settings.budget, activations
