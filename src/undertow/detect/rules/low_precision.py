@@ -33,8 +33,9 @@ class LowPrecision:
     gradients lose most of them between the end of backward and the step, those with larger gradients keep theirs;
     clipping would do the opposite, or the same to all. Inside the network: nearly all gradient elements of the first
     layers are exactly zero, fewer of the later ones, though the units are alive. Overflow: a module's output is
-    infinite while the largest finite value there or just before it is at the limit of fp16, 65,504. And a loss scaler
-    that skips one step after the other.
+    infinite while the largest finite value there or just before it is at the limit of fp16, 65,504. A loss scaler that
+    skips one step after the other. And weights kept in half precision of which fewer than three in a hundred can have
+    changed at each of ten measured steps, by the length of the updates: the others are rounded back to what they were.
 
     Why it is bad
     -------------
@@ -44,8 +45,9 @@ class LowPrecision:
     When it is wrong
     ----------------
     Zeros alone are healthy: ReLU networks and embeddings are full of them. So is a scaler that skips a few steps
-    while it finds its scale. Gradients that are small because of the scale of the loss are not zero in fp32. In the
-    zoo of healthy trainings there was no false alarm in 68.
+    while it finds its scale. Updates become small at the end of a schedule, and of a training that has learnt nearly
+    all there is: neither is reported. Gradients that are small because of the scale of the loss are not zero in fp32.
+    In the zoo of healthy trainings there was no false alarm in 68.
 
     References
     ----------
@@ -57,7 +59,10 @@ class LowPrecision:
 
     def __init__(self) -> None:
         self._underflow, self._overflow = Condition("underflow"), Condition("overflow")
-        self._skipping = Condition("skipping")
+        self._skipping, self._rounding = Condition("skipping"), Condition("rounding")
+        self._rounded = 0  # measured steps in a row
+        self._rounded_since = 0
+        self._peak_rate = 0.0
         self._lengths = {"range": 0, "step": 0, "inside": 0}  # measured steps in a row
         self._since = 0
         self._skips = 0
@@ -78,6 +83,8 @@ class LowPrecision:
         matrices = matrices_of(view.layout)
         if len(matrices):
             said += self._watch_gradients(view, matrices)
+            if view.layout.is_low_precision[matrices.ids].all():
+                said += self._watch_rounding(view, matrices)
         return tuple(said)
 
     # -- the scaler -------------------------------------------------------------------------------------------
@@ -102,6 +109,45 @@ class LowPrecision:
         evidence = Evidence("loss_scale", None, scale, None, how)
         summary = "The loss scaler skips every step: gradients are infinite or NaN at any scale, and nothing is learnt."
         return Verdict(self._skipping.key, True, Severity.SEVERE, (), self._first_skip, 0.95, summary, (evidence,))
+
+    # -- weights ----------------------------------------------------------------------------------------------
+
+    def _watch_rounding(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+        """Weights kept in few digits, of which hardly any changes at a step though much is left to learn."""
+        rate = view.frame.scalars.get("lr", math.nan)
+        self._peak_rate = max(self._peak_rate, rate)
+        if view.ids("update") is None:
+            return self._rounding.stay()
+        lengths, usual = matrices.values(view, "update_norm"), matrices.values(view, "weight_abs_p50")
+        sizes = np.array([view.layout.layers[int(i)].parameter_count for i in matrices.ids], np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # A weight that changes does so by two roundings at least, so this is twice the root of their share.
+            moved = (lengths / np.sqrt(sizes) / (view.layout.rounding[matrices.ids] * usual) / 2.0) ** 2
+        known = np.isfinite(moved) & (lengths > 0)
+        still = known & (moved < thresholds.ROUNDED_MOVES)
+        ends = rate < thresholds.ROUNDED_RATE * self._peak_rate  # a schedule that runs out takes the updates with it
+        done = view.loss is not None and view.loss.remaining < thresholds.ROUNDED_REMAINING
+        if ends or done or not known.any() or still.sum() <= known.sum() / 2:
+            self._rounded = 0
+            return self._rounding.end()
+        if not self._rounded:
+            self._rounded_since = view.step
+        self._rounded += 1
+        if self._rounded < thresholds.ROUNDED_FRAMES:
+            return self._rounding.stay()
+        return self._rounding.hold(True, lambda: self._rounding_verdict(view, matrices, middle(moved[still])))
+
+    def _rounding_verdict(self, view: View, matrices: Matrices, share: float) -> Verdict:
+        layer = view.layout.layers[int(matrices.ids[0])]
+        kind = layer.dtype.removeprefix("torch.")
+        how = f"share of the weights that can have changed at step {view.step}; {kind} drops changes below "
+        how += f"{view.layout.rounding[layer.id]:.1g} of a weight"
+        evidence = Evidence("update_norm", None, share, 1.0, how)
+        summary = (
+            f"Updates are rounded away: the weights are {kind}, and at most {max(1, math.ceil(100 * share))} % of them "
+            "change at a step. The others keep the values they had, however long they are pushed."
+        )
+        return Verdict(self._rounding.key, True, Severity.MODERATE, (), self._rounded_since, 0.8, summary, (evidence,))
 
     # -- outputs ----------------------------------------------------------------------------------------------
 

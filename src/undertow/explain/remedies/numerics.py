@@ -79,7 +79,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "NUM002": ("loss-in-log-space", LOWER_RATE, "guard-the-operation", "find-the-operation"),
     "NUM003": ("restore-finite-weights", LOWER_RATE, "skip-bad-steps"),
     "NUM004": ("guard-the-operation", "keep-values-in-range", "find-the-operation", LOWER_RATE),
-    "NUM005": ("scale-the-loss", "keep-values-in-range", "smaller-loss-scale"),
+    "NUM005": ("scale-the-loss", "keep-values-in-range", "smaller-loss-scale", "keep-a-float32-master-copy"),
 }
 
 # Operations that make a non-finite value of a finite one.
@@ -105,6 +105,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return every[:3]
         case "NUM005" if "loss scaler" in finding.summary:
             return ("smaller-loss-scale",)
+        case "NUM005" if "rounded away" in finding.summary:
+            return ("keep-a-float32-master-copy",)
         case "NUM005" if "overflow" in finding.summary:
             return ("keep-values-in-range", "smaller-loss-scale")
         case "NUM005":
