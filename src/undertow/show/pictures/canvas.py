@@ -44,7 +44,7 @@ class Style:
 
     def pixels(self, length: float) -> int:
         """A length meant for a picture of the usual width: text grows with the picture."""
-        return max(1, round(length * min(4.0, max(0.75, self.width / 1200))))
+        return max(1, round(length * min(4.0, max(0.85, self.width / 1200))))
 
     @property
     def text(self) -> int:

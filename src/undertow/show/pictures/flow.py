@@ -100,7 +100,8 @@ class FlowPicture:
         arcs = any(link.end - link.start != 1 for link in self.flow.links)
         self.dots = style.margin + style.pixels(_ARCS if arcs else 44 if self.flow.links else 6)
         self.name_left = self.dots + style.pixels(14)
-        self.name_room = name_room(style, names)
+        heading = "module, from input to loss"
+        self.name_room = max(name_room(style, names), round(style.typeface.width(heading, style.small)))
         self.note_left = self.name_left + self.name_room + style.pixels(6)
         widest = max(style.typeface.width(note, style.small) for note in notes)
         self.note_room = round(min(style.pixels(220), widest))
@@ -112,7 +113,7 @@ class FlowPicture:
         quiet = style.inks.quiet
         if self.flow.links:
             self._canvas.text((self.dots, head), "feeds", colour=quiet, anchor="ra")
-        self._canvas.text((self.name_left, head), "module, from input to loss", colour=quiet)
+        self._canvas.text((self.name_left, head), heading, colour=quiet)
         self._canvas.text((left, head), "gradient norm", colour=quiet)
         if any(row.gain is not None for row in self.flow.rows):
             self._canvas.text((self.gain_right, head), "gain", colour=quiet, anchor="ra")

@@ -23,7 +23,7 @@ class HeatmapPicture:
 
     def __init__(self, run: Run, choice: Choice, style: Style) -> None:
         self.style = style
-        quantity, span = choice.quantity_of(run), choice.span_of(run)
+        span, quantity = choice.span_of(run), choice.quantity_of(run)
         layers = choice.layers_of(run, quantity)
         above, strip = style.margin + style.pixels(62), style.pixels(64) if "loss" in run.scalar_names else 0
         below = style.pixels(30) + (strip + style.pixels(14) if strip else 0) + style.pixels(LEGEND_HEIGHT)

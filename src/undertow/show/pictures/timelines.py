@@ -29,7 +29,7 @@ class TimelinesPicture:
 
     def __init__(self, run: Run, choice: Choice, style: Style) -> None:
         self.style = style
-        quantity, span = choice.quantity_of(run), choice.span_of(run)
+        span, quantity = choice.span_of(run), choice.quantity_of(run)
         layers = choice.layers_of(run, quantity)
         right = name_room(style, [layer.path for layer in layers]) + style.margin + style.pixels(16)
         left = style.margin + style.pixels(70)
@@ -104,7 +104,8 @@ class TimelinesPicture:
                 end = int(self.steps.across(box, self.steps.first + int(piece[-1] + 1) * self.steps.width))
                 high = style.pixels(_BAND) // 2
                 self.canvas.fill_with(Box(start, top + high // 2, max(2, end - start), high), mark)
-            middle = (box.left - style.pixels(8), top + style.pixels(_BAND) / 2)
+            away = style.pixels(3) * (-1 if cell is Cell.NONFINITE else 1)  # from the number at the end of the scale
+            middle = (box.left - style.pixels(8), top + style.pixels(_BAND) / 2 + away)
             self.canvas.text(middle, word, colour=style.inks.quiet, anchor="rm")
 
     def _names(self) -> None:
