@@ -81,7 +81,8 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
     from undertow.schema.facts import RunStatus
 
     watch = watch_command(settings)
-    view = view_of(watch.folder, live) if live is not False and not settings.quiet else None
+    folder: Path | None = getattr(watch, "folder", None)  # of several ranks, only the first writes a run
+    view = view_of(folder, live) if folder is not None and live is not False and not settings.quiet else None
 
     def terminated(number: int, frame: Any) -> None:
         if view is not None:

@@ -46,7 +46,7 @@ class Moment:
     growing: bool = False
     state: str = ""  # playing, paused, live …
     selected: str | None = None
-    keys: str = ""  # the line at the bottom
+    keys: tuple[str, ...] = ()  # the line at the bottom
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Picture:
             lines += [self._finding(one, place, label, columns) for place, one in enumerate(found[: max(0, room)])]
         if moment.keys:
             lines = lines[: rows - 1]
-            lines += [""] * (rows - 1 - len(lines)) + [str(self._line(columns).add(moment.keys, DIM))]
+            lines += [""] * (rows - 1 - len(lines)) + [self._keys(moment.keys, columns)]
         return lines[:rows]
 
     def selectable(self) -> list[str]:
@@ -265,6 +265,13 @@ class Picture:
         if columns < _ROOMY:
             return line
         return line.to(label - len(title)).add(title, DIM).to(label + 1)
+
+    def _keys(self, keys: Sequence[str], columns: int) -> str:
+        """The last two always, the others as far as there is room."""
+        first, last = list(keys[:-2]), list(keys[-2:])
+        while first and cell_len("  ".join(first + last)) > columns:
+            first.pop()
+        return str(self._line(columns).add("  ".join(first + last), DIM))
 
     def _ink(self, grid: Grid) -> Ink:
         key = (self.palette.scheme, grid.scale.diverging)

@@ -16,7 +16,8 @@ WHOLE_RUN_SECONDS = 10.0  # to play all of it at speed 1
 _SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _PAGE = 0.1  # of the steps shown
 _LEAST_SPAN = 8  # steps
-KEYS = "space play  ←→ step  n finding  +- zoom  ↑↓ layer  m quantity  / filter  ? all keys  q quit"
+# The last two are shown in every terminal, the others as far as there is room.
+KEYS = ("space play", "←→ step", "n finding", "+- zoom", "↑↓ layer", "m quantity", "/ filter", "? keys", "q quit")
 HELP = (
     ("space, p", "play or pause"),
     ("← →", "back, on"),
@@ -186,9 +187,9 @@ class Playback:
         speed = f" {self.speed:g}×" if self.speed != 1 else ""
         return f"▶{speed}" if self.playing else "paused"
 
-    def _keys(self) -> str:
+    def _keys(self) -> tuple[str, ...]:
         if self.typing is not None:
-            return f"show layers: {self.typing}_   (enter keeps, escape takes back)"
+            return (f"show layers: {self.typing}_", "enter keeps, escape takes back")
         return KEYS
 
 
