@@ -461,5 +461,6 @@ static double fingerprint_of(const void *data, size_t count, int format) {
 
 #include "_native_sketches.h"
 #include "_native_statistics.h"
+#include "_native_shards.h"
 
 #include "_native_module.h"

@@ -188,6 +188,7 @@ static PyMethodDef methods[] = {
     {"unit_activity", python_activity, METH_VARARGS, "Mark the units that are not zero everywhere."},
     {"fingerprint", python_fingerprint, METH_VARARGS, "One number from a few elements of each tensor."},
     {"stretch_sums", python_stretch_sums, METH_VARARGS, "Sums of products or squared differences of sketches."},
+    {"sketch_runs", python_sketch_runs, METH_VARARGS, "Sketch a block of a larger tensor by the places in the whole."},
     {"choose_instruction_set", python_choose, METH_VARARGS, "Choose and name the instruction set in use."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,0 +1,51 @@
+"""The sketch of a part of a tensor, by the places of its elements in the whole: sketches of all parts add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from undertow.measure.kernels.tensors import FORMATS, plain
+from undertow.measure.partials import SKETCH_BUCKETS
+from undertow.measure.signs import signs
+
+_native_runs: Callable[..., None] | None
+try:
+    from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+    _native_runs = _native.sketch_runs
+except (ImportError, AttributeError):  # built without a C compiler
+    _native_runs = None
+
+_CHUNK = 1 << 16  # elements worked on at a time
+
+
+def sketch_of_part(part: torch.Tensor, length: int, starts: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """`part` is on the CPU: runs of `length` elements, which begin at `starts` in the whole of `count` elements."""
+    out = np.zeros(min(SKETCH_BUCKETS, count))
+    flat = plain(part)
+    if flat.numel() != length * len(starts):
+        raise ValueError(f"a part of {flat.numel()} elements cannot be {len(starts)} runs of {length}")
+    if not flat.numel():
+        return out
+    if _native_runs is not None:
+        _native_runs(flat.data_ptr(), FORMATS[flat.dtype], length, np.ascontiguousarray(starts), out)
+        return out
+    return in_numpy(flat, length, starts, out)
+
+
+def in_numpy(
+    flat: torch.Tensor, length: int, starts: NDArray[np.int64], out: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The same without the C kernel; slower."""
+    flat = flat.reshape(-1)
+    for begin in range(0, flat.numel(), _CHUNK):
+        values = flat[begin : begin + _CHUNK].to(torch.float64).numpy()
+        local = np.arange(begin, begin + len(values))
+        places = starts[local // length] + local % length
+        calm = np.where(np.isfinite(values), values, 0.0)
+        out += np.bincount(places % len(out), signs(places) * calm, len(out))
+    return out
