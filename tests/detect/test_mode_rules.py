@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -131,6 +132,12 @@ class TestBadlyScaledInputs:
     def test_a_normalisation_takes_any_scale(self, parts: tuple[str, ...]) -> None:
         assert stack(BadlyScaledInputs(), *parts).run(5, scalars=inputs(100.0, 80.0, 255.0)).codes() == []
 
+    def test_data_that_turn_odd_later_are_no_matter_of_scaling(self) -> None:
+        training = stack(BadlyScaledInputs(), "0:Linear")
+        training.run(9, scalars={"input_mean": 0.0, "input_std": 1.0, "input_max_abs": 3.0})
+        training.run(9, scalars={"input_mean": 50.0, "input_std": 400.0, "input_max_abs": 3000.0})
+        assert training.codes() == []
+
 
 TARGETS = {"target_mean": 5e4, "target_std": 3e4, "prediction_mean": 0.1, "prediction_std": 0.3}
 
@@ -158,6 +165,38 @@ class TestBadlyScaledTargets:
         for step in range(60):
             squared = {"loss": 3e9 * 0.97**step, **TARGETS}
             training.run(1, scalars={"loss": 1.1}).run(1, scalars=squared)
+        assert training.codes() == []
+
+    @pytest.mark.parametrize(("adaptive", "found"), [(math.nan, ["DAT003"]), (1e4, [])])
+    def test_clipped_away(self, adaptive: float, found: list[str]) -> None:
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        for step in range(39):
+            training.run(
+                1,
+                scalars={"loss": 3e9 * 0.999**step, **TARGETS},
+                streams=("gradient", "weight", "update", "activation", "optimizer"),
+                gradient_norm=1e5, stepped_gradient_norm=1.0, optimizer_eps_ratio=adaptive,
+            )  # fmt: skip
+        assert training.codes() == found
+
+    def test_errors_of_a_loss_by_hand(self) -> None:
+        by_hand = {"loss_kind": 3.0, "loss_factor": 1.0, "loss_reduction": 1.0}
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        training.run(60, scalars={"loss": 1e6, **by_hand}, activation_mean=0.0, activation_std=0.5)
+        (finding,) = training.findings()
+        assert (finding.code, finding.layers, finding.detected_step) == ("DAT003", (), 40)
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        training.run(60, scalars={"loss": 9.0, **by_hand}, activation_mean=0.0, activation_std=0.5)
+        assert training.codes() == []
+
+    def test_targets_beyond_the_range_of_the_output(self) -> None:
+        by_hand = {"loss_kind": 4.0, "loss_factor": 1.0, "loss_reduction": 1.0}
+        training = stack(BadlyScaledTargets(), "0:Linear", "squash:Sigmoid")
+        training.run(4, scalars={"loss": 27.0, **by_hand}, activation_mean=0.5, activation_std=0.1)
+        (finding,) = training.findings()
+        assert (finding.layers[0], finding.detected_step) == ("squash", 1)
+        training = stack(BadlyScaledTargets(), "0:Linear", "squash:Sigmoid")
+        training.run(9, scalars={"loss": 0.6, **by_hand}, activation_mean=0.5, activation_std=0.1)
         assert training.codes() == []
 
     def test_usual_targets_are_not_judged(self) -> None:

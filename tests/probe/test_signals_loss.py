@@ -225,6 +225,26 @@ def test_broadcast(watch, name):
         assert found["loss_factor"] == pytest.approx(1.0)
 
 
+def test_pinball(watch):
+    levels = torch.tensor([0.1, 0.4, 0.6, 0.9])
+
+    def pinball(x, choose):
+        error = TARGETS[:, :1] - x
+        return choose(levels * error, (levels - 1) * error).mean()
+
+    for loss_of, factor in (
+        (lambda x: pinball(x, torch.maximum), 1.0),
+        (lambda x: pinball(x, torch.max), 1.0),
+        (lambda x: pinball(x, torch.minimum), -1.0),
+        (lambda x: -pinball(x, torch.maximum), -1.0),
+    ):
+        found = first(one_step(watch, loss_of)[0])
+        assert (found["loss_kind"], found["loss_factor"]) == (LossKind.ABSOLUTE, pytest.approx(factor))
+        assert found.get("loss_broadcast") in (None, 0.0)
+    found = first(one_step(watch, lambda x: torch.maximum(0.9 * (TARGETS - x), -0.1 * (TARGETS - x)).mean())[0])
+    assert found["loss_kind"] == LossKind.UNKNOWN  # two differences: it cannot be known that they are the same
+
+
 def test_numbers_of_elementwise_losses(watch):
     for loss_of, kind in (
         (lambda x: F.mse_loss(x, 3 * TARGETS + 1), LossKind.MEAN_SQUARE),

@@ -87,7 +87,7 @@ LINKS: tuple[Link, ...] = (
     Link("DAT001", (*_NONFINITE, *_UNSTABLE, "NUM005"), "values of that size soon leave the range of numbers"),
     Link("DAT002", ("GRD006", "OPT003", "UPD001", "GRD002"), "one batch unlike the others makes one step unlike them"),
     Link("DAT002", ("ACT001", *_NONFINITE, "OPT001"), "the step that follows such a batch can undo the training"),
-    Link("DAT003", ("UPD001", "GRD002", "OPT007"), "the gradient grows with the size of the targets"),
+    Link("DAT003", ("UPD001", "GRD002", "GRD010", "OPT007"), "the gradient grows with the size of the targets"),
     Link("DAT003", (*_NONFINITE, *_UNSTABLE, "ACT001", "ACT002"), "errors of that size make steps of that size"),
     Link("DAT004", ("GRD008", "OPT006"), "where nothing can be learnt, gradients point every way"),
     Link("DAT005", ("GRD005", "GRD006", "GRD009", "OPT003", "OPT004"), "every batch pulls towards its own class"),

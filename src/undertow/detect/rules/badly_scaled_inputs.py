@@ -22,7 +22,8 @@ class BadlyScaledInputs:
     ------------
     Mean, deviation and largest value of the data that enter the first operation with parameters, at two sampled
     steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above 0.005.
-    Models that normalise their input, or right behind their first layer, are not judged.
+    Models that normalise their input, or right behind their first layer, are not judged, nor are data that were fine at
+    five sampled steps: when those turn odd, it is a matter of single batches (DAT002).
 
     Why it is bad
     -------------
@@ -48,6 +49,7 @@ class BadlyScaledInputs:
         self._first = NONE
         self._protected = True
         self._odd = 0  # sampled steps in a row
+        self._usual = 0  # sampled steps
         self._since = 0
         self._condition = Condition("inputs")
 
@@ -72,7 +74,10 @@ class BadlyScaledInputs:
             fault = "small"
         else:
             self._odd = 0
+            self._usual += 1
             return self._condition.end()
+        if self._usual >= limit.INPUTS_USUAL:  # what was fine for so long is scaled; something else has happened
+            return self._condition.stay()
         if self._odd == 0:
             self._since = view.step
         self._odd += 1

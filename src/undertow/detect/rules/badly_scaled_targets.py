@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import numpy as np
+
 from undertow.detect import thresholds as limit
+from undertow.detect.anatomy import NONE
 from undertow.detect.condition import Condition
+from undertow.detect.output_layer import output_layers
+from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind, LossReduction
 from undertow.schema.severity import Severity
+
+_OF_ERRORS = (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)
+_RANGES = ("Sigmoid", "Tanh", "Softmax", "Hardsigmoid", "Hardtanh", "Softsign")  # all within one of zero
 
 
 class BadlyScaledTargets:
@@ -18,9 +27,12 @@ class BadlyScaledTargets:
 
     What it sees
     ------------
-    The size of the targets against that of the first predictions, for losses that compare them element by element.
+    The size of the targets against that of the first predictions, for losses that compare them element by element;
+    where such a loss is written out by hand, the size of its first errors against the outputs of the last layer.
     Targets more than thirty times as large are reported once training suffers: when after forty steps nearly all of
-    the loss is still there, or when the loss has grown tenfold or is no longer finite within that time.
+    the loss is still there, when the loss has grown tenfold or is no longer finite within that time, or when clipping
+    takes nearly all of the gradient away. And where the last module is a sigmoid or the like, whose range ends far
+    below the targets, at once.
 
     Why it is bad
     -------------
@@ -44,15 +56,19 @@ class BadlyScaledTargets:
     def __init__(self) -> None:
         self._ratio = math.nan  # targets over predictions, at the first step that shows both
         self._target = (math.nan, math.nan)
+        self._error = math.nan  # of the first predictions, where the targets are not seen themselves
+        self._bounded = NONE  # the output function, where its range ends far below the targets
         self._first_step = 0
         self._first_loss = math.nan  # of that step: a program that alternates losses compares like with like
+        self._clipped = 0  # measured steps in a row
+        self._adaptive = True  # the optimizer scales gradients by itself, for all that is known
         self._condition = Condition("targets")
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        if math.isnan(self._ratio) and not self._learn(view):
+        if math.isnan(self._ratio) and not self._learn(view) and not self._learn_from_error(view):
             return ()
         if self._ratio < limit.LARGE_TARGETS or "loss" not in view.frame.scalars:
             return ()
@@ -62,10 +78,17 @@ class BadlyScaledTargets:
         stuck = trend is not None and elapsed >= limit.TARGETS_STEPS and trend.remaining > limit.TARGETS_REMAINING
         stuck = stuck and (self._condition.is_open or loss > limit.TARGETS_REMAINING * self._first_loss)
         if blown and elapsed <= limit.TARGETS_STEPS:
-            return self._condition.hold(True, lambda: self._verdict("the loss blows up"))
+            return self._condition.hold(True, lambda: self._verdict(view, "the loss blows up"))
         if stuck:
-            return self._condition.hold(True, lambda: self._verdict("the loss hardly falls"))
-        if self._condition.is_open and math.isfinite(loss):
+            return self._condition.hold(True, lambda: self._verdict(view, "the loss hardly falls"))
+        if self._bounded != NONE and elapsed >= 1 and not has_learnt(trend):
+            harm = f"beyond the range of {view.layout.path(self._bounded)}"
+            return self._condition.hold(True, lambda: self._verdict(view, harm))
+        if self._is_clipped_away(view) and elapsed >= limit.TARGETS_CLIPPED_STEPS and not has_learnt(trend):
+            return self._condition.hold(
+                True, lambda: self._verdict(view, "clipping leaves next to nothing of the gradient")
+            )
+        if self._condition.is_open and math.isfinite(loss) and has_learnt(trend):
             return self._condition.end()
         return self._condition.stay()
 
@@ -79,14 +102,56 @@ class BadlyScaledTargets:
         self._target, self._first_step, self._first_loss = (mean, deviation), view.step, view.scalar("loss")
         return True
 
-    def _verdict(self, harm: str) -> Verdict:
+    def _learn_from_error(self, view: View) -> bool:
+        """Where the loss is written out by hand it tells the size of the first errors, and the last layer the rest."""
+        kind, factor, loss = view.scalar("loss_kind"), view.scalar("loss_factor"), view.scalar("loss")
+        layers = output_layers(view.layout)
+        if kind not in _OF_ERRORS or not factor > 0 or not loss > 0 or not layers or view.row("activation_std") is None:
+            return False
+        if view.scalar("loss_reduction") != LossReduction.MEAN or not math.isfinite(loss):
+            return False
+        output = math.hypot(*(float(view.all_layers(f"activation_{name}")[layers[0]]) for name in ("mean", "std")))
+        if not math.isfinite(output):
+            return False
+        error = loss / factor
+        self._error = math.sqrt(error) if kind == LossKind.MEAN_SQUARE else error
+        self._ratio = self._error / max(output, 0.1)
+        self._first_step, self._first_loss = view.step, loss
+        if view.layout.layers[layers[0]].module_type in _RANGES and self._error > limit.BEYOND_RANGE:
+            self._bounded, self._ratio = layers[0], max(self._ratio, limit.LARGE_TARGETS)
+        return True
+
+    def _is_clipped_away(self, view: View) -> bool:
+        """By an optimizer whose steps are as long as the gradient; Adam's are not."""
+        adaptive = view.row("optimizer_eps_ratio")
+        if adaptive is not None:
+            self._adaptive = not np.isnan(adaptive).all()
+        before, after = view.row("gradient_norm"), view.row("stepped_gradient_norm")
+        if before is None or after is None:
+            return False
+        whole, left = float(np.nansum(np.square(before, dtype=float))), float(np.nansum(np.square(after, dtype=float)))
+        if whole > 0 and math.isfinite(whole):
+            self._clipped = self._clipped + 1 if left < whole * limit.CLIPPED_TO**2 else 0
+        return self._clipped >= limit.TARGETS_CLIPPED and not self._adaptive
+
+    def _verdict(self, view: View, harm: str) -> Verdict:
         mean, deviation = self._target
-        summary = (
-            f"The targets (mean {mean:.3g}, deviation {deviation:.3g}) are {self._ratio:,.0f} times as large as the "
-            f"model's first outputs, and {harm}."
-        )
-        evidence = (
-            Evidence("target_std", None, deviation, 1.0, "deviation of the targets"),
-            Evidence("target_mean", None, mean, 0.0, "mean of the targets"),
-        )
-        return Verdict("targets", True, Severity.SEVERE, (), self._first_step, 0.85, summary, evidence)
+        if math.isfinite(self._error):
+            summary = (
+                f"The first errors (about {self._error:.3g}) are {self._ratio:,.0f} times as large as the model's "
+                f"outputs: the targets are not scaled, and {harm}."
+            )
+            evidence = (
+                Evidence("loss", None, self._first_loss, None, f"the first errors are about {self._error:.3g}"),
+            )
+        else:
+            summary = (
+                f"The targets (mean {mean:.3g}, deviation {deviation:.3g}) are {self._ratio:,.0f} times as large as "
+                f"the model's first outputs, and {harm}."
+            )
+            evidence = (
+                Evidence("target_std", None, deviation, 1.0, "deviation of the targets"),
+                Evidence("target_mean", None, mean, 0.0, "mean of the targets"),
+            )
+        layers = () if self._bounded == NONE else output_layers(view.layout)
+        return Verdict("targets", True, Severity.SEVERE, layers, self._first_step, 0.85, summary, evidence)

@@ -42,8 +42,8 @@ class NoGradient:
     ----------------
     Modules that never ran (an unused head, the pooler of a pretrained model) are only noted. Heads that are used
     in some steps have a gradient in those, so the rule waits for several steps of the optimizer that holds them.
-    A bias alone, beside a weight that does get a gradient, is not cut off: the loss does not depend on it, as where only
-    the slope of the output counts (an energy whose gradient is the score). That is only noted.
+    A bias alone, beside a weight that does get a gradient, is not cut off: the loss does not depend on it, as where
+    only the slope of the output counts (an energy whose gradient is the score). That is only noted.
     Layers meant to be fixed should say so with `requires_grad_(False)`; they are then reported as UPD004.
 
     References
@@ -193,7 +193,9 @@ class NoGradient:
             for i in layers[:3]
         ]  # fmt: skip
         if key == "bias":
-            summary = f"No gradient reaches {named}, while the weight beside it gets one: the loss does not depend on it."
+            summary = (
+                f"No gradient reaches {named}, though the weight beside it has one: the loss does not depend on it."
+            )
             return Verdict(key, True, Severity.INFO, layers, first_step, 0.9, summary, tuple(evidence))
         if key == "unused":
             summary = f"{layer_count} held by the optimizer never ran in the forward pass: {named}."

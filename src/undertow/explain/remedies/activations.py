@@ -64,7 +64,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "weigh-the-keys",
         "Take the softmax over the keys, the dimension that the product with the values sums over.",
-        "scores = query @ key.transpose(-2, -1) / key.shape[-1] ** 0.5  # queries × keys\n"
+        "scores = query @ key.transpose(-2, -1)  # queries × keys\n"
+        "scores = scores / key.shape[-1] ** 0.5\n"
         "out = scores.softmax(dim=-1) @ value",
         "None.",
         when_not="The weights are normalised again over the keys afterwards (slot attention).",
@@ -74,7 +75,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "Turn the mask round: in torch's modules True hides a key, in scaled_dot_product_attention True keeps it.",
         "hidden = tokens == padding\n"
         "encoder(x, src_key_padding_mask=hidden)  # True: hidden\n"
-        "scaled_dot_product_attention(q, k, v, attn_mask=~hidden[:, None, None, :])  # True: kept",
+        "kept = ~hidden[:, None, None, :]\n"
+        "scaled_dot_product_attention(q, k, v, attn_mask=kept)  # True: kept",
         "None.",
         when_not="All samples really hold one and the same token wherever attention may look.",
     ),

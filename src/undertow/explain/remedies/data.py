@@ -59,7 +59,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "free-the-padding-index",
         "Give padding an index of its own, or leave `padding_idx` out: its row is never trained.",
         "vocabulary = ['<pad>', *characters]  # index 0 stands for nothing else\n"
-        "embedding = torch.nn.Embedding(len(vocabulary), width, padding_idx=0)",
+        "count = len(vocabulary)\n"
+        "embedding = torch.nn.Embedding(count, width, padding_idx=0)",
         "All indices move by one: encode the data again, and old checkpoints do not fit.",
         when_not="The token really stands for nothing, and is left out of the loss, too.",
     ),

@@ -25,7 +25,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "softmax-over-classes",
         "Take the softmax over the dimension of the classes, or let cross_entropy do it: it knows which one.",
-        "loss = torch.nn.functional.cross_entropy(logits, targets)  # classes are dimension 1\n"
+        "# classes are dimension 1\n"
+        "loss = torch.nn.functional.cross_entropy(logits, targets)\n"
         "# by hand: nll_loss(logits.log_softmax(dim=1), targets)",
         "None.",
         when_not="The classes really are in another dimension: move them to dimension 1 then.",
@@ -49,7 +50,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "shift-the-targets",
         "Ask for the next token: the targets are the tokens one place further than the inputs.",
         "inputs, targets = tokens[:, :-1], tokens[:, 1:]\n"
-        "loss = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())",
+        "logits = model(inputs).flatten(0, 1)\n"
+        "loss = torch.nn.functional.cross_entropy(logits, targets.flatten())",
         "None.",
         when_not="The library shifts them itself (models that take `labels`).",
     ),

@@ -30,6 +30,7 @@ from undertow.probe.signals.nodes import (
 from undertow.schema.quantities import LossKind, LossReduction
 
 MAX_NODES = 96  # looked at in one search
+_FEW_LEVELS = 1 << 10  # quantiles; more numbers are no levels
 
 _FUNCTIONS = {
     "NllLoss": LossKind.NEGATIVE_LOG_LIKELIHOOD,
@@ -212,6 +213,31 @@ def _product(edge: Edge, path: _Path) -> Term | None:
     return _weighted(edge, path) if len(inputs) == 1 else None
 
 
+def _quantile(sign: float) -> Callable[[Edge, _Path], Term | None]:
+    """`maximum(q * error, (q - 1) * error)`, the pinball loss; with `minimum` it is minus one for 1 - q."""
+
+    def recognise(edge: Edge, path: _Path) -> Term | None:
+        sides = [one for one in edges(edge[0]) if one is not None]
+        if len(sides) != 2 or any(is_leaf(one[0]) or operation(one[0]) != "Mul" for one in sides):
+            return None
+        errors = [only_edge(one[0]) for one in sides]
+        error, shape = errors[0], shape_of(edge)
+        if error is None or error != errors[1] or is_leaf(error[0]) or operation(error[0]) != "Sub" or shape is None:
+            return None
+        above, below = (constant_factor(one[0]) for one in sides)
+        if above is None or below is None or not _are_opposite(above, below):
+            return None
+        factor, reduction = _by_user(path, math.prod(shape))
+        return Term(LossKind.ABSOLUTE, error[0], only_edge(error[0]), True, sign * factor, reduction, path.depth)
+
+    return recognise
+
+
+def _are_opposite(above: torch.Tensor | float, below: torch.Tensor | float) -> bool:
+    product = torch.as_tensor(above).detach().cpu() * torch.as_tensor(below).detach().cpu()
+    return product.numel() < _FEW_LEVELS and bool((product < 0).all())
+
+
 def _divergence(edge: Edge, path: _Path) -> Term | None:
     """`targets * log(targets) - targets * log_probabilities`, as `kl_div` is written."""
     left, right = [*edges(edge[0]), None, None][:2]
@@ -227,6 +253,8 @@ _BY_HAND: dict[str, Callable[[Edge, _Path], Term | None]] = {
     "Abs": _difference(LossKind.ABSOLUTE),
     "Mul": _product,
     "Sub": _divergence,
+    "Maximum": _quantile(1.0),
+    "Minimum": _quantile(-1.0),
 }
 
 
