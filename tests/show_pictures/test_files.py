@@ -84,9 +84,9 @@ def test_colours_of_a_gif_are_those_of_the_palette(marked: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", ["png", "webp"])
 def test_stills(broken: Run, tmp_path: Path, kind: str) -> None:
-    save_picture(broken, tmp_path / "a", kind, still=kind == "webp", size=(500, None))
+    save_picture(broken, tmp_path / "a", kind, still=kind == "webp", size=(700, None))
     (frame,) = frames_of(tmp_path / "a")
-    assert frame.shape[1] == 500
+    assert frame.shape[1] == 700
 
 
 def test_what_cannot_be_drawn_is_refused(broken: Run, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_cannot_be_drawn_is_refused(broken: Run, tmp_path: Path) -> None:
         {"kind": "gif", "still": True},
         {"kind": "gif", "frames": 1},
         {"kind": "mp4", "frames_per_second": 1000.0},
-        {"size": (100, None)},
+        {"size": (600, None)},
         {"size": (640, 100_000)},
         {"palette": "rainbow"},
         {"what": "portrait"},
@@ -109,7 +109,7 @@ def invoke(*arguments: str | Path) -> Result:
 
 
 def test_the_command_writes_every_kind(broken: Run, tmp_path: Path) -> None:
-    options = ("--what", "timelines", "--layers", "first*", "--steps", "2:9", "--size", "400x320", "--palette")
+    options = ("--what", "timelines", "--layers", "first*", "--steps", "2:9", "--size", "640x320", "--palette")
     for kind in ("png", "webp"):
         result = invoke("export", broken.folder, "--to", kind, *options, "colour-blind", "-o", tmp_path / f"a.{kind}")
         assert result.exit_code == 0, result.output

@@ -19,7 +19,7 @@ from undertow.views.palette import palette_of
 
 KINDS = ("png", "gif", "webp", "mp4")
 SUBJECTS = ("heatmap", "flow", "timelines")
-SMALLEST, LARGEST = 320, 8000  # pixels on a side
+SMALLEST, LARGEST = (640, 320), 8000  # pixels on a side: below, names and numbers would not fit beside each other
 MOST_FRAMES = 3000
 
 
@@ -70,10 +70,10 @@ def _picture(what: str, run: Run, choice: Choice, style: Style, frames: int) -> 
 
 
 def _size(size: tuple[int, int | None]) -> tuple[int, int | None]:
-    for side in size:
-        if side is not None and not SMALLEST <= side <= LARGEST:
+    for name, side, smallest in zip(("wide", "high"), size, SMALLEST):
+        if side is not None and not smallest <= side <= LARGEST:
             raise SettingError(
-                f"a picture cannot be {side} pixels on a side", way_out=f"From {SMALLEST} to {LARGEST} it can"
+                f"a picture cannot be {side} pixels {name}", way_out=f"From {smallest} to {LARGEST} it can"
             )
     return size
 
