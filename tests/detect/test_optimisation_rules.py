@@ -170,6 +170,17 @@ class TestNotLearning:
         follow(run, noisy([2.3] * 150, share=0.01), weight_drift=0.1)
         assert run.codes() == ["OPT005"]
 
+    def test_a_classifier_that_is_no_better_than_a_guess(self) -> None:
+        def detected(level: float, steps: int = 300) -> list[int]:
+            run, facts = training(NotLearning()), {"loss_kind": 1.0, "loss_classes": 2.0, "loss_reduction": 1.0}
+            for loss in noisy([0.75] * 5 + [level] * steps, share=0.02):
+                run.run(1, scalars={"loss": loss, **facts}, weight_drift=0.1)
+            return [finding.detected_step for finding in run.findings()]
+
+        assert detected(0.693) == [149]
+        assert detected(0.65) == []
+        assert detected(0.693, steps=100) == []
+
     def test_many_classes_get_more_time(self) -> None:
         run = training(NotLearning())
         for loss in noisy([7.6] * 500, share=0.005):

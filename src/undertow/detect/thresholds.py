@@ -141,6 +141,10 @@ COLLAPSED_SIGNAL_TO = 0.5  # …and their deviation: a share falls also where a 
 COLLAPSED_TO = 0.2  # deviation between samples of an inner layer (at 0.3 no healthy one is told yet), while…
 COLLAPSED_OUTPUT_TO = 0.5  # …that of the model's output has fallen, too
 COLLAPSED_FRAMES = 2
+ALIKE = 1e-9  # share of the variance between samples that is rounding…
+DIFFERENT = 0.01  # …and one that is not
+ALIKE_FRAMES = 3
+ALIKE_STEPS = 4  # a head that starts at zero says the same of all samples for the first steps
 
 # ACT004. Softmax has a natural scale: at a logit of 60 every other weight is below 1e-26.
 ATTENTION_LOGIT = 60.0
@@ -294,6 +298,9 @@ NOT_LEARNING_BEST = 0.93
 NOT_LEARNING_NOISE = 0.02  # deviation of a loss over its size: more, and a change of 2 % is not seen
 NOT_LEARNING_DRIFT = 0.33  # way of the median matrix over its size; parity of four bits begins to be learnt at 0.3
 NOT_LEARNING_ANYWAY = 400  # steps
+NOT_LEARNING_CHANCE = (0.96, 1.06)  # of the loss of a guess, for a classifier
+NOT_LEARNING_AT_CHANCE = 150  # steps; healthy classifiers of the zoo have left it after 71
+NOT_LEARNING_CHANCE_NOISE = 0.04
 
 # OPT006.
 OVERFIT_BY = 1.1

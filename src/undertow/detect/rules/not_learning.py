@@ -7,12 +7,21 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind, LossReduction
 from undertow.schema.severity import Severity
+
+_OF_CLASSES = (
+    LossKind.CROSS_ENTROPY,
+    LossKind.NEGATIVE_LOG_LIKELIHOOD,
+    LossKind.BINARY_OF_PROBABILITIES,
+    LossKind.BINARY_OF_LOGITS,
+)
 
 
 class NotLearning:
@@ -21,7 +30,8 @@ class NotLearning:
     What it sees
     ------------
     A median loss that was never far below the first losses, is within two per cent of them and has no trend, although
-    half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps.
+    half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps. A
+    classifier whose loss has stayed within a few per cent of that of a guess needs 150 steps.
     Tasks with many classes get more time: half a step per class. The noise must be small enough to see a change of two
     per cent.
 
@@ -47,6 +57,7 @@ class NotLearning:
         self._condition = Condition("flat")
         self._drift = math.nan
         self._classes = math.nan
+        self._guess = math.nan  # what the loss of a guess would be, in this run's units
         self._warm = 0  # steps since the rate last rose
         self._peak = 0.0
 
@@ -67,6 +78,9 @@ class NotLearning:
         patience = max(thresholds.NOT_LEARNING_STEPS, 0.5 * (self._classes if self._classes == self._classes else 0))
         if self._warm < patience or loss.seen < patience:
             return ()
+        self._learn_guess(view)
+        if self._is_at_chance(loss, patience):
+            return self._condition.hold("chance", lambda: self._verdict(loss))
         never = loss.best > thresholds.NOT_LEARNING_BEST * loss.start  # what was learnt and lost is OPT001
         flat = never and loss.remaining > thresholds.NOT_LEARNING_REMAINING and not loss.falling
         seen = loss.noise < thresholds.NOT_LEARNING_NOISE * loss.start
@@ -79,11 +93,27 @@ class NotLearning:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
 
+    def _learn_guess(self, view: View) -> None:
+        if view.scalar("loss_kind") in _OF_CLASSES:
+            averaged = view.scalar("loss_reduction") == LossReduction.MEAN
+            factor = abs(view.scalar("loss_factor"))
+            self._guess = loss_of_a_guess(view) * (factor if factor > 0 else 1.0) if averaged else math.nan
+
+    def _is_at_chance(self, loss: Loss, patience: float) -> bool:
+        low, high = thresholds.NOT_LEARNING_CHANCE
+        near = low * self._guess < loss.level < high * self._guess and loss.best > low * self._guess
+        seen = loss.noise < thresholds.NOT_LEARNING_CHANCE_NOISE * self._guess and not loss.falling
+        return (
+            near and seen and self._warm >= thresholds.NOT_LEARNING_AT_CHANCE * patience / thresholds.NOT_LEARNING_STEPS
+        )
+
     def _verdict(self, loss: Loss) -> Verdict:
         how = f"median of the latest losses, and of the first, {loss.seen} steps apart"
         evidence = [Evidence("loss", None, loss.level, loss.start, how)]
         if self._drift == self._drift:
             how = "median distance of the weight matrices from where they were first seen"
             evidence.append(Evidence("weight_drift", None, self._drift, None, how))
-        summary = f"The model does not learn: after {loss.seen} steps the loss is {loss.level:.3g}, as at the start."
+        low, high = thresholds.NOT_LEARNING_CHANCE
+        as_what = "that of a guess" if low < loss.level / self._guess < high else "as at the start"
+        summary = f"The model does not learn: after {loss.seen} steps the loss is {loss.level:.3g}, {as_what}."
         return Verdict("flat", True, Severity.MODERATE, (), 0, 0.6, summary, tuple(evidence))
