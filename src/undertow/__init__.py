@@ -5,6 +5,7 @@ Reading a run needs no torch: `watch` is imported only when it is used.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -63,3 +64,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _show_in_notebooks() -> None:
+    """Results show themselves in IPython, where that is what imports us."""
+    if "IPython" in sys.modules:
+        from undertow.show.notebook.display import register_here
+
+        register_here()
+
+
+_show_in_notebooks()

@@ -171,6 +171,18 @@ class Run:
         extent = f"steps {steps[0]}–{steps[-1]}, {len(steps)} recorded" if len(steps) else "no steps"
         return f"<Run {self.name!r}: {self.status}, {extent}, {len(self.layers.parameters)} layers, {self.folder}>"
 
+    def _repr_html_(self) -> str | None:
+        """In a notebook: the verdict, the heatmap and the findings."""
+        from undertow.show.notebook.display import html_of_run
+
+        return html_of_run(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """In a notebook with anywidget: a live view beside it."""
+        from undertow.show.notebook.display import bundle_of_run
+
+        return bundle_of_run(self)
+
     # -- numbers ------------------------------------------------------------------------------------------
 
     @property

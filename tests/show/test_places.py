@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from undertow.show.report.places import where
+from undertow.views.places import where
 
 TENSORS = [
     "tokens.weight", "places",

@@ -28,7 +28,7 @@ def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, detai
         raise click.UsageError("--json, --markdown and --html exclude each other: choose one.")
     wanted = _section_names(sections)
     if wanted and (as_markdown or html):
-        raise click.UsageError("--sections goes with text and --json; --html has all of them, --markdown none.")
+        raise click.UsageError("--sections goes with text and --json, not with --markdown or --html.")
     from undertow.run import open_run
 
     if html is not None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from undertow.schema.findings import Diagnosis, Finding
-from undertow.show.report.places import where
-from undertow.show.report.wording import GLYPHS, cost, evidence_line, headline, percent, when
+from undertow.views.places import where
+from undertow.views.wording import GLYPHS, cost, evidence_line, headline, percent, when
 
 
 def to_markdown(diagnosis: Diagnosis, tensors: Sequence[str] = ()) -> str:

@@ -18,9 +18,9 @@ from undertow.run import Run
 from undertow.schema.findings import Diagnosis, StepRange
 from undertow.schema.seeds.enhanced import AnalysisDepth
 from undertow.schema.seeds.flow import GradientVisualizationConfig
-from undertow.schema.summaries import DynamicsSummary, FlowSummary, Named, WeightsSummary
+from undertow.schema.summaries import DynamicsSummary, FlowSummary, WeightsSummary
 from undertow.show.report.document import to_json
-from undertow.show.report.wording import percent
+from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 
 SECTIONS = ("flow", "dynamics", "weights")
 NEWEST = 512  # recorded steps that a summary looks at, so that it is quick however long the run is
@@ -88,69 +88,8 @@ def _table(rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _flow_text(run: Run) -> Table:
-    flow = _flow(run, None)
-    rows = [("gain from loss to input", _number(flow.loss_to_input_gain, flow.unavailable.get("loss_to_input_gain")))]
-    if flow.weakest_edge is not None:
-        rows.append(("weakest edge", " → ".join(flow.weakest_edge)))
-    for label, which in (
-        ("bottlenecks", flow.bottlenecks),
-        ("dead", flow.dead),
-        ("vanishing", flow.vanishing),
-        ("exploding", flow.exploding),
-        ("not finite", flow.nonfinite),
-    ):
-        rows.append((label, _names(which)))
-    return _table(rows)
-
-
-def _dynamics_text(run: Run) -> Table:
-    dynamics = _dynamics(run, None)
-    missing = dynamics.unavailable
-    health = ", ".join(f"{count:,} {name}" for name, count in dynamics.layer_health.items() if count)
-    rows = [
-        ("layers", health or "none"),
-        ("loss", _word(dynamics.convergence_trend, missing.get("convergence_trend"))),
-        ("phase", _word(dynamics.learning_phase, missing.get("learning_phase"))),
-        ("loss decrease per step", _number(dynamics.learning_velocity, missing.get("learning_velocity"))),
-        ("update / weight", _number(dynamics.adaptation_rate, missing.get("adaptation_rate"))),
-        ("stability", _number(dynamics.overall_stability, missing.get("overall_stability"))),
-        ("its trend", _word(dynamics.stability_trend, missing.get("stability_trend"))),
-    ]
-    for place, one in enumerate(dynamics.priorities):
-        rows.append(("first" if place == 0 else "", f"{one.target} ({one.urgency}): {'; '.join(one.actions)}"))
-    return _table(rows)
-
-
-def _weights_text(run: Run) -> Table:
-    weights = _weights(run, None)
-    rows = [("health", str(weights.health or "no verdict")), ("parameters", f"{weights.parameter_count:,}")]
-    if weights.mean is not None:
-        extent = f"from {_number(weights.minimum)} to {_number(weights.maximum)}"
-        zeros = f"{percent(weights.zero_fraction or 0.0)} zero"
-        rows.append(("values", f"mean {_number(weights.mean)}, std {_number(weights.std)}, {extent}, {zeros}"))
-    rows += [(str(issue.severity), f"{issue.code} {issue.name}: {issue.summary}") for issue in weights.issues]
-    drift = weights.drift
-    if drift is not None:
-        moved = ", ".join(f"{one.layer} {_number(one.relative)}" for one in drift.moved_most[:3])
-        rows.append(("drift", f"{_number(drift.relative)} of the norm since {drift.against}; most: {moved or 'none'}"))
-    rows += [("note", note) for note in weights.notes]
-    return _table(rows)
-
-
-_TEXTS: dict[str, Callable[[Run], Table]] = {"flow": _flow_text, "dynamics": _dynamics_text, "weights": _weights_text}
-
-
-def _names(which: Named) -> str:
-    if not which.count:
-        return "none"
-    more = which.count - len(which.first)
-    return ", ".join(which.first) + (f" and {more:,} more" if more else "")
-
-
-def _number(value: float | None, reason: str | None = None) -> str:
-    return f"{value:.3g}" if value is not None else f"not known: {reason}" if reason else "not known"
-
-
-def _word(value: str | None, reason: str | None = None) -> str:
-    return str(value) if reason is None and value is not None else f"{value or 'not known'}: {reason}"
+_TEXTS: dict[str, Callable[[Run], Table]] = {
+    "flow": lambda run: _table(flow_rows(_flow(run, None))),
+    "dynamics": lambda run: _table(dynamics_rows(_dynamics(run, None))),
+    "weights": lambda run: _table(weights_rows(_weights(run, None))),
+}

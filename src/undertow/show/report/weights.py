@@ -11,9 +11,9 @@ from rich.text import Text
 
 from undertow.schema.checkpoints import Drift, TensorWeights, WeightIssue, WeightReport
 from undertow.schema.severity import Health, Severity
-from undertow.show.report.places import where
 from undertow.show.report.text import STYLES
-from undertow.show.report.wording import GLYPHS, percent
+from undertow.views.places import where
+from undertow.views.wording import GLYPHS, percent
 
 _ISSUES_SHOWN = 8
 _DRIFT_SHOWN = 8

@@ -30,7 +30,7 @@ export async function take(bytes) {
   const cut = Array.from({ length: count }, (_, place) => bytes.slice(begin, begin += view.getUint32(4 * (1 + place), true)));
   const told = JSON.parse(new TextDecoder().decode(await unpack(cut[0])));
   [parts, documents, opened] = [cut, told, new Map()];
-  for (const tell of followers) tell(documents.run);
+  for (const tell of followers) tell(structuredClone(documents.run));
   return documents;
 }
 
@@ -123,7 +123,7 @@ class Picture {
     for (let row = 0; row < rows; row++) {
       const table = this.#codes(row), base = row * columns;
       for (let column = 0; column < wide; column++) {
-        const from = Math.max(0, (index * wide + column) * size - first), to = Math.min(columns, (index * wide + column + 1) * size - first);
+        const begin = (index * wide + column) * size - first, from = Math.max(0, Math.floor(begin)), to = Math.min(columns, Math.ceil(begin + size));
         if (from >= to) continue;
         codes[row * wide + column] = to - from === 1 ? table[cells[base + from]] : several(cells, base + from, base + to, table, statistic);
       }

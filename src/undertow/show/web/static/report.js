@@ -20,6 +20,8 @@ const pages = new Map();
 let told = null;
 
 async function show() {
+  for (const page of pages.values()) page.end?.();
+  pages.clear();
   const main = document.getElementById("main"), { query } = address.read();
   const places = told.pages.map((name) => element("section", { class: "part", id: name }));
   main.replaceChildren(...places, about(told));
@@ -98,6 +100,7 @@ addEventListener("click", (event) => {
   event.preventDefault();
   go(link.getAttribute("href"));
 });
+addEventListener("hashchange", show);
 addEventListener("beforeprint", () => print(true));
 addEventListener("afterprint", () => print(false));
 onKeys({ "?": tellKeys, t: swapTheme, "/": () => pages.get("run")?.focusFilter?.() });

@@ -249,6 +249,7 @@ class RunPage {
     this.span.grow(extentOf(run.steps));
     this.loss?.reload();
     for (const chart of this.charts.values()) chart.reload();
+    if (this.heatmap.finest !== (this.quantity?.finest ?? 0)) this.change({});
     this.#rescale();
   }
 

@@ -1,0 +1,1 @@
+"""Runs and what is found in them in the cells of a notebook."""

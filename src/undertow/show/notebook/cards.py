@@ -1,0 +1,99 @@
+"""What a cell of a notebook shows of a run, and of what was found in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from undertow.analyze.summaries import summarise_dynamics, summarise_flow, summarise_weights
+from undertow.run import Run
+from undertow.schema.checkpoints import WeightReport
+from undertow.schema.findings import Diagnosis, Finding, Remedy, StepRange
+from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
+from undertow.schema.seeds.flow import GradientFlowVisualization
+from undertow.show.notebook.drawing import drawing
+from undertow.show.notebook.markup import QUIET, box, code, coloured, folded, name, pairs, paragraph, text
+from undertow.views.places import where
+from undertow.views.signs import GLYPHS
+from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
+from undertow.views.verdict import judge
+from undertow.views.wording import evidence_line, headline, percent, when
+
+_MOST_FINDINGS = 12
+_ANYWHERE = StepRange(None, None, 0)  # summaries of an analysis by itself: nobody prints its steps
+
+
+def run_card(run: Run) -> str:
+    verdict = judge(run)
+    tensors = [layer.path for layer in run.layers.parameters]
+    note = " · as judged while training" if verdict.from_journal and verdict.diagnosis.health else ""
+    return box(
+        _verdict(verdict.diagnosis, f" · {run.status}{note}"), drawing(run), _findings(verdict.diagnosis, tensors)
+    )
+
+
+def diagnosis_card(diagnosis: Diagnosis) -> str:
+    return box(_verdict(diagnosis), _findings(diagnosis, ()))
+
+
+def flow_card(flow: GradientFlowVisualization) -> str:
+    return box(_title("Gradient flow"), pairs(flow_rows(summarise_flow(flow, _ANYWHERE))))
+
+
+def dynamics_card(dynamics: EnhancedLayerGradientAnalysis) -> str:
+    return box(_title("Dynamics"), pairs(dynamics_rows(summarise_dynamics(dynamics, _ANYWHERE))))
+
+
+def weights_card(report: WeightReport) -> str:
+    return box(_title("Weights"), pairs(weights_rows(summarise_weights(report))))
+
+
+# By the places of their classes, so that none has to be loaded before it is needed.
+CARDS: dict[tuple[str, str], Callable[[Any], str]] = {
+    ("undertow.schema.findings", "Diagnosis"): diagnosis_card,
+    ("undertow.schema.seeds.flow", "GradientFlowVisualization"): flow_card,
+    ("undertow.schema.seeds.enhanced", "EnhancedLayerGradientAnalysis"): dynamics_card,
+    ("undertow.schema.checkpoints", "WeightReport"): weights_card,
+}
+
+
+def _title(words: str) -> str:
+    return paragraph(text(words), "font-weight:650")
+
+
+def _verdict(diagnosis: Diagnosis, more: str = "") -> str:
+    verdict, extent = headline(diagnosis)
+    return (
+        paragraph(coloured(text(verdict), diagnosis.health), "font-size:1.25em")
+        + paragraph(f"{name(diagnosis.run)}{text(extent.removeprefix(diagnosis.run) + more)}", QUIET)
+        + paragraph(text(diagnosis.story))
+    )
+
+
+def _findings(diagnosis: Diagnosis, tensors: Sequence[str]) -> str:
+    shown = diagnosis.findings[:_MOST_FINDINGS]
+    parts = [_finding(finding, tensors, is_open=place == 0) for place, finding in enumerate(shown)]
+    if len(diagnosis.findings) > len(shown):
+        parts.append(paragraph(f"and {len(diagnosis.findings) - len(shown)} more findings", QUIET))
+    return "".join(parts)
+
+
+def _finding(finding: Finding, tensors: Sequence[str], *, is_open: bool) -> str:
+    signs = coloured(f"{GLYPHS[finding.severity]} {finding.severity}", finding.severity)
+    title = f'{signs} <b>{finding.code}</b> {text(finding.name)} <span style="{QUIET}">{text(when(finding))}</span>'
+    follows = f" Follows from {finding.follows_from}." if finding.follows_from else ""
+    told = paragraph(text(f"{finding.summary}{follows} {percent(finding.confidence, 0)} sure."))
+    place = paragraph(name(f"Where: {where(finding.layers, tensors, 6)}"))
+    known = "".join(f"<li>{text(evidence_line(one))}</li>" for one in finding.evidence)
+    evidence = folded("How it is known", f'<ul style="margin:2px 0">{known}</ul>') if known else ""
+    content = told + place + evidence + "".join(map(_remedy, finding.remedies))
+    return folded(title, f'<div style="margin:2px 0 8px 18px">{content}</div>', is_open=is_open)
+
+
+def _remedy(remedy: Remedy) -> str:
+    risk = f"Risk: {remedy.risk}" + (f" Not when: {remedy.when_not}" if remedy.when_not else "")
+    return (
+        paragraph(f"<b>{text(remedy.what)}</b>")
+        + (code(remedy.how) if remedy.how else "")
+        + paragraph(text(risk), QUIET)
+    )

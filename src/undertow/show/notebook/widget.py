@@ -1,0 +1,75 @@
+"""A live view of a run in a notebook: the page of a report, which is sent the run anew as it grows.
+
+While a training keeps the kernel busy nobody can ask it anything; so it is told, from a thread that takes no more than
+a hundredth of the time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from undertow.errors import UndertowError
+from undertow.run import Run, open_run
+from undertow.show.html.page import page
+from undertow.show.html.pictures import Allowance
+from undertow.show.html.snapshot import Extent, snapshot
+from undertow.views.verdict import Verdict, judge
+
+_SHARE = 0.01  # of the time, for the thread
+_SHORTEST = 1.0  # seconds between two looks
+_SMALL = Allowance(everything=600_000, others=250_000, first_tiles=2, asked_tiles=1, other_tiles=1, most=8)
+_EXTENT = Extent(pages=("run", "findings"), allowance=_SMALL, points=512)
+_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class LiveView(anywidget.AnyWidget):
+    """`page` stays as it is; `news` is the run, packed as for a report."""
+
+    _esm = Path(__file__).with_name("widget.js")
+    page = traitlets.Unicode().tag(sync=True)
+    news = traitlets.Bytes().tag(sync=True)
+
+
+class Follower(threading.Thread):
+    """Looks at a run until it ends, or nobody can be told any more."""
+
+    def __init__(self, view: LiveView, folder: Path) -> None:
+        super().__init__(name="undertow-notebook", daemon=True)
+        self._view = view
+        self._run = open_run(folder)  # one of its own: readers are for one thread at a time
+        self._verdict: tuple[object, Verdict] | None = None
+
+    def tell(self) -> None:
+        """What there is, once."""
+        journal = (len(self._run.events), self._run.status, len(self._run.steps) > 0)
+        if self._verdict is None or self._verdict[0] != journal:
+            self._verdict = journal, judge(self._run)
+        self._view.news = snapshot(self._run, self._verdict[1], _EXTENT)
+
+    def run(self) -> None:
+        is_running = True
+        while is_running and self._view.comm is not None:
+            began = time.thread_time()
+            try:
+                is_running = self._run.status == "running"  # asked first: of what ends later somebody must still tell
+                if self._run.refresh() or not is_running:
+                    self.tell()
+            except (UndertowError, OSError):
+                return  # the folder has gone
+            time.sleep(max(_SHORTEST, (time.thread_time() - began) / _SHARE))
+
+
+def live_view(run: Run) -> dict[str, Any]:
+    """What a notebook shows in place of text; it goes on by itself."""
+    view = LiveView(page=page(None))
+    follower = Follower(view, run.folder)
+    follower.tell()
+    if run.status == "running":
+        follower.start()
+    return {_VIEW: {"version_major": 2, "version_minor": 0, "model_id": view.model_id}}
