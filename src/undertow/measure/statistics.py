@@ -47,8 +47,12 @@ def statistics(partials: Partials, out: Floats | None = None) -> Floats:
     if _in_c is None:
         out[...] = in_numpy(partials)
         return out
-    exponents = None if partials.exponents is None else np.ascontiguousarray(partials.exponents)
-    _in_c(np.ascontiguousarray(partials.moments), exponents, out)
+    moments, exponents = partials.moments, partials.exponents
+    if not moments.flags.c_contiguous:
+        moments = np.ascontiguousarray(moments)
+    if exponents is not None and not exponents.flags.c_contiguous:
+        exponents = np.ascontiguousarray(exponents)
+    _in_c(moments, exponents, out)
     return out
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from undertow.measure import sketches
 from undertow.measure.partials import Partials
 from undertow.measure.statistics import statistics
 from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Dense, Mask, Row, Values, dense, exposed_mask
+from undertow.probe.dense import Dense, Mask, Row, Values, dense, exposed_mask, runs
 from undertow.probe.directions import Directions
 from undertow.probe.readings import RanksApart, RawFrame, host, number
 from undertow.probe.signals.frames import SignalAssembler
@@ -39,7 +40,7 @@ from undertow.schema.quantities import (
 
 _ACTIVITY_WINDOW = 20  # sampled frames over which a unit must stay silent to be called dead
 _SKETCH_EVERY = 64  # gradient frames between two stored sketches
-_MOST_BYTES = 2 << 20  # of readings handled together: more would fall out of the processor's cache
+_MOST_BYTES = 8 << 20  # of readings handled together: much more would fall out of the processor's cache
 _ROW = {name: row for row, name in enumerate(STATISTIC_NAMES)}
 _STEPPED = ("norm", "max_abs", "nonfinite_count")
 
@@ -58,7 +59,10 @@ class Assembler:
         out: list[Frame] = []
         for batch in _batches(raws):
             self._use(batch[0].layout)
-            scalars = [{name: number(value) for name, value in raw.scalars.items()} for raw in batch]
+            scalars = [
+                {name: value if type(value) is float else number(value) for name, value in raw.scalars.items()}
+                for raw in batch
+            ]
             blocks: Blocks = [{} for _ in batch]
             self._fill(batch, scalars, blocks)
             for raw, values, found in zip(batch, scalars, blocks):
@@ -79,7 +83,11 @@ class Assembler:
                 norms[place] = values[_ROW["norm"]]
         found: dict[str, Values] = {}
         if gradients is not None or weights is not None:
-            found = self._directions.follow(raws, gradient_rows, weight_rows, norms)
+            measured = [one for one in (gradients, weights) if one is not None]
+            is_whole = sum(len(one.partials) for one in measured) == 2 * len(raws) and all(
+                one.is_whole for one in measured
+            )
+            found = self._directions.follow(raws, gradient_rows, weight_rows, norms, is_whole)
         if gradients is not None:
             chosen = [raws[place] for place in with_gradient]
             self._gradients(chosen, gradients, found, with_gradient, scalars, blocks)
@@ -136,21 +144,21 @@ class Assembler:
                 canvas.update(f"stepped_gradient_{name}", changed, again[:, _ROW[name]], stepped.present)
         canvas.put("gradient_cosine", found["gradient_cosine"][places])
         flags = np.full((3, *exposed.shape), np.nan, np.float32)
-        for place, raw in enumerate(raws):
-            flags[:, place, raw.exposed] = raw.state, raw.carried, raw.optimizer
+        for place, alike in runs(raws, _states):
+            state, raw = flags[:, place : place + len(alike)], alike[0]
+            state[:, :, raw.exposed] = np.array((raw.state, raw.carried, raw.optimizer))[:, None]
         for line, name in enumerate(("gradient_state", "gradient_carried", "gradient_optimizer")):
             canvas.put(name, flags[line])
         # Clipping concerns the optimizer's own tensors: those that no optimizer holds are not stepped.
         held = (flags[2] >= 0) & (flags[0] == GradientState.PRESENT)
-        total = _lengths(canvas.get("gradient_norm"), held)
-        stepped_total = _lengths(canvas.get("stepped_gradient_norm"), held)
+        totals = _lengths(canvas.get("gradient_norm"), held).tolist()
+        stepped_totals = _lengths(canvas.get("stepped_gradient_norm"), held).tolist()
+        for place in np.flatnonzero(held.any(axis=1)).tolist():
+            before, after, numbers = totals[place], stepped_totals[place], scalars[places[place]]
+            numbers["gradient_norm_total"] = before
+            if 0 < before < math.inf and math.isfinite(after):
+                numbers["clip_coefficient"] = after / before if raws[place].stepped is not None else 1.0
         for place, raw in enumerate(raws):
-            if held[place].any():
-                before, after = float(total[place]), float(stepped_total[place])
-                scalars[places[place]]["gradient_norm_total"] = before
-                if 0 < before < np.inf and np.isfinite(after):
-                    coefficient = after / before if raw.stepped is not None else 1.0
-                    scalars[places[place]]["clip_coefficient"] = coefficient
             if raw.micro_gradients and not raw.carried.any():
                 canvas.put_at(place, "gradient_noise_scale", _noise(raw))
         canvas.finish(places, blocks)
@@ -308,6 +316,10 @@ def _noise(raw: RawFrame) -> Values:
     shown = read.present.all(axis=0)
     shown &= np.isin(np.arange(slots), raw.exposed)
     return np.where(shown, scale, np.nan)
+
+
+def _states(raw: RawFrame) -> tuple[int, ...]:
+    return id(raw.exposed), id(raw.state), id(raw.carried), id(raw.optimizer)
 
 
 def _lengths(norms: NDArray[np.float32], which: Mask) -> Values:

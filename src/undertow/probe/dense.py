@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,11 +34,16 @@ class Dense:
     present: Mask
     partials: list[Partials]  # of each frame, over all slots
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every frame has every slot, with its sketch."""
+        return bool(self.present.all()) and all(partials.sketches is not None for partials in self.partials)
+
     def statistics(self) -> Values:
         """frames × statistics × slots, NaN where not present."""
         frames, slots = self.present.shape
         values = np.empty((frames, len(STATISTIC_NAMES), slots))
-        for partials, out in zip(self.partials, values):
+        for partials, out in zip(self.partials, values):  # together they would have to be copied, which takes longer
             statistics(partials, out)
         if not self.present.all():
             values.transpose(0, 2, 1)[~self.present] = np.nan
@@ -60,9 +66,24 @@ def dense(frames: Sequence[Sequence[Reading]], layout: Layout, exposed: Mask) ->
 
 def exposed_mask(raws: Sequence[RawFrame], slots: int) -> Mask:
     mask = np.zeros((len(raws), slots), np.bool_)
-    for row, raw in zip(mask, raws):
-        row[raw.exposed] = True
+    for place, alike in runs(raws, _exposed):
+        mask[place : place + len(alike), alike[0].exposed] = True
     return mask
+
+
+def _exposed(raw: RawFrame) -> int:
+    return id(raw.exposed)
+
+
+def runs(raws: Sequence[RawFrame], key: Callable[[RawFrame], object]) -> Iterator[tuple[int, list[RawFrame]]]:
+    """Successive frames that are alike, and the place of the first. The recorder makes equal arrays once, so that
+    identity tells.
+    """
+    place = 0
+    for _, some in itertools.groupby(raws, key):
+        alike = list(some)
+        yield place, alike
+        place += len(alike)
 
 
 def _whole(readings: Sequence[Reading], layout: Layout, mask: Mask) -> Partials:

@@ -130,11 +130,12 @@ static PyObject *python_statistics(PyObject *self, PyObject *arguments) {
     const size_t n = (size_t)moments.len / 8 / MOMENTS;
     if ((size_t)moments.len == n * MOMENTS * 8 && (size_t)out.len == n * STATISTICS * 8 &&
         (!exponents.buf || (size_t)exponents.len == n * EXPONENTS * 8)) {
-        double row[STATISTICS], *table = out.buf;
-        for (size_t t = 0; t < n; t++) {
-            const int64_t *counts = exponents.buf ? (const int64_t *)exponents.buf + t * EXPONENTS : NULL;
-            statistics_of((const double *)moments.buf + t * MOMENTS, counts, row);
-            for (size_t s = 0; s < STATISTICS; s++) table[s * n + t] = row[s];
+        if (n < MANY_STATISTICS) {
+            statistics_of_all(moments.buf, exponents.buf, n, out.buf);
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            statistics_of_all(moments.buf, exponents.buf, n, out.buf);
+            Py_END_ALLOW_THREADS
         }
         answer = Py_NewRef(Py_None);
     } else {
@@ -161,7 +162,13 @@ static PyObject *python_direction_sums(PyObject *self, PyObject *arguments) {
     fits = fits && (!b[WEIGHT].buf || b[CHANGE].len == offsets[tensors] * 8);
     if (fits) {
         const struct frame_sketches of = {b[3].buf, b[4].buf, b[5].buf, b[6].buf, b[7].buf, b[8].buf, b[CHANGE].buf};
-        direction_sums(&of, offsets, tensors, b[OUT].buf);
+        if (offsets[tensors] < WORTH_THE_LOCK) {
+            direction_sums(&of, offsets, tensors, b[OUT].buf);
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            direction_sums(&of, offsets, tensors, b[OUT].buf);
+            Py_END_ALLOW_THREADS
+        }
         answer = Py_NewRef(Py_None);
     } else {
         PyErr_SetString(PyExc_ValueError, "direction_sums: an array has the wrong length for these sketches");

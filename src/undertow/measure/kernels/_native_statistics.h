@@ -73,3 +73,14 @@ static void statistics_of(const double *moments, const int64_t *exponents, doubl
     out[NONFINITE_COUNT] = nan + infinite;
     if (exponents) from_exponents(moments, exponents, out);
 }
+
+enum { MANY_STATISTICS = 256 }; /* tensors; the lock of the interpreter is then worth giving back */
+
+/* moments: n rows; exponents: n rows, or NULL; out: a row per statistic. */
+static void statistics_of_all(const double *moments, const int64_t *exponents, size_t n, double *out) {
+    double row[STATISTICS];
+    for (size_t t = 0; t < n; t++) {
+        statistics_of(moments + t * MOMENTS, exponents ? exponents + t * EXPONENTS : NULL, row);
+        for (size_t s = 0; s < STATISTICS; s++) out[s * n + t] = row[s];
+    }
+}
