@@ -64,17 +64,12 @@ class Axis:
         """For each character whether a marked step lies in it."""
         column, inside = self._columns(steps)
         found = np.bincount(column[inside & marked], minlength=self.columns) > 0
-        source = self._source()
-        return found[source] | found[np.minimum(source + self._extra(), self.columns - 1)]
+        return found[self._source()] | found[self._source(self.halves - 1)]
 
     def _columns(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         column = (steps - self.first) // self.width
         return column, (column >= 0) & (column < self.columns)
 
-    def _source(self) -> NDArray[np.int64]:
-        """The first column of each character."""
-        return np.minimum(np.arange(self.characters) * self.halves // self.repeat, self.columns - 1)
-
-    def _extra(self) -> int:
-        """How many more columns a character holds."""
-        return 1 if self.halves > self.repeat else 0
+    def _source(self, half: int = 0) -> NDArray[np.int64]:
+        """The column in the first, or another, half of each character."""
+        return np.minimum((np.arange(self.characters) * self.halves + half) // self.repeat, self.columns - 1)

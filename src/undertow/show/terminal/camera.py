@@ -33,6 +33,7 @@ class Camera:
         self.pattern = pattern
         self.findings: list[Finding] = []
         self._journal_size = -1
+        self._layers: tuple[object, list[Layer]] | None = None
         self._grid: tuple[object, Grid] | None = None
         self._usual: tuple[object, float, NDArray[np.float32]] | None = None
         self._loss: tuple[object, NDArray[np.float64], NDArray[np.bool_]] | None = None
@@ -56,6 +57,13 @@ class Camera:
 
     def layers(self) -> list[Layer]:
         """As executed, those that the quantity is of and the pattern matches."""
+        reader = self.run.reader
+        key = (reader.layers, self.quantity, self.pattern)
+        if self._layers is None or self._layers[0] != key:
+            self._layers = (key, self._matching())
+        return self._layers[1]
+
+    def _matching(self) -> list[Layer]:
         reader = self.run.reader
         every = [reader.layers[place] for place in subjects(reader, self.quantity)]
         ordered = [every[place] for place in reading_order(every)]

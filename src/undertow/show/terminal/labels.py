@@ -7,6 +7,15 @@ from collections.abc import Sequence
 Label = tuple[int, str]  # the place of the first layer of a line, and what stands beside it
 
 
+def without_shared_beginning(paths: Sequence[str]) -> list[str]:
+    """What tells them apart: `model.blocks.` is left out where every path begins with it."""
+    parts = [path.split(".") for path in paths]
+    shared = 0
+    while all(len(path) > shared + 1 and path[shared] == parts[0][shared] for path in parts):
+        shared += 1
+    return [".".join(path[shared:]) for path in parts]
+
+
 def labels_of(every: Sequence[str], shown: Sequence[str], together: int) -> list[Label]:
     """`shown` are the first layers of each row, `together` rows make a line.
 
@@ -14,6 +23,7 @@ def labels_of(every: Sequence[str], shown: Sequence[str], together: int) -> list
     """
     place = {path: number for number, path in enumerate(every)}
     starts = [place[path] for path in shown[::together]]
+    every = without_shared_beginning(every)
     labels: list[Label] = []
     for start, end in zip(starts, [*starts[1:], len(every)]):
         parents = {path.rpartition(".")[0] for path in every[start:end]}

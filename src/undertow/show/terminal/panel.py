@@ -24,6 +24,7 @@ from undertow.show.terminal.order import Order
 from undertow.show.terminal.picture import Moment, Picture
 
 _LOOK_SECONDS = 0.5
+_REST = 20.0  # times as long as a look took: a run of a thousand layers is looked at less often
 _MEND_SECONDS = 4.0
 _STATUS_SECONDS = 2.0
 LEAST_ROWS_ABOVE = 6  # of the terminal, for what the training prints
@@ -43,18 +44,22 @@ class Panel:
         self._margin: Margin | None = None
         self._picture: Picture | None = None
         self._status = "running"
+        self._effort = 0.0
         self._asked = self._mended = time.monotonic()
 
     def stay(self) -> None:
         """Until the training says so, or is no more."""
         try:
             while self._status == "running":
-                if select.select([self._order.control], [], [], _LOOK_SECONDS)[0]:
+                patience = max(_LOOK_SECONDS, _REST * self._effort)
+                if select.select([self._order.control], [], [], patience)[0]:
                     return  # told to, or the training is gone
+                began = time.process_time()
                 if self._is_ours():
                     self._look()
                 else:
                     self._leave()
+                self._effort = time.process_time() - began
         finally:
             self._leave()
 

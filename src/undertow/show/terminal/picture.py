@@ -9,12 +9,13 @@ import numpy as np
 from rich.cells import cell_len
 
 from undertow.schema.findings import Finding
+from undertow.schema.layers import Layer
 from undertow.schema.severity import Severity, health_of
 from undertow.show.terminal.ability import Ability
 from undertow.show.terminal.axis import Axis
 from undertow.show.terminal.camera import Camera
-from undertow.show.terminal.ink import PAPER, Ink
-from undertow.show.terminal.labels import labels_of, line_of
+from undertow.show.terminal.ink import PAPER, Indices, Ink
+from undertow.show.terminal.labels import labels_of, line_of, without_shared_beginning
 from undertow.show.terminal.sparkline import is_wide, sparkline
 from undertow.show.terminal.worst import Sufferer, worst_layers
 from undertow.show.terminal.writing import BOLD, DIM, Writing, clean, shorten
@@ -31,7 +32,8 @@ STYLES = {
     Severity.SEVERE: "1;33",
     Severity.CRITICAL: "1;35",
 }
-_LABEL = 28  # cells for a name, or a third of the terminal if that is less
+_LONGEST_LABEL = 40  # cells for a name, or a third of the terminal if that is less
+_SHORTEST_LABEL = 13  # "gradient_norm" stands there, too
 _ROOMY = 72  # columns from which on sentences begin where cells do
 _TALLEST = 3  # rows that a layer of a small model may take
 
@@ -78,6 +80,8 @@ class Picture:
         self.ability = ability
         self.palette = palette or palette_of()
         self.title = title
+        self._labels: tuple[list[Layer], int] | None = None
+        self._small: tuple[Grid, int, Ink, Grid, Indices] | None = None
         self._inks: dict[tuple[object, bool], Ink] = {}
 
     def lines(self, moment: Moment, columns: int, rows: int) -> list[str]:
@@ -85,8 +89,8 @@ class Picture:
         camera = self.camera
         losses, _ = camera.loss()
         plan = _Plan.of(rows, bool(moment.keys), bool(len(losses)))
-        label = min(_LABEL, columns // 3)
         layers = len(camera.layers())
+        label = min(self._longest_label(), columns // 3)
         beside = not self.ability.halves or layers <= plan.heat
         halves = 2 if self.ability.halves and beside else 1
         axis = Axis.of(moment.first, moment.last, columns - label - 1, halves, moment.growing)
@@ -113,13 +117,18 @@ class Picture:
             lines += [""] * (rows - 1 - len(lines)) + [self._keys(moment.keys, columns)]
         return lines[:rows]
 
-    def selectable(self) -> list[str]:
-        return [layer.path for layer in self.camera.layers()]
-
     # -- parts --------------------------------------------------------------------------------------------
 
     def _line(self, columns: int) -> Writing:
         return Writing(columns, self.ability)
+
+    def _longest_label(self) -> int:
+        layers = self.camera.layers()
+        if self._labels is None or self._labels[0] is not layers:
+            names = without_shared_beginning([layer.path for layer in layers])
+            widths = [cell_len(clean(name[: 2 * _LONGEST_LABEL], self.ability.unicode)) for name in names]
+            self._labels = (layers, min(_LONGEST_LABEL, 2 + max([*widths, _SHORTEST_LABEL])))
+        return self._labels[1]
 
     def _fit(self, text: str, width: int) -> str:
         return shorten(clean(text, self.ability.unicode), width, "…" if self.ability.unicode else "~")
@@ -158,9 +167,9 @@ class Picture:
     ) -> list[str]:
         """The heatmap: a name and its cells in each line."""
         two_rows = self.ability.halves and not beside
-        small = folded(grid, rows * 2 if two_rows else rows)
         ink = self._ink(grid)
-        cells = np.repeat(ink.indices(small), axis.repeat, axis=1)
+        small, cells = self._folded(grid, rows * 2 if two_rows else rows, ink)
+        cells = np.repeat(cells, axis.repeat, axis=1)
         cells[:, (axis.column(moment.step) + 1) * axis.repeat :] = PAPER
         tall = 1 if two_rows else min(_TALLEST, max(1, rows // len(small.rows)))
         painted = ink.rows(cells, beside)
@@ -174,6 +183,14 @@ class Picture:
                 line.to(label - cell_len(text)).add(text, "7" if place == chosen else "")
                 lines.append(str(line.to(label + 1, exactly=True).painted(cells_of_row, axis.characters)))
         return lines
+
+    def _folded(self, grid: Grid, rows: int, ink: Ink) -> tuple[Grid, Indices]:
+        """The same for every step that is played, as long as nothing new is read."""
+        known = self._small
+        if known is None or known[0] is not grid or known[1:3] != (rows, ink):
+            small = folded(grid, rows)
+            known = self._small = (grid, rows, ink, small, ink.indices(small))
+        return known[3], known[4]
 
     def _axis(self, axis: Axis, moment: Moment, label: int, columns: int) -> str:
         """Where findings began, where we are, and the steps at both ends."""

@@ -136,6 +136,9 @@ class Playback:
         span = max(_LEAST_SPAN, round((self.span or whole) * factor))
         self.span = None if span >= whole else span
 
+    def show_all(self) -> None:
+        self.span = None
+
     def select(self, direction: int) -> None:
         paths = [layer.path for layer in self.camera.layers()]
         if not paths:
@@ -216,7 +219,7 @@ _ACTS: dict[str, Callable[[Playback], None]] = {
     "+": lambda playback: playback.zoom(0.5),
     "=": lambda playback: playback.zoom(0.5),
     "-": lambda playback: playback.zoom(2.0),
-    "0": lambda playback: playback.zoom(float("inf")),
+    "0": Playback.show_all,
     "up": lambda playback: playback.select(-1),
     "down": lambda playback: playback.select(1),
     "k": lambda playback: playback.select(-1),

@@ -9,6 +9,7 @@ from undertow.run import Run
 from undertow.schema.seeds.flow import ColorScheme
 from undertow.show.terminal.ability import LEAST_COLUMNS, LEAST_ROWS, Ability
 from undertow.show.terminal.camera import Camera
+from undertow.show.terminal.ink import LETTERS, PLAIN_LETTERS
 from undertow.show.terminal.picture import Picture
 from undertow.show.terminal.playback import HELP, Playback
 from undertow.show.terminal.screen import Screen
@@ -17,6 +18,7 @@ from undertow.views.palette import palette_of
 
 _FRAME_SECONDS = 1 / 15
 _LOOK_SECONDS = 0.25  # between two looks at a run that is being written
+_REST = 4.0  # times as long as a look took
 _STATUS_SECONDS = 1.0
 
 
@@ -29,7 +31,7 @@ class Player:
         self.playback = Playback(camera, following=live, playing=not live, palette=palette)
         self.ability = ability
         self.picture = Picture(camera, ability)
-        self._looked = self._asked = 0.0
+        self._looked = self._asked = self._effort = 0.0
 
     def play(self, screen: Screen) -> None:
         """Until `q` is pressed; without a keyboard, until there is no more to see."""
@@ -60,12 +62,15 @@ class Player:
         lines = [str(Writing(columns, self.ability).add("Keys", BOLD)), ""]
         for keys, meaning in HELP:
             lines.append(str(Writing(columns, self.ability).add(f"  {keys}", BOLD).to(22).add(meaning)))
-        return lines
+        letters = LETTERS if self.ability.unicode else PLAIN_LETTERS
+        marks = "   ".join(f"{letter} {self.picture.palette.marks[cell].name}" for cell, letter in letters.items())
+        return [*lines, "", str(Writing(columns, self.ability).add("Cells", BOLD)), "", f"  {marks}"[:columns]]
 
     def _look(self, now: float) -> None:
-        if self.status != "running" or now - self._looked < _LOOK_SECONDS:
+        if self.status != "running" or now - self._looked < max(_LOOK_SECONDS, _REST * self._effort):
             return
         self._looked = now
+        began = time.process_time()
         try:
             self.camera.refresh()
             if now - self._asked > _STATUS_SECONDS:
@@ -73,6 +78,7 @@ class Player:
                 self.status = self.run.status
         except (UndertowError, OSError):
             pass  # caught in the middle of a write: the picture before this one is still true
+        self._effort = time.process_time() - began
 
     def _moves(self) -> bool:
         """Will the picture change by itself?"""
