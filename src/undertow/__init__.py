@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from undertow.integrations.healthy_training import assert_trains_healthy
     from undertow.run import Run, open_run
     from undertow.schema.seeds.history import GradientHistory
+    from undertow.views.comparison import compare
     from undertow.watch import Watch, watch
     from undertow.weights import weights
 
@@ -43,6 +44,7 @@ _HOME = {
     "GradientHistory": "undertow.schema.seeds.history",
     "GradientFlowAnimator": "undertow.components.animator",
     "Run": "undertow.run",
+    "compare": "undertow.views.comparison",
     "open_run": "undertow.run",
     "Watch": "undertow.watch",
     "assert_trains_healthy": "undertow.integrations.healthy_training",

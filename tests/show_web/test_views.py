@@ -121,13 +121,17 @@ def test_runs_part_where_the_first_gradient_differs(tmp_path: Path) -> None:
     other[5] *= 1 + 1e-7  # rounding
     written(tmp_path / "one", norms, np.arange(700))
     written(tmp_path / "two", other[::2], np.arange(0, 700, 2))
-    written(tmp_path / "nan", np.where(np.arange(700)[:, None] == 90, np.float32(np.nan), norms), np.arange(700))
+    at = np.arange(700)[:, None] == 90
+    bad = np.where(at, np.float32(4), np.zeros_like(norms))
+    written(tmp_path / "nan", np.where(at, np.float32(np.nan), norms), np.arange(700), gradient_nonfinite_count=bad)
+    written(tmp_path / "thinned", np.where(at, np.float32(np.nan), norms), np.arange(700))
     one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
     found = parting(one, two)
     assert (found.step, found.common_steps, found.common_layers) == (600, 350, LAYERS)
     assert found.layers == ("blocks.2.weight", "blocks.3.weight", "blocks.4.weight")
     assert parting(one, one).step is None
     assert parting(one, Run(tmp_path / "nan")).step == 90
+    assert parting(one, Run(tmp_path / "thinned")).step is None  # what was not measured is no difference
 
 
 def test_runs_with_nothing_in_common_say_so(tmp_path: Path) -> None:

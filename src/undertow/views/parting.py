@@ -1,18 +1,25 @@
-"""Where two runs part: the first step at which a gradient differs, and in which layers."""
+"""Where two runs part: the first step at which a gradient differs, and in which layers; and when each layer follows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.run import Run
+from undertow.schema.layers import Layer
+from undertow.schema.quantities import GradientState
 from undertow.views.rows import reading_order
 
 QUANTITY = "gradient_norm"
 TOLERANCE = 1e-6  # of the larger number: sums of floats in another order differ by about as much
+CLEAR = 0.1  # of the larger number: no longer a matter of rounding
 _STEPS_AT_ONCE = 512
+
+# What a gradient was, so that a number is told from none: not measured, a number, NaN or infinite, None, frozen.
+_UNMEASURED, _NUMBER, _NONFINITE, _NONE, _FROZEN = range(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +31,126 @@ class Parting:
     reason: str = ""  # why nothing could be compared
 
 
+@dataclass(frozen=True, slots=True)
+class LayerParting:
+    """When a layer of one run and the layer of that name in the other cease to be the same."""
+
+    layer: str
+    step: int | None  # first difference beyond rounding; None: there is none
+    clear_step: int | None  # first difference of more than a tenth, or of kind (a number here, NaN or None there)
+    norms: tuple[float | None, float | None]  # gradient norms at `step`; None: not finite, or no gradient
+
+
 def parting(first: Run, second: Run, tolerance: float = TOLERANCE) -> Parting:
     """Compares gradient norms of layers of the same name, at steps that both runs recorded."""
-    layers = first.layers.parameters
-    ordered = [layers[place] for place in reading_order(layers)]
-    pairs = [(layer, other) for layer in ordered if (other := second.layers.get(layer.path)) is not None]
-    steps, in_first, in_second = np.intersect1d(first.steps, second.steps, return_indices=True)
-    if QUANTITY not in first.quantities or QUANTITY not in second.quantities:
-        return Parting(len(steps), len(pairs), reason="one of them has no gradients")
-    if not len(steps) or not pairs:
-        what = "step" if pairs else "layer"
-        return Parting(len(steps), len(pairs), reason=f"they have no {what} in common")
-    ids = [layer.id for layer, _ in pairs], [other.id for _, other in pairs]
-    for start in range(0, len(steps), _STEPS_AT_ONCE):
-        chunk = slice(start, start + _STEPS_AT_ONCE)
-        one = _norms(first, ids[0], in_first[chunk])
-        other = _norms(second, ids[1], in_second[chunk])
-        with np.errstate(invalid="ignore"):
-            apart = np.abs(one - other) > tolerance * np.maximum(np.abs(one), np.abs(other))
-        apart |= (np.isnan(one) != np.isnan(other)) | (np.isinf(one) != np.isinf(other))
+    common = _Common.of(first, second)
+    if common.reason:
+        return Parting(len(common.steps), len(common.pairs), reason=common.reason)
+    for start, one, other in common.chunks():
+        apart = _apart(one, other, tolerance)
         differs = np.flatnonzero(apart.any(axis=1))
         if len(differs):
-            where = [pairs[place][0].path for place in np.flatnonzero(apart[differs[0]])]
-            return Parting(len(steps), len(pairs), int(steps[start + differs[0]]), tuple(where))
-    return Parting(len(steps), len(pairs))
+            where = [common.pairs[int(place)][0].path for place in np.flatnonzero(apart[differs[0]])]
+            step = int(common.steps[start + int(differs[0])])
+            return Parting(len(common.steps), len(common.pairs), step, tuple(where))
+    return Parting(len(common.steps), len(common.pairs))
 
 
-def _norms(run: Run, ids: list[int], places: NDArray[np.intp]) -> NDArray[np.float64]:
+def layer_partings(first: Run, second: Run, tolerance: float = TOLERANCE) -> tuple[Parting, list[LayerParting]]:
+    """The same as `parting`, and when each layer that both have follows, as executed."""
+    common = _Common.of(first, second)
+    if common.reason:
+        return Parting(len(common.steps), len(common.pairs), reason=common.reason), []
+    count = len(common.pairs)
+    parted, clear = np.full(count, -1), np.full(count, -1)
+    norms = np.full((2, count), np.nan)
+    for start, one, other in common.chunks():
+        apart, far = _apart(one, other, tolerance), _apart(one, other, CLEAR)
+        for found, differs in ((parted, apart), (clear, far)):
+            new = (found < 0) & differs.any(axis=0)
+            found[new] = start + differs[:, new].argmax(axis=0)
+            if found is parted:
+                places = np.flatnonzero(new)
+                norms[0, places] = one.norms[parted[places] - start, places]
+                norms[1, places] = other.norms[parted[places] - start, places]
+        if (clear >= 0).all():
+            break
+
+    def step(place: int) -> int | None:
+        return int(common.steps[place]) if place >= 0 else None
+
+    found = [
+        LayerParting(layer.path, step(int(parted[row])), step(int(clear[row])), (_known(a), _known(b)))
+        for row, ((layer, _), a, b) in enumerate(zip(common.pairs, norms[0].tolist(), norms[1].tolist()))
+    ]
+    start = min((one.step for one in found if one.step is not None), default=None)
+    there = tuple(one.layer for one in found if start is not None and one.step == start)
+    return Parting(len(common.steps), len(common.pairs), start, there), found
+
+
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    """(steps × layers) of one run."""
+
+    norms: NDArray[np.float64]
+    kinds: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What two runs have in common."""
+
+    runs: tuple[Run, Run]
+    pairs: list[tuple[Layer, Layer]]
+    steps: NDArray[np.int64]
+    places: tuple[NDArray[np.intp], NDArray[np.intp]]  # of these steps in each run
+    reason: str = ""
+
+    @classmethod
+    def of(cls, first: Run, second: Run) -> _Common:
+        layers = first.layers.parameters
+        ordered = [layers[place] for place in reading_order(layers)]
+        pairs = [(layer, other) for layer in ordered if (other := second.layers.get(layer.path)) is not None]
+        steps, in_first, in_second = np.intersect1d(first.steps, second.steps, return_indices=True)
+        reason = ""
+        if QUANTITY not in first.quantities or QUANTITY not in second.quantities:
+            reason = "one of them has no gradients"
+        elif not len(steps) or not pairs:
+            reason = f"they have no {'step' if pairs else 'layer'} in common"
+        return cls((first, second), pairs, steps, (in_first, in_second), reason)
+
+    def chunks(self) -> Iterator[tuple[int, _Gradients, _Gradients]]:
+        ids = [layer.id for layer, _ in self.pairs], [other.id for _, other in self.pairs]
+        for start in range(0, len(self.steps), _STEPS_AT_ONCE):
+            part = slice(start, start + _STEPS_AT_ONCE)
+            one, other = (_gradients(self.runs[i], ids[i], self.places[i][part]) for i in (0, 1))
+            yield start, one, other
+
+
+def _gradients(run: Run, ids: list[int], places: NDArray[np.intp]) -> _Gradients:
     low, high = int(places[0]), int(places[-1]) + 1
-    matrix = run.reader.matrix(QUANTITY, ids, slice(low, high))
-    return matrix[places - low].astype(np.float64)
+
+    def matrix(quantity: str) -> NDArray[np.float64]:
+        if quantity not in run.quantities:
+            return np.full((len(places), len(ids)), np.nan)
+        return run.reader.matrix(quantity, ids, slice(low, high))[places - low].astype(np.float64)
+
+    norms, states = matrix(QUANTITY), matrix("gradient_state")
+    kinds = np.where(np.isnan(norms), _UNMEASURED, _NUMBER).astype(np.int8)
+    kinds[states == GradientState.NONE] = _NONE
+    kinds[states == GradientState.FROZEN] = _FROZEN
+    kinds[np.isinf(norms) | (matrix("gradient_nonfinite_count") > 0)] = _NONFINITE
+    return _Gradients(norms, kinds)
+
+
+def _apart(one: _Gradients, other: _Gradients, tolerance: float) -> NDArray[np.bool_]:
+    """Only where both were measured: what a disk budget took away, or a rarer sampling left out, is no difference."""
+    measured = (one.kinds != _UNMEASURED) & (other.kinds != _UNMEASURED)
+    with np.errstate(invalid="ignore"):
+        far = np.abs(one.norms - other.norms) > tolerance * np.maximum(np.abs(one.norms), np.abs(other.norms))
+    numbers = (one.kinds == _NUMBER) & (other.kinds == _NUMBER)
+    return measured & ((one.kinds != other.kinds) | (numbers & far))

@@ -1,0 +1,30 @@
+"""`undertow compare`."""
+
+from __future__ import annotations
+
+import click
+
+from undertow.cli.output import RUN_HELP, busy, show
+
+
+@click.command(
+    help="Where runs part: the first step and layer at which their gradients differ, what was different when they were "
+    "started, and their curves over the same steps. Every other run is compared with the first one.\n\n"
+    f"{RUN_HELP}",
+    epilog="Example:  undertow compare baseline latest",
+)
+@click.argument("runs", metavar="RUN RUN…", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Everything as JSON: each layer, each curve.")
+@click.option("--all", "all_layers", is_flag=True, help="Every layer that differs, and every curve.")
+def command(runs: tuple[str, ...], as_json: bool, all_layers: bool) -> None:
+    if len(runs) < 2:
+        raise click.UsageError("A comparison needs two runs: give at least two.")
+    from undertow.show.report.comparison import comparison_report, comparison_to_json
+    from undertow.views.comparison import compare
+
+    with busy(f"comparing {len(runs)} runs"):
+        comparison = compare(*runs)
+    if as_json:
+        click.echo(comparison_to_json(comparison))
+    else:
+        show(comparison_report(comparison, all_layers=all_layers))
