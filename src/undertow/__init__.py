@@ -32,6 +32,7 @@ __all__ = [
     "WeightAnalyzer",
     "__version__",
     "assert_trains_healthy",
+    "compare",
     "open_run",
     "watch",
     "weights",
