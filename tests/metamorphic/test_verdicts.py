@@ -43,16 +43,7 @@ def test_what_does_not_matter_changes_nothing(subject: str, twist: str) -> None:
     assert verdict(subject, HARMLESS[twist]) == verdict(subject, PLAIN)
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
-        "sound",
-        # The order of layers in a compiled model is not known (decision 6), and both rules need it. When one of these
-        # passes, take its mark away.
-        pytest.param("cut", marks=pytest.mark.xfail(reason="only a remark in a compiled model", strict=True)),
-        pytest.param("vanishing", marks=pytest.mark.xfail(reason="not seen in a compiled model", strict=True)),
-    ],
-)
+@pytest.mark.parametrize("subject", SUBJECTS)
 def test_compilation_changes_nothing(subject: str) -> None:
     assert verdict(subject, Twist(compiled=True)) == verdict(subject, PLAIN)
 

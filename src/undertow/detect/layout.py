@@ -45,7 +45,8 @@ class Layout:
         # Parameters by the order of their module, so that they compare with modules that own none.
         owned = self.module >= 0
         self.module_order = self.order.copy()
-        self.module_order[owned] = self.order[self.module[owned]]
+        if np.isfinite(self.order[self.module[owned]]).any():  # no module of a compiled model is seen to run
+            self.module_order[owned] = self.order[self.module[owned]]
         self.is_low_precision = self.rounding > 2.0**-24
 
     def path(self, layer_id: int) -> str:

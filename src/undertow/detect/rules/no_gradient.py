@@ -40,7 +40,9 @@ class NoGradient:
 
     When it is wrong
     ----------------
-    Modules that never ran (an unused head, the pooler of a pretrained model) are only noted. Heads that are used
+    Modules that never ran (an unused head, the pooler of a pretrained model) are only noted. In a compiled model
+    nobody sees what runs: there, several modules without a gradient count as cut off when all that is declared behind
+    them has one. Heads that are used
     in some steps have a gradient in those, so the rule waits for several steps of the optimizer that holds them.
     A bias alone, beside a weight that does get a gradient, is not cut off: the loss does not depend on it, as where
     only the slope of the output counts (an energy whose gradient is the score). That is only noted.
@@ -132,6 +134,8 @@ class NoGradient:
         cut = due & ran
         if cut.any():  # what else lies before the cut most likely belongs to it
             cut |= due & unknown & upstream
+        elif not self._knows_calls:  # a compiled model: nobody sees what runs
+            cut |= self._all_before(layout, long & unknown & upstream)
         alone = self._biases_alone(layout, cut)
         cut &= ~alone
         groups = {
@@ -141,6 +145,11 @@ class NoGradient:
             "unknown": long & unknown & ~cut & ~alone,
         }
         return tuple(v for key, mask in groups.items() for v in self._settle(view, key, mask))
+
+    def _all_before(self, layout: Layout, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Several modules, declared before everything that has a gradient: hardly all of them are unused."""
+        modules = {layout.layers[int(i)].group for i in np.flatnonzero(missing & ~layout.is_bias)}
+        return missing if len(modules) > 1 else np.zeros(layout.count, bool)
 
     def _biases_alone(self, layout: Layout, cut: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Biases beside a weight of the same module that does get a gradient: a cut would part both from the loss."""
@@ -203,7 +212,10 @@ class NoGradient:
         if key == "unknown":
             summary = f"{layer_count} held by the optimizer got no gradient: {named}; they may be unused or cut off."
             return Verdict(key, True, Severity.MILD, layers, first_step, 0.5, summary, tuple(evidence))
+        guessed = not self._knows_calls and not np.isfinite(layout.order[chosen]).any()
         those = "it runs and the optimizer holds it" if len(layers) == 1 else "they run and the optimizer holds them"
+        if guessed:
+            those = "the optimizer holds them and all that comes behind them has one"
         summary = f"No gradient reaches {name_layers(layout, layers)}, though {those}"
         place = self._first_after(layout, chosen)
         if place is not None:
@@ -213,7 +225,7 @@ class NoGradient:
                 "the first in execution order that does receive a gradient"
             )
             evidence.insert(0, Evidence("gradient_state", layout.path(place), GradientState.PRESENT, None, how))
-        confidence = 0.97 if number < LATER_STEPS else 0.99
+        confidence = 0.75 if guessed else 0.97 if number < LATER_STEPS else 0.99
         return Verdict(key, True, Severity.SEVERE, layers, first_step, confidence, f"{summary}.", tuple(evidence))
 
     def _first_after(self, layout: Layout, cut: NDArray[np.int64]) -> int | None:
