@@ -10,6 +10,7 @@ from undertow.detect.rules.collapsed_representation import CollapsedRepresentati
 from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.router_collapse import RouterCollapse
 from undertow.detect.rules.saturated import Saturated
+from undertow.schema.graph import GraphSource, LayerGraph
 from undertow.schema.severity import Severity
 
 RELUS = ("0:Linear", "1:ReLU", "2:Linear", "3:ReLU", "4:Linear")
@@ -124,6 +125,29 @@ class TestCollapsedRepresentation:
         training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear")
         training.run(1, activation_std={"a": 0.06, "b": 0.08}, activation_sample_spread={"a": 0.12, "b": 0.016})
         training.run(9, activation_std={"a": 0.15, "b": 0.7}, activation_sample_spread={"a": 0.02, "b": 7e-4})
+        assert training.codes() == []
+
+    def test_samples_that_come_in_apart_and_go_out_alike(self) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear", "c:Linear")
+        spread = {"a": 0.9, "b": 0.1, "c": 1e-13}
+        training.run(4, activation_std=1.0, activation_sample_spread=spread)
+        assert training.codes() == []
+        (finding,) = training.run(1, activation_std=1.0, activation_sample_spread=spread).findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("b",), 0)
+
+    def test_a_summary_that_is_added_to_every_sample_is_healthy(self) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "summary:Linear", "head:Linear")
+        nodes = training.graph.nodes
+        training.graph = LayerGraph(nodes, ((0, 1), (1, 2), (0, 2)), GraphSource.AUTOGRAD)
+        training.engine.set_layers(training.layers, training.graph)
+        spread = {"a": 0.9, "summary": 1e-13, "head": 0.5}
+        assert training.run(9, activation_std=1.0, activation_sample_spread=spread).codes() == []
+
+    def test_learnt_queries_and_a_head_that_starts_at_zero_are_healthy(self) -> None:
+        training = stack(CollapsedRepresentation(), "queries:Linear", "b:Linear", "head:Linear")
+        alike = {"queries": 1e-13, "b": 0.5, "head": 1e-13}
+        training.run(3, activation_std=1.0, activation_sample_spread=alike)
+        training.run(9, activation_std=1.0, activation_sample_spread={**alike, "head": 0.3})
         assert training.codes() == []
 
     def test_a_layer_that_never_told_samples_apart_is_not_judged(self) -> None:

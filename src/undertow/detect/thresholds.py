@@ -142,7 +142,7 @@ COLLAPSED_TO = 0.2  # deviation between samples of an inner layer (at 0.3 no hea
 COLLAPSED_OUTPUT_TO = 0.5  # …that of the model's output has fallen, too
 COLLAPSED_FRAMES = 2
 ALIKE = 1e-9  # share of the variance between samples that is rounding…
-DIFFERENT = 0.01  # …and one that is not
+DIFFERENT = 1e-3  # …and one that is not
 ALIKE_FRAMES = 3
 ALIKE_STEPS = 4  # a head that starts at zero says the same of all samples for the first steps
 

@@ -154,6 +154,7 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("GRD001", ("OPT007",), "where next to no gradient arrives, no rate moves the layers"),
     Link("WGT004", ("DAT002", "GRD002", "GRD006", "WGT001", "UPD001"), "one weight outweighs all"),
     Link("WGT004", ("OPT001", "OPT003"), "a weight out of all proportion spoils every output"),
+    Link("ACT003", ("WGT005", "WGT004"), "weights that no longer tell samples apart have nothing to do but shrink"),
     Link("WGT001", ("ACT001", "ACT002", "ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
     Link("WGT006", ("OPT003", "OPT004", "GRD006"), "each time what was learnt with it is lost"),
     Link("WGT005", ("UPD001", "OPT001"), "steps that shrink the weights undo what they have learnt"),

@@ -73,7 +73,7 @@ class Ranking:
         standing = effect.code in STANDING and effect.first_step <= cause.first_step
         if cause.code in NONFINITE and effect.code not in EXACT and not standing:
             return self._moment(cause) < self._moment(effect)
-        if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect):
+        if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect) or _is_the_reverse(cause, effect):
             return False
         if cause.code in PASSING and effect.first_step > cause.last_step + _SOON:
             return False
@@ -113,6 +113,15 @@ class Ranking:
 def _is_runaway(finding: Finding) -> bool:
     """Weights that all grow straight outward are rewarded for it: that has no other cause."""
     return finding.code == "WGT001" and any(evidence.quantity == "update_ratio" for evidence in finding.evidence)
+
+
+def _is_the_reverse(cause: Finding, effect: Finding) -> bool:
+    """Weights that shrink make samples alike; only where the program makes them alike do weights shrink of it."""
+    if "ACT003" not in (cause.code, effect.code) or cause.code == effect.code:
+        return False
+    collapse, other = (cause, effect) if cause.code == "ACT003" else (effect, cause)
+    by_program = any("go out alike" in evidence.how for evidence in collapse.evidence)
+    return other.code in ("WGT004", "WGT005") and by_program != (collapse is cause)
 
 
 def _other_way(cause: Finding, effect: Finding) -> bool:
