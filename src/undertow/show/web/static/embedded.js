@@ -111,17 +111,20 @@ class Picture {
     return this.kind === "signed" ? this.unit * Math.sinh(place) : place;
   }
 
-  #codes(row) {
-    const table = new Uint16Array(256);
-    for (let byte = 0; byte < MARKS; byte++) table[byte] = encode(this.value(row, byte));
-    table.set(MARKED, MARKS);
-    return table;
+  /** For each row the codes that its bytes mean; made once. */
+  get tables() {
+    return this.made ??= Array.from({ length: this.rows }, (_, row) => {
+      const table = new Uint16Array(256);
+      for (let byte = 0; byte < MARKS; byte++) table[byte] = encode(this.value(row, byte));
+      table.set(MARKED, MARKS);
+      return table;
+    });
   }
 
   tile(level, index, statistic, wide) {
     const { rows, columns, first, cells } = this, codes = new Uint16Array(rows * wide).fill(NOT_SAMPLED), size = 2 ** (level - this.level);
     for (let row = 0; row < rows; row++) {
-      const table = this.#codes(row), base = row * columns;
+      const table = this.tables[row], base = row * columns;
       for (let column = 0; column < wide; column++) {
         const begin = (index * wide + column) * size - first, from = Math.max(0, Math.floor(begin)), to = Math.min(columns, Math.ceil(begin + size));
         if (from >= to) continue;

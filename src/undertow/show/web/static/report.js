@@ -14,6 +14,7 @@ import { beginTheme, changeTheme } from "./theme.js";
 const PAGES = { run, findings, flow, weights };
 const TITLES = { run: "Run", findings: "Findings", flow: "Flow", weights: "Weights" };
 const KEYS = [["/", "filter"], ["t", "dark or light"], ["?", "these keys"]];
+const ON_PAPER = { flow: [".flow-row:not(.head)", 40, "modules"], weights: ["tbody tr", 60, "tensors"] }; // as `report.css` has it
 const ID = "report"; // of the only run there is
 
 const pages = new Map();
@@ -31,11 +32,18 @@ async function show() {
       const page = await PAGES[name].open(asked, name === "run" ? drawBar : () => {}, { considerate: true });
       pages.set(name, page);
       places[place].append(page.node);
+      if (name in ON_PAPER) places[place].append(onPaper(page.node, ...ON_PAPER[name]));
       page.begin?.();
     } catch (error) {
       places[place].append(element("div", { class: "page" }, element("h1", {}, TITLES[name]), element("p", { class: "problem" }, error.message)));
     }
   }
+}
+
+/** Paper does not scroll. */
+function onPaper(node, rows, most, what) {
+  const count = node.querySelectorAll(rows).length;
+  return count > most ? element("p", { class: "paper quiet small" }, `The first ${most} of ${count.toLocaleString("en")} ${what}; the file itself has them all.`) : "";
 }
 
 function drawBar({ name, badge }) {

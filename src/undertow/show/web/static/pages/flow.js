@@ -122,7 +122,8 @@ class FlowPage {
       if (!owners.has(owner)) owners.set(owner, []);
       owners.get(owner).push(index);
     });
-    this.owned = this.nodes.map((node) => owners.get(node.layer_name) ?? []);
+    const tensors = new Map(run.layers.parameters.map((layer, index) => [layer.path, [index]])); // without a graph they are the modules
+    this.owned = this.nodes.map((node) => owners.get(node.layer_name) ?? tensors.get(node.layer_name) ?? []);
     this.slider.max = String(columns - 1);
     this.slider.value = this.slider.max;
     this.#show(columns - 1);

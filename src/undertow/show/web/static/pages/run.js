@@ -157,6 +157,7 @@ class RunPage {
     this.heatmap.show({ rows: this.rows, colouring: this.colouring, query: { quantity, statistic }, finest: this.quantity?.finest ?? 0 });
     if (first && this.wantedRows?.every(Number.isFinite)) this.heatmap.showRows(...this.wantedRows);
     legend(this.legend, this.colouring, this.quantity);
+    this.readout.show(null);
     this.toolbar.update();
     if (first) return;
     this.#remember({ quantity, statistic, scheme: scheme === "Default" ? null : scheme, relative: this.state.relative ? "1" : null, filter, depth: this.state.depth, closed: [...closed].join(",") });
