@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import undertow
@@ -54,7 +55,19 @@ def data_parallel(folder: Path) -> None:
         fit(wrapped, optimizer)
 
 
-PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in (data_parallel,)}
+def fully_sharded(folder: Path) -> None:
+    """Layers of 41 units: shards of unequal sizes, and with four ranks an empty one of the last layer's three rows."""
+    model = network(41)
+    if dist.is_initialized():
+        for part in (model[0], model[3]):
+            fully_shard(part)
+        fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        fit(model, optimizer)
+
+
+PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in (data_parallel, fully_sharded)}
 
 
 def main(folder: Path, names: list[str]) -> None:

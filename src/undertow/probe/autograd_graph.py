@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from undertow.probe.distributed.portions import is_freed, is_spread
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 
 MAX_NODES = 200_000
@@ -221,7 +222,11 @@ def _first_bad_saved(node: Node) -> str | None:
         if not name.startswith("_saved_"):
             continue
         value = _quietly(lambda name=name: getattr(node, name))
+        if is_spread(value):
+            continue  # an operation on it could call for the other ranks
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.device.type != "meta":
+            if is_freed(value):
+                continue
             value, what = value.detach(), name.removeprefix("_saved_")
             bad = int(value.numel() - torch.isfinite(value).sum().item())
             if bad:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from undertow.measure.partials import offsets_of
 from undertow.probe.autograd_graph import Owner, Walk
-from undertow.probe.discovery import Found
+from undertow.probe.discovery import Found, type_name
 from undertow.probe.distributed.portions import Spread, spread_of
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
@@ -101,7 +101,7 @@ class Catalogue:
                     module.path,
                     kind=LayerKind.MODULE,
                     group=module.path.rpartition(".")[0],
-                    module_type=type(module.module).__name__,
+                    module_type=type_name(module.module),
                 )
                 self.module_layer[id(module.module)] = self._id_of_path[module.path]
         self.owners = {id(p.tensor): tuple(p.owners) for p in watched}

@@ -151,7 +151,7 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
                         known.owners.append(owner)
                     continue
                 by_id[id(tensor)] = FoundParameter(
-                    tensor, full, _kind(module, name, tensor), path, type(module).__name__, owners=[owner],
+                    tensor, full, _kind(module, name, tensor), path, type_name(module), owners=[owner],
                     is_replicated=id(tensor) in replicated,
                 )  # fmt: skip
     found.parameters = list(by_id.values())
@@ -199,6 +199,14 @@ def _unwrapped(module: nn.Module) -> nn.Module:
             return module
         module = inner
     return module
+
+
+def type_name(module: nn.Module) -> str:
+    """The name of its class as the user knows it: `fully_shard` makes an `FSDPLinear` of a `Linear`."""
+    kind = type(module)
+    if kind.__name__.startswith("FSDP") and len(kind.__bases__) == 2 and kind.__bases__[0].__name__ == "FSDPModule":
+        return kind.__bases__[1].__name__
+    return kind.__name__
 
 
 def _kind(module: nn.Module, name: str, tensor: torch.Tensor) -> LayerKind:

@@ -83,6 +83,7 @@ class ForwardTap:
         self.roots_called: list[nn.Module] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
         self.error: Exception | None = None
+        self.on_root: Callable[[nn.Module], None] | None = None  # before an outermost module runs
 
     @property
     def running(self) -> bool:
@@ -127,6 +128,8 @@ class ForwardTap:
             self._outermost_counts = torch.is_grad_enabled() or module.training
             if self._outermost_counts and not any(module is known for known in self.roots_called):
                 self.roots_called.append(module)
+                if self.on_root is not None:
+                    self.on_root(module)
             self._idle += 1
             if self._idle > MAX_IDLE:
                 self.stop()

@@ -18,6 +18,7 @@ from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.interface import Want
 from undertow.probe import discovery, taps
+from undertow.probe.distributed.portions import gathers_parameters
 from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.framing import frame_of
 from undertow.probe.nonfinite import find_origin, is_nonfinite
@@ -83,6 +84,7 @@ class Recorder:
         if discovery.anything_compiled():
             self.compiling()
         else:
+            self._forward.on_root = self._root_called
             self._forward.start()  # in the first step always: it shows which models are in use, and their order
 
     def stop(self) -> None:
@@ -94,7 +96,7 @@ class Recorder:
         self._weights.forget()
         self.subjects.release()
 
-    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+    def _guarded(self, work: Callable[..., object], *arguments: Any) -> None:
         """An internal error never reaches the user's loop; the time spent is counted."""
         if self._stopped:
             return
@@ -328,6 +330,8 @@ class Recorder:
         self._finish(frame)
 
     def _look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
+        if self.subjects.weights(slots).is_spread:
+            return  # an operation on a part of a tensor could call for the other ranks
         held = self._signals.look_at_step(
             optimizer,
             slots,
@@ -415,8 +419,18 @@ class Recorder:
         known = self.subjects.catalogue.module_layer
         return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
 
+    def _root_called(self, module: torch.nn.Module) -> None:
+        """A model that gathers its parameters while it runs has others then than those its optimizer holds: its
+        layers are looked up before."""
+        if self.subjects.ready:
+            self._forward.on_root = None
+        elif gathers_parameters(module):
+            self._guarded(self._discover)
+
     def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
         """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
+        if stepping is None and loss and any(map(gathers_parameters, self._forward.roots_called)):
+            return False  # too late, and too early: see `_root_called`
         self._attempts += 1
         if self._attempts & (self._attempts - 1):
             return False

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.amp.grad_scaler import GradScaler
 
+from undertow.probe.distributed.portions import is_spread, whole_here
 from undertow.probe.reader import Marks
 from undertow.probe.readings import Number, Reading, Slots
 
@@ -74,6 +75,10 @@ def loss_of(root: Any, weight: Any) -> Number | None:
     """The value being differentiated: a scalar, or the weighted sum a backward pass was started with."""
     if not isinstance(root, torch.Tensor) or root.device.type == "meta":
         return None
+    if is_spread(root):  # asking the wrapper could call for the other ranks
+        root = whole_here(root)
+        if root is None:
+            return None
     if root.numel() == 1 and weight is None and root.device.type == "cpu" and not root.is_complex():
         return float(root.item())
     value = root.detach()

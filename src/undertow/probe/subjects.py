@@ -17,6 +17,7 @@ from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
+from undertow.probe.distributed.spread_list import list_of
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Slots, zeros
 from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
@@ -279,7 +280,8 @@ class Subjects:
         known = self._lists.get((id(slots), of_gradients))
         if known is None:
             tensors = self.catalogue.tensors
-            known = TensorList(slots, [tensors[slot] for slot in slots.tolist()], of_gradients)
+            chosen = [tensors[slot] for slot in slots.tolist()]
+            known = list_of(slots, chosen, of_gradients, self.layout.spread)
             if len(self._lists) < _MOST_REMEMBERED:
                 self._lists[id(slots), of_gradients] = known
         return known

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from undertow.probe.readings import Reading
 
 try:
     from undertow.measure.kernels._native import (  # pyright: ignore[reportMissingImports]
@@ -36,8 +39,13 @@ class TensorList:
     asked: bool = False  # whether the native kernel can read them where they lie
     dtypes: list[torch.dtype] = field(default_factory=list[torch.dtype])
     shapes: Any = None  # what that kernel needs to know, if it can
+    is_spread: bool = False  # this process holds only parts of some
 
     def tensors(self) -> list[torch.Tensor]:
         if not self.of_gradients:
             return self.parameters
         return [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
+
+    def placed(self, readings: list[Reading], tensors: Sequence[torch.Tensor]) -> list[Reading]:
+        """Readings of these tensors as readings of the whole, where this process holds only a part of it."""
+        return readings

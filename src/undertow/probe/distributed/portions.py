@@ -82,6 +82,16 @@ def is_pending(tensor: Any) -> bool:
     return any(placement.is_partial() for placement in tensor.placements)
 
 
+def is_freed(tensor: torch.Tensor) -> bool:
+    """A gathered parameter whose memory has been given back until it is needed again."""
+    return tensor.layout is torch.strided and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+
+
+def whole_here(tensor: Any) -> torch.Tensor | None:
+    """All of it, if every rank holds all of it."""
+    return local_of(tensor) if all(placement.is_replicate() for placement in tensor.placements) else None
+
+
 def portion_of(tensor: Any) -> Portion:
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -100,3 +110,9 @@ def spread_of(tensors: Sequence[torch.Tensor], wrapped: Sequence[bool]) -> Sprea
     portions = tuple(portion_of(tensor) if is_spread(tensor) else None for tensor in tensors)
     kept = frozenset(slot for slot, one in enumerate(wrapped) if one)
     return Spread(portions, kept) if kept or any(portion is not None for portion in portions) else None
+
+
+def gathers_parameters(module: torch.nn.Module) -> bool:
+    """Whether `fully_shard` manages parts of it: its parameters are then plain tensors while it runs."""
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    return kind is not None and any(isinstance(part, kind) for part in module.modules())

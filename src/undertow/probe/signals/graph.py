@@ -11,6 +11,7 @@ from torch import nn
 from undertow.probe.autograd_graph import nodes_of
 from undertow.probe.signals.attention import read_attention
 from undertow.probe.signals.attention_contract import normalised_elsewhere, seen_keys
+from undertow.probe.signals.floor import has_no_floor
 from undertow.probe.signals.nodes import Node, operation
 from undertow.probe.signals.router import find_gates
 from undertow.probe.signals.terms import Term, find_terms
@@ -63,9 +64,11 @@ class GraphSignals:
             terms = [term for root in roots for term in find_terms(root)] if lookups else []
             found = self._attention(nodes, places, lookups) + self._gates(nodes, places) + len(lookups)
             self._padding(lookups, terms, places)
-            copied = targets_are_inputs(lookups, terms)
+            facts = {"targets_are_inputs": targets_are_inputs(lookups, terms), "loss_without_floor": None}
+            if len(roots) == 1:
+                facts["loss_without_floor"] = has_no_floor(roots[0], nodes)
         self._empty_looks = 0 if found else self._empty_looks + 1
-        return {} if copied is None else {"targets_are_inputs": float(copied)}
+        return {name: float(fact) for name, fact in facts.items() if fact is not None}
 
     def _padding(self, lookups: Sequence[Lookup], terms: Sequence[Term], places: list[Place]) -> None:
         for lookup in lookups:

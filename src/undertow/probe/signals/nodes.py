@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from undertow.probe.distributed.portions import is_freed
+
 Node = Any  # torch.autograd.graph.Node; its methods are not typed
 Edge = tuple[Node, int]
 
@@ -38,7 +40,7 @@ def saved(node: Node, name: str) -> Any:
         return None
     if not isinstance(value, torch.Tensor):
         return value
-    if type(value) not in (torch.Tensor, nn.Parameter) or value.device.type == "meta":
+    if type(value) not in (torch.Tensor, nn.Parameter) or value.device.type == "meta" or is_freed(value):
         return None
     return value.detach()
 
@@ -111,5 +113,7 @@ def parameter_at(node: Node, place: int) -> torch.Tensor | None:
     """The parameter that is an operation's input at this place, as the module holds it."""
     found = edges(node)
     made_by = producer(found[place]) if place < len(found) else None
-    variable = getattr(made_by[0], "variable", None) if made_by is not None else None
-    return variable.detach() if isinstance(variable, torch.Tensor) else None
+    variable: Any = getattr(made_by[0], "variable", None) if made_by is not None else None
+    if type(variable) not in (torch.Tensor, nn.Parameter) or is_freed(variable):
+        return None
+    return variable.detach()
