@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import PurePath
 from typing import Any, cast
 
 from undertow.run import Run
 
 _OWN = ("name", "run_dir", "directory", "quiet", "disabled", "resume")  # settings that do not touch the training
+
+_OWN_OPTIONS = ("--run-dir", "--name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ def _circumstances(run: Run) -> dict[str, Any]:
     return {
         "optimizer": facts.optimizers[0] if len(facts.optimizers) == 1 else facts.optimizers,
         "settings": {name: value for name, value in facts.settings.items() if name not in _OWN},
-        "command": " ".join(facts.command),
+        "command": _command(facts.command),
         "layers": len(parameters),
         "parameters": sum(layer.parameter_count for layer in parameters),
         "device": facts.device,
@@ -41,6 +44,18 @@ def _circumstances(run: Run) -> dict[str, Any]:
         "undertow": facts.undertow,
         "host": facts.host,
     }
+
+
+def _command(words: Sequence[str]) -> str:
+    """Without where the program lies, and what the run was called."""
+    kept: list[str] = []
+    skip = False
+    for place, word in enumerate(words):
+        if skip or word in _OWN_OPTIONS:
+            skip = not skip and word in _OWN_OPTIONS
+        elif not word.startswith(tuple(f"{option}=" for option in _OWN_OPTIONS)):
+            kept.append(PurePath(word).name if place == 0 else word)
+    return " ".join(kept)
 
 
 def _flat(data: object, path: str = "") -> dict[str, str]:

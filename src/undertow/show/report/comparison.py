@@ -43,27 +43,31 @@ def comparison_report(comparison: Comparison, *, all_layers: bool = False) -> Re
     return Group(*(parts[:-1] if isinstance(parts[-1], Text) and not parts[-1].plain else parts))
 
 
+def _text(words: str, style: str = "") -> Text:
+    """Names come from anywhere: signs that would move the cursor or turn the line around are not shown."""
+    return Text("".join(sign if sign.isprintable() else "\ufffd" for sign in words), style)
+
+
 def letter(place: int) -> str:
     return _LETTERS[place] if place < len(_LETTERS) else str(place + 1)
 
 
-def _table(*columns: str) -> Table:
+def _table(first: str, *others: str, numbers: bool = True) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < 2 else "right", overflow="fold")
+    table.add_column(first, overflow="fold", min_width=min(10, len(first)))
+    for column in others:
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers)
     return table
 
 
 def _runs(comparison: Comparison) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("", "run", "health", "status", "steps", "first finding"):
-        table.add_column(column, overflow="fold", justify="right" if column == "steps" else "left")
+    table = _table("", "run", "health", "status", "steps", "first finding", numbers=False)
     names = [run.name for run in comparison.runs]
     for place, run in enumerate(comparison.runs):
         alike = names.count(run.name) > 1
         name = f"{run.name} ({run.folder.rpartition('/')[2]})" if alike else run.name
         finding = "–" if run.finding is None else f"{run.finding}, step {run.finding_step:,}"
-        table.add_row(letter(place), Text(name), str(run.health or "?"), run.status, f"{run.recorded:,}", finding)
+        table.add_row(letter(place), _text(name), str(run.health or "?"), run.status, f"{run.recorded:,}", finding)
     return table
 
 
@@ -78,36 +82,37 @@ def _parting(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[Rend
             f"in {pair.common_layers:,} layers."
         )
     else:
-        yield Text.assemble(
-            (f"{who} part at step {pair.step:,}", "bold"), f": gradients differ in {where(pair.layers, paths)}."
-        )
+        differ = _text(f": gradients differ in {where(pair.layers, paths)}.")
+        yield Text(f"{who} part at step {pair.step:,}", "bold").append_text(differ)
         if pair.clear_step is None:
             yield Text("Nowhere by more than a tenth.")
         elif pair.clear_step > pair.step:
             yield Text(
                 f"By more than a tenth from step {pair.clear_step:,}, first in {where(pair.clear_layers, paths)}."
             )
-        before = [f"{name} from step {step:,}" for name, step in pair.scalars.items() if step <= pair.step]
-        if before:
-            yield Text(f"Also different: {', '.join(before)}.")
+        early = sorted((step, name) for name, step in pair.scalars.items() if step <= pair.step)
+        if early:
+            more = f" and {len(early) - 3} more" if len(early) > 3 else ""
+            names = ", ".join(f"{name} from step {step:,}" for step, name in early[:3])
+            yield _text(f"By then also different: {names}{more}.")
     for layers, run in ((pair.only_in_first, 0), (pair.only_in_other, pair.run)):
         if layers:
-            yield Text(f"Only {letter(run)} has {where(layers)}.")
+            yield _text(f"Only {letter(run)} has {where(layers)}.")
     parted = sorted((one for one in pair.by_layer if one.step is not None), key=lambda one: one.step or 0)
     shown = parted if all_layers else parted[:_LAYERS_SHOWN]
     if shown:
         yield Text("")
-        table = _table("layer", "parts at", "A", letter(pair.run), "by a tenth")
+        table = _table("layer", "step", "A", letter(pair.run), "by 10 %")
         for one in shown:
             clear = "–" if one.clear_step is None else f"{one.clear_step:,}"
-            table.add_row(Text(one.layer), f"step {one.step:,}", *(_norm(norm) for norm in one.norms), clear)
+            table.add_row(_text(one.layer), f"{one.step:,}", *(_norm(norm) for norm in one.norms), clear)
         yield table
         if len(parted) > len(shown):
             yield Text(f"and {len(parted) - len(shown):,} more layers: --all shows them.", style="dim")
 
 
 def _norm(value: float | None) -> str:
-    return "none" if value is None else f"{value:.6g}"
+    return "none" if value is None else f"{value:.5g}"
 
 
 def _differences(comparison: Comparison) -> Iterator[RenderableType]:
@@ -115,9 +120,9 @@ def _differences(comparison: Comparison) -> Iterator[RenderableType]:
         yield Text("They were started alike: same optimizers, settings, command, software and number of layers.")
         return
     yield Text("What differs in how they were started", style="bold")
-    table = _table("", *(letter(place) for place in range(len(comparison.runs))))
+    table = _table("", *(letter(place) for place in range(len(comparison.runs))), numbers=False)
     for difference in comparison.differences[:_SETTINGS_SHOWN]:
-        table.add_row(Text(difference.setting), *(Text(value or "–") for value in difference.values))
+        table.add_row(_text(difference.setting), *(_text(value or "–") for value in difference.values))
     yield table
     more = len(comparison.differences) - _SETTINGS_SHOWN
     if more > 0:
@@ -125,18 +130,27 @@ def _differences(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 def _worth_showing(comparison: Comparison) -> list[Curve]:
-    """The loss, and others that differ."""
+    """The loss, and others that differ and have a number at most of the steps shown."""
     differ = {name for pair in comparison.pairs for name in pair.scalars}
-    return [curve for curve in comparison.curves if curve.name == "loss" or curve.name in differ][:_CURVES_SHOWN]
+    curves = [curve for curve in comparison.curves if curve.name in differ and _is_dense(curve)]
+    return [*(curve for curve in comparison.curves if curve.name == "loss" and curve not in curves), *curves][
+        :_CURVES_SHOWN
+    ]
+
+
+def _places(curve: Curve) -> list[int]:
+    last = len(curve.steps) - 1
+    return sorted({round(place) for place in np.linspace(0, last, _POINTS_SHOWN).tolist()}) if last >= 0 else []
+
+
+def _is_dense(curve: Curve) -> bool:
+    shown = _places(curve)
+    return sum(values[place] is not None for values in curve.values for place in shown) > len(shown)
 
 
 def _curve(curve: Curve) -> Table:
-    spread = sorted({round(place) for place in np.linspace(0, max(0, len(curve.steps) - 1), _POINTS_SHOWN).tolist()})
-    places: list[int] = [place for place in spread if place < len(curve.steps)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(curve.name[:40])
-    for place in places:
-        table.add_column(f"step {curve.steps[place]:,}", justify="right")
+    places = _places(curve)
+    table = _table(_text(f"{curve.name[:40]} at step").plain, *(f"{curve.steps[place]:,}" for place in places))
     for run, values in enumerate(curve.values):
         table.add_row(letter(run), *(_value(values[place]) for place in places))
     return table
