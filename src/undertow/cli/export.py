@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from undertow.run import Run
 
 TABLES = ("json", "csv", "parquet")
-FORMATS = (*TABLES, *KINDS)
+REPORT = "html"
+FORMATS = (*TABLES, *KINDS, REPORT)
 
 
 @click.command(
@@ -45,16 +46,20 @@ def command(
 
     if output is None and kind not in ("json", "csv") and sys.stdout.isatty():
         raise click.UsageError(f"A {kind} file is not for the terminal: name it with -o FILE, or pipe it.")
-    if kind in TABLES:
+    if kind in (*TABLES, REPORT):
         refuse_for_numbers(kind, pictures)
-    elif len(quantities) > 1:
+    if kind == REPORT and (globs or quantities):
+        raise click.UsageError("A report has all layers: --layers and --quantity go with numbers and pictures.")
+    if kind in KINDS and len(quantities) > 1:
         raise click.UsageError("A picture shows one quantity: give --quantity once.")
     opened = open_run(run)
     if kind in TABLES:
         write = _table_writer(opened, kind, globs, quantities)
+    elif kind == REPORT:
+        write = _reporter(opened)
     else:
         write = _painter(opened, kind, globs, quantities, pictures)
-    with busy(f"exporting {len(opened.steps):,} steps") if kind in TABLES else nullcontext():
+    with nullcontext() if kind in KINDS else busy(f"exporting {len(opened.steps):,} steps"):
         if output is None:
             _to_stdout(write, kind)
         else:
@@ -73,6 +78,16 @@ def _painter(
         with bar() as progress:
             quantity = quantities[0] if quantities else None
             save_picture(run, path, kind, quantity=quantity, layers=globs, progress=progress, **given)
+
+    return write
+
+
+def _reporter(run: Run) -> Callable[[Path], None]:
+    """The same as `undertow report --html`."""
+    from undertow.show.html.page import write_report
+
+    def write(path: Path) -> None:
+        write_report(run, path)
 
     return write
 
