@@ -20,7 +20,7 @@ from undertow.show.terminal.ink import PAPER, SHADES, Ink
 from undertow.show.terminal.keys import keys_in
 from undertow.show.terminal.labels import labels_of, line_of
 from undertow.show.terminal.sparkline import sparkline
-from undertow.show.terminal.writing import Writing, clean, crop, shorten
+from undertow.show.terminal.writing import Writing, abbreviate, clean, crop, shorten
 from undertow.views.heatmap import Cell
 from undertow.views.palette import NAMES, palette_of
 
@@ -59,6 +59,7 @@ def test_text_is_safe_and_never_too_wide(text: str, width: int, unicode: bool) -
     assert unicode or safe.isascii()
     assert cell_len(shorten(safe, width)) <= width
     assert cell_len(crop(safe, width)) <= width
+    assert cell_len(abbreviate(safe, width)) <= width
     line = Writing(width, Ability(Depth.TRUE, unicode)).add(text, "1").add(text).to(width)
     assert cell_len(re.sub(r"\x1b\[[0-9;]*[mG]", "", str(line))) == width
 
@@ -67,6 +68,10 @@ def test_long_paths_keep_both_ends() -> None:
     assert shorten("blocks.11.attention.out_proj.weight", 20) == "blocks.…_proj.weight"
     assert shorten("层层层层层层层层层层", 7) == "层…层层"
     assert shorten("short", 20) == "short"
+    assert abbreviate("blocks.11.attention.out_proj.weight", 32) == "blo.11.attention.out_proj.weight"
+    assert abbreviate("blocks.11.attention.out_proj.weight", 21) == "blo.11.att.out.weight"
+    assert abbreviate("blocks.11.attention.out_proj.weight", 18) == "b.11.a.out.weight"
+    assert abbreviate("blocks.11.attention.out_proj.weight", 8) == "b.1…ight"
 
 
 def test_a_character_holds_two_cells() -> None:
@@ -140,8 +145,9 @@ def test_keys() -> None:
 
 def test_labels_tell_lines_apart() -> None:
     paths = [f"net.blocks.{block}.{name}" for block in (0, 1) for name in ("fc.weight", "fc.bias", "norm.scale")]
-    assert [text for _, text in labels_of(paths, paths, 1)][:2] == ["0.fc.weight", "0.fc.bias"]
-    pairs = labels_of(paths, paths, 2)
+    assert [text for _, text in labels_of(paths, paths, 1)] == paths
+    assert [text for _, text in labels_of(paths, paths, 1, brief=True)][:2] == ["0.fc.weight", "0.fc.bias"]
+    pairs = labels_of(paths, paths, 2, brief=True)
     assert pairs == [(0, "0.fc"), (2, "0.norm.scale …"), (4, "1.fc.bias …")]
     assert line_of(paths, pairs, "net.blocks.1.fc.weight") == 1
     assert line_of(paths, pairs, "elsewhere") is None

@@ -50,8 +50,8 @@ embedding.weight –––––––––––––––––––––
 
 GOLDEN_ASCII = """\
 + healthy story     step 29 - loss 0.816
-embe~g.weight ------
-enco~r.weight %%%%%%
+   emb.weight ------
+   enc.weight %%%%%%
  encoder.bias 000000
 middle.weight ****++
 frozen.weight ffffff

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,6 +96,21 @@ def test_a_run_that_is_being_written_is_followed(tmp_path: Path) -> None:
         terminal.until_text("finished")
         terminal.press("q")
         assert terminal.until_over() == 0
+
+
+def test_a_run_that_is_taken_away_stays_on_the_screen(tmp_path: Path) -> None:
+    growing = Story(tmp_path / "run").write(20)
+    growing.writer.write_facts()
+    with Terminal(undertow("play", str(tmp_path / "run")), 80, 24, TRUE) as terminal:
+        terminal.until_text("● live")
+        shutil.rmtree(tmp_path / "run")
+        terminal.until_text("taken away")
+        terminal.press("jmM+")
+        terminal.resize(100, 30)
+        terminal.until(lambda: "head.weight" in terminal.text and "taken away" in terminal.text, "the last picture")
+        terminal.press("q")
+        assert terminal.until_over() == 0
+        assert terminal.is_restored
 
 
 @pytest.mark.parametrize(

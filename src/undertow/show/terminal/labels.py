@@ -16,14 +16,15 @@ def without_shared_beginning(paths: Sequence[str]) -> list[str]:
     return [".".join(path[shared:]) for path in parts]
 
 
-def labels_of(every: Sequence[str], shown: Sequence[str], together: int) -> list[Label]:
-    """`shown` are the first layers of each row, `together` rows make a line.
+def labels_of(every: Sequence[str], shown: Sequence[str], together: int, *, brief: bool = False) -> list[Label]:
+    """`shown` are the first layers of each row, `together` rows make a line; `brief` leaves out what all share.
 
     Tensors of one module have its name; otherwise the first of several speaks for them.
     """
     place = {path: number for number, path in enumerate(every)}
     starts = [place[path] for path in shown[::together]]
-    every = without_shared_beginning(every)
+    if brief:
+        every = without_shared_beginning(every)
     labels: list[Label] = []
     for start, end in zip(starts, [*starts[1:], len(every)]):
         parents = {path.rpartition(".")[0] for path in every[start:end]}

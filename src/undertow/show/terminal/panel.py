@@ -84,7 +84,8 @@ class Panel:
         if changed and now - self._mended > _MEND_SECONDS:
             self._mended = now
             self._margin.mend()
-        self._margin.draw(["", *self._lines(columns, height - 1)], columns, rows)
+        with contextlib.suppress(UndertowError):  # a file was replaced under our eyes: the next look is soon
+            self._margin.draw(["", *self._lines(columns, height - 1)], columns, rows)
 
     def _lines(self, columns: int, rows: int) -> list[str]:
         assert self._picture is not None

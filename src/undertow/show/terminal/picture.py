@@ -18,7 +18,7 @@ from undertow.show.terminal.ink import PAPER, Indices, Ink
 from undertow.show.terminal.labels import labels_of, line_of, without_shared_beginning
 from undertow.show.terminal.sparkline import is_wide, sparkline
 from undertow.show.terminal.worst import Sufferer, worst_layers
-from undertow.show.terminal.writing import BOLD, DIM, Writing, clean, shorten
+from undertow.show.terminal.writing import BOLD, DIM, Writing, abbreviate, clean
 from undertow.views.grid import Grid, folded
 from undertow.views.heatmap import Cell
 from undertow.views.levels import number
@@ -80,7 +80,7 @@ class Picture:
         self.ability = ability
         self.palette = palette or palette_of()
         self.title = title
-        self._labels: tuple[list[Layer], int] | None = None
+        self._widths: tuple[list[Layer], int, int] | None = None
         self._small: tuple[Grid, int, Ink, Grid, Indices] | None = None
         self._inks: dict[tuple[object, bool], Ink] = {}
 
@@ -90,7 +90,7 @@ class Picture:
         losses, _ = camera.loss()
         plan = _Plan.of(rows, bool(moment.keys), bool(len(losses)))
         layers = len(camera.layers())
-        label = min(self._longest_label(), columns // 3)
+        label, brief = self._labels(min(_LONGEST_LABEL, columns // 3))
         beside = not self.ability.halves or layers <= plan.heat
         halves = 2 if self.ability.halves and beside else 1
         axis = Axis.of(moment.first, moment.last, columns - label - 1, halves, moment.growing)
@@ -100,7 +100,7 @@ class Picture:
         if grid is None:
             lines.append(str(self._line(columns).add(self._why_nothing(), DIM)))
         else:
-            lines += self._heat(grid, axis, moment, plan.heat, label, columns, beside)
+            lines += self._heat(grid, axis, moment, plan.heat, label, columns, beside, brief)
             lines.append(self._axis(axis, moment, label, columns))
             if plan.loss:
                 lines += self._loss(axis, moment, plan.loss, label, columns)
@@ -122,16 +122,18 @@ class Picture:
     def _line(self, columns: int) -> Writing:
         return Writing(columns, self.ability)
 
-    def _longest_label(self) -> int:
+    def _labels(self, most: int) -> tuple[int, bool]:
+        """How wide they are, at most `most` cells, and whether what all layers share must be left out for that."""
         layers = self.camera.layers()
-        if self._labels is None or self._labels[0] is not layers:
-            names = without_shared_beginning([layer.path for layer in layers])
-            widths = [cell_len(clean(name[: 2 * _LONGEST_LABEL], self.ability.unicode)) for name in names]
-            self._labels = (layers, min(_LONGEST_LABEL, 2 + max([*widths, _SHORTEST_LABEL])))
-        return self._labels[1]
+        if self._widths is None or self._widths[0] is not layers:
+            paths = [layer.path for layer in layers]
+            self._widths = (layers, _widest(paths), _widest(without_shared_beginning(paths)))
+        _, whole, brief = self._widths
+        is_brief = len(layers) > 1 and whole > most
+        return min(most, max(brief if is_brief else whole, _SHORTEST_LABEL)), is_brief
 
     def _fit(self, text: str, width: int) -> str:
-        return shorten(clean(text, self.ability.unicode), width, "…" if self.ability.unicode else "~")
+        return abbreviate(clean(text, self.ability.unicode), width, "…" if self.ability.unicode else "~")
 
     def _title(self, moment: Moment, found: Sequence[Finding], columns: int) -> str:
         end = f"step {moment.step:,}"
@@ -163,7 +165,7 @@ class Picture:
         return f"no layer matches {camera.pattern!r}"
 
     def _heat(
-        self, grid: Grid, axis: Axis, moment: Moment, rows: int, label: int, columns: int, beside: bool
+        self, grid: Grid, axis: Axis, moment: Moment, rows: int, label: int, columns: int, beside: bool, brief: bool
     ) -> list[str]:
         """The heatmap: a name and its cells in each line."""
         two_rows = self.ability.halves and not beside
@@ -173,7 +175,7 @@ class Picture:
         cells[:, (axis.column(moment.step) + 1) * axis.repeat :] = PAPER
         tall = 1 if two_rows else min(_TALLEST, max(1, rows // len(small.rows)))
         painted = ink.rows(cells, beside)
-        labels = labels_of(grid.rows, small.rows, 2 if two_rows else 1)
+        labels = labels_of(grid.rows, small.rows, 2 if two_rows else 1, brief=brief)
         chosen = line_of(grid.rows, labels, moment.selected)
         lines: list[str] = []
         for place, (name, cells_of_row) in enumerate(zip((text for _, text in labels), painted)):
@@ -209,7 +211,7 @@ class Picture:
             if finding.severity.is_alarm and finding.detected_step <= moment.step and 0 <= place < axis.characters:
                 marks[place], styles[place] = GLYPHS[finding.severity], STYLES[finding.severity]
         if moment.step < moment.last:
-            marks[here], styles[here] = "▲" if marks[here] == " " else marks[here], BOLD
+            marks[here], styles[here] = "↑" if marks[here] == " " else marks[here], BOLD
         line = self._line(columns).to(label - 4 if label > 4 else 0).add("step" if label > 4 else "", DIM).to(label + 1)
         place = 0
         while place < len(marks):
@@ -295,3 +297,8 @@ class Picture:
         if key not in self._inks:
             self._inks[key] = Ink(self.ability, self.palette, grid.scale.diverging)
         return self._inks[key]
+
+
+def _widest(names: Sequence[str]) -> int:
+    """With room for the sign that says that there are more."""
+    return 2 + max((cell_len(clean(name[: 2 * _LONGEST_LABEL])) for name in names), default=0)

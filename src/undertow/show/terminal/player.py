@@ -20,6 +20,7 @@ _FRAME_SECONDS = 1 / 15
 _LOOK_SECONDS = 0.25  # between two looks at a run that is being written
 _REST = 4.0  # times as long as a look took
 _STATUS_SECONDS = 1.0
+_GONE = "the run folder was taken away"
 
 
 class Player:
@@ -31,6 +32,7 @@ class Player:
         self.playback = Playback(camera, following=live, playing=not live, palette=palette)
         self.ability = ability
         self.picture = Picture(camera, ability)
+        self._drawn: list[str] = []
         self._looked = self._asked = self._effort = 0.0
 
     def play(self, screen: Screen) -> None:
@@ -42,13 +44,25 @@ class Player:
                 self._look(now)
                 self.playback.advance(now - before)
                 before = now
-                screen.draw(self.lines(*screen.size))
+                screen.draw(self._lines_or_before(*screen.size))
                 if not screen.has_keys and not self._moves():
                     return
                 for key in screen.wait(self._patience()):
                     if key == "redraw":
                         screen.forget()
                     self.playback.press(key)
+
+    def _lines_or_before(self, columns: int, rows: int) -> list[str]:
+        """A file that is replaced, or taken away, under our eyes: the picture before this one is still true."""
+        if self.status == _GONE:
+            message = str(Writing(columns, self.ability).add(f"{_GONE}  q quit", BOLD))
+            return [*self._drawn[: rows - 1], message]
+        try:
+            self._drawn = self.lines(columns, rows)
+        except (UndertowError, OSError):
+            if not self._drawn:
+                raise
+        return self._drawn
 
     def lines(self, columns: int, rows: int) -> list[str]:
         if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
@@ -72,8 +86,11 @@ class Player:
         self._looked = now
         began = time.process_time()
         try:
+            known = len(self.camera.steps)
             self.camera.refresh()
-            if now - self._asked > _STATUS_SECONDS:
+            if known and not len(self.camera.steps):
+                self.status = _GONE
+            elif now - self._asked > _STATUS_SECONDS:
                 self._asked = now
                 self.status = self.run.status
         except (UndertowError, OSError):

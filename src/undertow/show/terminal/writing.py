@@ -10,7 +10,7 @@ BOLD, DIM = "1", "2"
 RESET = "\x1b[0m"
 _SELECTORS = "\ufe0e\ufe0f"  # they ask for another width of the character before them, and terminals disagree
 # For terminals without these signs.
-_PLAIN = str.maketrans("…·–×▲■✖○▶●✔←→↑↓’", "~--x^#Xo>*+<>^v'")
+_PLAIN = str.maketrans("…·–×▲■✖○▶●✔←→↑↓’", "~--x!#Xo>*+<>^v'")
 
 
 def clean(text: str, unicode: bool = True) -> str:
@@ -30,6 +30,18 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
     tail = (width - 1) * 2 // 3
     start, end = _head(text, width - 1 - tail), _head(text[::-1], tail)[::-1]
     return f"{start}{ellipsis}{end}"
+
+
+def abbreviate(path: str, width: int, ellipsis: str = "…") -> str:
+    """Modules by their first letters, from the outermost on, as far as it takes: `blo.0.attention.weight`."""
+    parts = path.split(".")
+    for letters in (3, 1):
+        for place, part in enumerate(parts[:-1]):
+            if cell_len(".".join(parts)) <= width:
+                break
+            if not part.isdigit():
+                parts[place] = part[:letters]
+    return shorten(".".join(parts), width, ellipsis)
 
 
 def crop(text: str, width: int, ellipsis: str = "…") -> str:
