@@ -39,5 +39,8 @@ class BetweenSteps:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             change = np.where(lengths > 0, np.abs(norms_before(view) - before) / before, np.nan)
         known = ~np.isnan(norms)
-        self._norm[ids[known]] = norms[known]
+        if known.all():
+            self._norm[ids] = norms
+        else:
+            self._norm[ids[known]] = norms[known]
         return change

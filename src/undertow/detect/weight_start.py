@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +14,11 @@ from undertow.detect.view import View
 class WeightStart:
     """The norm each parameter had before the first step that was measured; NaN until then."""
 
-    __slots__ = ("norm",)
+    __slots__ = ("_known", "norm")
 
     def __init__(self) -> None:
         self.norm: NDArray[np.float64] = np.zeros(0)
+        self._known: NDArray[np.int32] | None = None  # a block's layers, once all of them are; known by identity
 
     def grow(self, count: int) -> None:
         self.norm = grown(self.norm, count, np.nan)
@@ -25,9 +28,14 @@ class WeightStart:
         norms, ids = view.row("weight_norm"), view.ids("weight")
         if norms is None or ids is None:
             return False
-        new = np.isnan(self.norm[ids]) & ~np.isnan(norms)
+        if ids is self._known:
+            return True
+        unknown = np.isnan(self.norm[ids])
+        new = unknown & ~np.isnan(norms)
         if new.any():
             self.norm[ids[new]] = norms_before(view)[new]
+        if not unknown.any():
+            self._known = ids
         return True
 
 
@@ -35,11 +43,24 @@ def norms_before(view: View) -> NDArray[np.float64]:
     """The norm of each weight of the frame before its step; after it, where the update was not measured.
 
     Exact although updates are known from sketches only: the same estimate is in the update's norm and in its ratio.
+    Not to be written to: rules share it.
     """
+    kept = view.kept.get("norms_before")
+    if kept is not None:
+        return kept
     after = np.asarray(view.row("weight_norm"), np.float64)
     length, ratio = view.row("update_norm"), view.row("update_ratio")
     if length is None or ratio is None or len(length) != len(after):
         return after
+    stretch = view.stretch
+    if stretch is not None and stretch.frames_with("weight") == stretch.frames_with("update"):
+        after, length, ratio = (stretch.row(name) for name in ("weight_norm", "update_norm", "update_ratio"))
+        return stretch.keep(view, "norms_before", "weight", _before(after, length, ratio))
+    kept = view.kept["norms_before"] = _before(after, length, ratio)
+    return kept
+
+
+def _before(after: NDArray[Any], length: NDArray[np.float32], ratio: NDArray[np.float32]) -> NDArray[np.float64]:
     with np.errstate(divide="ignore", invalid="ignore"):
         before = length.astype(np.float64) / ratio
     before = np.where(np.isnan(ratio) & (length > 0), 0.0, before)  # no ratio to a weight of zero

@@ -89,6 +89,10 @@ class ForwardTap:
     def running(self) -> bool:
         return bool(self._handles)
 
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
     def start(self) -> None:
         if not self._handles:
             self._entered = []

@@ -11,35 +11,38 @@ class Purse:
     """`with purse.always:` around a tap, `with purse.gradient:` around a part of it; a part's time is its own."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.always = _Stopwatch(self, "always")
-        self.gradient = _Stopwatch(self, "gradient")
-        self.weight = _Stopwatch(self, "weight")
-        self.activation = _Stopwatch(self, "activation")
-        self.signal = _Stopwatch(self, "signal")
+        self.always, self.gradient, self.weight = Stopwatch(), Stopwatch(), Stopwatch()
+        self.activation, self.signal = Stopwatch(), Stopwatch()
+        self._parts = {
+            "gradient": self.gradient,
+            "weight": self.weight,
+            "activation": self.activation,
+            "signal": self.signal,
+        }
 
     def take(self) -> dict[str, float]:
         """What has been spent since the last time."""
-        seconds, self.seconds = self.seconds, {}
-        parts = sum(spent for kind, spent in seconds.items() if kind != "always")
-        seconds["always"] = max(0.0, seconds.get("always", 0.0) - parts)
-        return seconds
+        spent = {"always": self.always.seconds}
+        self.always.seconds = 0.0
+        for kind, part in self._parts.items():
+            if part.seconds:
+                spent[kind] = part.seconds
+                spent["always"] -= part.seconds
+                part.seconds = 0.0
+        spent["always"] = max(0.0, spent["always"])
+        return spent
 
-    def add(self, kind: str, seconds: float) -> None:
-        self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
 
-
-class _Stopwatch:
+class Stopwatch:
     """A context manager that is made once: in a small model's step every microsecond counts."""
 
-    __slots__ = ("_began", "_kind", "_purse")
+    __slots__ = ("_began", "seconds")
 
-    def __init__(self, purse: Purse, kind: str) -> None:
-        self._purse, self._kind, self._began = purse, kind, 0.0
+    def __init__(self) -> None:
+        self._began = self.seconds = 0.0
 
     def __enter__(self) -> None:
         self._began = _now()
 
     def __exit__(self, *error: object) -> None:
-        seconds = self._purse.seconds
-        seconds[self._kind] = seconds.get(self._kind, 0.0) + _now() - self._began
+        self.seconds += _now() - self._began

@@ -154,7 +154,8 @@ class Recorder:
             self._now = StepReadings()
 
     def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
-        self._forward.pause(True)
+        if self._forward.running:
+            self._forward.pause(True)
         if not self.subjects.ready and not self._discover(roots):
             return
         if not self._in_step:
@@ -174,7 +175,8 @@ class Recorder:
             self._walk(roots)
 
     def _after_backward(self) -> None:
-        self._forward.pause(False)
+        if self._forward.paused:
+            self._forward.pause(False)
         if not self.subjects.ready or (self._in_step and self._now.closure_read):
             return
         self._now.closure_read = self._in_step
@@ -206,6 +208,11 @@ class Recorder:
                 self._walk(outputs)
 
     def _take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
+        if len(roots) == 1 and not gradients:  # nearly always
+            loss = loss_of(roots[0], None)
+            if loss is not None:
+                self._now.losses.append(loss)
+            return
         weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
         self._now.losses += [loss for loss in map(loss_of, roots, weights) if loss is not None]
 
@@ -382,7 +389,7 @@ class Recorder:
                     frame.modules = self._module_readings()
                     frame.output_gradient_factor = inverse(self._now.scale)
                     self._signals.note_data(self._forward.data)
-                self._purse.add("activation", self._forward.seconds)
+                self._purse.activation.seconds += self._forward.seconds
                 self._forward.take()
             spent = self._purse.take()
             frame.signals = self._signals.take(spent.get("signal", 0.0), self.governor.allowed)

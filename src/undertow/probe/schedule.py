@@ -43,6 +43,7 @@ class Governor:
     every: int | None  # None: governed; a number is kept as given
     budget: float = 0.01
     activations: int | bool | None = None  # None: governed; False: never; True or a number: as given
+    step_seconds: float = 0.0  # of the training itself, without Undertow
     _costs: dict[str, deque[float]] = field(default_factory=dict[str, deque[float]])
     _step_times: deque[float] = field(default_factory=lambda: deque[float](maxlen=_MEMORY))
     _intervals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_SHARES, 1))
@@ -84,16 +85,17 @@ class Governor:
         if first:  # the first step warms up and discovers: it says nothing about the others
             return
         added = sum(seconds.values())
+        own = max(step_seconds - added, 0.0)
         self._steps += 1
         self._added += added
-        self._own += max(step_seconds - added, 0.0)
-        self._step_times.append(max(step_seconds - added, 0.0))
+        self._own += own
+        self._step_times.append(own)
         for kind, cost in seconds.items():
             self._note(kind, cost)
-        if (self.every is None or self.activations is None) and (
-            self._steps < _SETTLE_EVERY or self._steps % _SETTLE_EVERY == 0
-        ):
-            self._set_intervals()
+        if self._steps < _SETTLE_EVERY or self._steps % _SETTLE_EVERY == 0:
+            self.step_seconds = median(self._step_times)
+            if self.every is None or self.activations is None:
+                self._set_intervals()
 
     def background(self, kind: str, seconds: float, frames: int) -> None:
         """Processor time the background thread spent on some frames of this kind."""
@@ -103,17 +105,15 @@ class Governor:
         self._warm = True  # the first time opens files and warms up: it says nothing about the others
 
     def _note(self, key: str, seconds: float) -> None:
-        self._costs.setdefault(key, deque(maxlen=_MEMORY)).append(seconds)
+        known = self._costs.get(key)
+        if known is None:
+            known = self._costs[key] = deque(maxlen=_MEMORY)
+        known.append(seconds)
 
     def _cost(self, kind: str) -> float:
         """The lower quartile of recent costs: on a busy machine the clock also counts what other programs do."""
         keys = (kind, f"{kind}:background")
         return sum(sorted(self._costs[key])[len(self._costs[key]) // 4] for key in keys if key in self._costs)
-
-    @property
-    def step_seconds(self) -> float:
-        """Of the training itself, without Undertow."""
-        return median(self._step_times) if self._step_times else 0.0
 
     def _set_intervals(self) -> None:
         allowed = _SAFETY * self.allowed - self._cost("always")
