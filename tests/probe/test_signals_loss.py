@@ -225,6 +225,42 @@ def test_broadcast(watch, name):
         assert found["loss_factor"] == pytest.approx(1.0)
 
 
+def _errors(x):
+    return (x[:, :2] - TARGETS[:, :2]).square()
+
+
+FLOORS = {
+    "deviation": (lambda x: (_errors(x) * (-x[:, 2:]).exp() + x[:, 2:]).mean(), 0.0),
+    "deviation, wrong": (lambda x: (_errors(x) * (-x[:, 2:]).exp() - x[:, 2:]).mean(), 1.0),
+    "deviation, left out": (lambda x: (_errors(x) * (-x[:, 2:]).exp()).mean(), None),
+    "flow": (lambda x: (0.5 * (TARGETS * x.tanh().exp()).square() - x.tanh()).sum(1).mean(), None),
+    "latent": (lambda x: 0.5 * (x[:, :2].square() + x[:, 2:].exp() - 1 - x[:, 2:]).sum(1).mean(), 0.0),
+    "latent, wrong": (lambda x: 0.5 * (x[:, :2].square() + x[:, 2:].exp() - 1 + x[:, 2:]).sum(1).mean(), 1.0),
+    "counts": (lambda x: (x.exp() - SHARES * x).mean(), 0.0),
+    "counts, wrong": (lambda x: (x.exp() + SHARES * x).mean(), 1.0),
+    "weights of both signs": (lambda x: (x.exp() - TARGETS * x).mean(), None),
+    "entropy by hand": (lambda x: (x.exp().sum(1).log() - x[:, 0]).mean(), None),
+}
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_a_loss_has_a_floor_where_values_pull_against_their_exponentials(watch, name):
+    loss_of, expected = FLOORS[name]
+    assert first(one_step(watch, loss_of, activations=True)[0]).get("loss_without_floor") == expected
+
+
+def test_a_flow_and_its_log_determinant(watch):
+    def flow(sign):
+        def loss_of(x):
+            scale = x.tanh()
+            return (0.5 * (TARGETS * scale.exp()).square() - sign * scale).sum(1).mean()
+
+        return loss_of
+
+    assert first(one_step(watch, flow(1.0), activations=True)[0])["loss_without_floor"] == 0.0
+    assert first(one_step(watch, flow(-1.0), activations=True)[0])["loss_without_floor"] == 1.0
+
+
 def test_pinball(watch):
     levels = torch.tensor([0.1, 0.4, 0.6, 0.9])
 

@@ -387,6 +387,12 @@ SINGLE_CLASS = 1e-3  # nats
 PADDING_INSIDE = 0.02  # of the tokens; padding stands at the ends
 PADDING_FRAMES = 2
 
+# LSS003. A loss without a floor: so far below zero that it has doubled so often, as fast each time as the time before.
+# Likelihoods fall below zero, too, and take longer for every doubling.
+FLOOR_DOUBLINGS = 4
+FLOOR_SLOWER = 1.2  # times the steps of the doubling before
+FLOOR_FEWEST_STEPS = 4  # to a doubling
+
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes
 ADDED_SEEN_EARLY = 5  # losses: a first loss is that of a guess only at the start

@@ -30,9 +30,8 @@ class CollapsedRepresentation:
     of whose variance next to nothing lies between samples any more (0.3 %, and a tenth of what it was, while the
     differences themselves have halved at least: a bias that grows only hides them), and an inner layer whose
     differences have shrunk to 20 % while those of the model's output have at least halved, so that what comes behind
-    ignores it. And, whatever it was at the start, a place where samples come in different and go out exactly alike
-    (a mean over the samples themselves, say) while no other way leads around it: at three sampled steps in a row,
-    over four steps at least.
+    ignores it. And a place where samples come in different and go out exactly alike from the first step on (a mean over
+    the samples themselves, say) while no other way leads around it: at three sampled steps, over four steps at least.
 
     Why it is bad
     -------------
@@ -67,6 +66,7 @@ class CollapsedRepresentation:
         self._condition = Condition("collapsed")
         self._alike = Streak()  # of those that let samples in different and out alike
         self._constant = Condition("constant")
+        self._began: int | None = None  # the first sampled step
 
     def grow(self, count: int) -> None:
         self._start = grown(self._start, count, np.nan)
@@ -74,11 +74,22 @@ class CollapsedRepresentation:
         self._now = grown(self._now, count, np.nan)
         self._flat.grow(count)
         self._alike.grow(count)
+        self._between.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        written = self._between.observe(view)
+        if written is not None and bool((written > limit.COLLAPSED_ANEW).any()):
+            self._begin_anew()
         if view.row("activation_sample_spread") is None or not self._cadence.is_due(view.step):
             return ()
+        if self._began is None:
+            self._began = view.step
         return (*self._observe_start(view), *self._observe_alike(view))
+
+    def _begin_anew(self) -> None:
+        """The program has set weights anew (or clamped them, as a critic's are): all outputs have another size now."""
+        self._start[:] = np.nan
+        self._flat.end(np.arange(len(self._start), dtype=np.int32))
 
     def _observe_alike(self, view: View) -> tuple[Verdict, ...]:
         spread, deviation = view.all_layers("activation_sample_spread"), view.all_layers("activation_std")
@@ -92,6 +103,7 @@ class CollapsedRepresentation:
         self._alike.end(everything[~np.isin(everything, held)])
         self._alike.hold(held, view.step)
         due = (self._alike.length >= limit.ALIKE_FRAMES) & (self._alike.span >= limit.ALIKE_STEPS)
+        due &= self._alike.since == self._began  # what becomes so has another cause
         members = tuple(view.layout.in_order(np.flatnonzero(due)))
         if not members:
             return self._constant.end()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
+from undertow.detect.floor import Floor
 from undertow.detect.loss_trend import Loss
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
@@ -26,7 +27,9 @@ class WrongSign:
     binary cross-entropy) and what backward was called on, read in the graph of the loss; and that the loss is
     negative. Two measured steps in a row are needed. Between measurements, a loss of such a kind that has always been
     positive and drops in one step to about minus its size tells the same. And labels that are, at every place, the
-    very token that the model is given at that place: a shift by one was forgotten.
+    very token that the model is given at that place: a shift by one was forgotten. Last, a loss without a floor: a
+    value and its exponential that fall together where they must pull against each other (the log-determinant of a
+    flow, the logarithm of a deviation), or a loss far below zero that falls ever faster.
 
     Why it is bad
     -------------
@@ -51,6 +54,7 @@ class WrongSign:
 
     def __init__(self) -> None:
         self._condition, self._copying = Condition("sign"), Condition("copying")
+        self._floor = Floor()
         self._copied = 0  # measured steps in a row
         self._copied_since = 0
         self._lasting = 0
@@ -63,7 +67,9 @@ class WrongSign:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        return (*self._observe_sign(view), *self._observe_targets(view))
+        said = (*self._observe_sign(view), *self._observe_targets(view))
+        # Of an error with the wrong sign more is known than that it has no floor.
+        return said if self._condition.is_open else (*said, *self._floor.observe(view))
 
     def _observe_targets(self, view: View) -> tuple[Verdict, ...]:
         copied = view.scalar("targets_are_inputs")

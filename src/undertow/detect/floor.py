@@ -1,0 +1,72 @@
+"""A loss that nothing holds: by its form, or because it falls below zero ever faster."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from undertow.detect import thresholds as limit
+from undertow.detect.condition import Condition
+from undertow.detect.loss_trend import Loss
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+_PATIENCE = 2  # measured steps
+_SEEN = 9  # losses by which the size of the first ones is known
+
+
+class Floor:
+    """Of one training; of adversaries that step in turn nothing is said."""
+
+    def __init__(self) -> None:
+        self._condition = Condition("floor")
+        self._formed = 0  # measured steps in a row
+        self._since = 0
+        self._size = 0.0  # of the first losses
+        self._doublings: list[int] = []  # steps at which the loss was twice as far below zero as at the one before
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        formed = view.scalar("loss_without_floor")
+        if not math.isnan(formed):
+            if self._formed == 0:
+                self._since = view.step
+            self._formed = self._formed + 1 if formed else 0
+        if view.loss is not None and view.loss.actors > 1:
+            return self._condition.end()
+        if self._formed >= _PATIENCE:
+            return self._condition.hold("form", self._verdict_of_form)
+        if view.loss is not None and self._falls_for_ever(view.loss):
+            level = view.loss.level
+            return self._condition.hold("fall", lambda: self._verdict_of_fall(level))
+        return self._condition.stay() if math.isnan(formed) else self._condition.end()
+
+    def _falls_for_ever(self, loss: Loss) -> bool:
+        if loss.seen <= _SEEN:
+            self._size = max(abs(loss.first), abs(loss.start), 4 * loss.noise)
+        if loss.seen < _SEEN or not self._size > 0:
+            return False
+        while loss.level < -self._size * 2 ** (len(self._doublings) + 1):
+            self._doublings.append(loss.step)
+        latest = self._doublings[-limit.FLOOR_DOUBLINGS :]
+        if len(latest) < limit.FLOOR_DOUBLINGS:
+            return False
+        waits = [after - before for before, after in pairwise(latest)]
+        steady = all(after <= limit.FLOOR_SLOWER * before for before, after in pairwise(waits))
+        return steady and min(waits) >= limit.FLOOR_FEWEST_STEPS
+
+    def _verdict_of_form(self) -> Verdict:
+        how = "a value and its exponential both stand in the loss, and both make it smaller the same way"
+        evidence = Evidence("loss_without_floor", None, 1.0, 0.0, how)
+        summary = (
+            "The loss has no floor: a log-scale (or a log-determinant) has the wrong sign, so that it and its "
+            "exponential fall together."
+        )
+        return Verdict("floor", True, Severity.SEVERE, (), self._since, 0.9, summary, (evidence,))
+
+    def _verdict_of_fall(self, level: float) -> Verdict:
+        how = f"it has doubled {len(self._doublings)} times below zero, each time as fast as the time before"
+        summary = "The loss falls below zero ever faster: nothing holds it. Look for a term with the wrong sign."
+        evidence = Evidence("loss", None, level, 0.0, how)
+        return Verdict("floor", True, Severity.SEVERE, (), self._doublings[0], 0.8, summary, (evidence,))
