@@ -69,14 +69,15 @@ def codes_page() -> str:
         "# Codes",
         _wrapped(
             f"A code means the same for ever. This version reports {len(spoken)} of them, described below with what "
-            "can be done; `undertow explain CODE` prints the same page. "
-            f"The other {len(reserved)} are [reserved](#reserved): no rule reports them yet."
+            "can be done; `undertow explain CODE` prints the same page."
+            + (f" The other {len(reserved)} are [reserved](#reserved): no rule reports them yet." if reserved else "")
         ),
         "An alarm is a finding of severity `moderate`, `severe` or `critical`; `info` and `mild` are remarks.",
         "\n".join(f"- [{page.code} {page.name}](#{page.code.lower()}-{page.name}): {page.summary}" for page in spoken),
     ]
     parts += [part for page in spoken for part in _code_parts(page)]
-    parts += ["## Reserved", "\n".join(f"- {page.code} {page.name}" for page in reserved)]
+    if reserved:
+        parts += ["## Reserved", "\n".join(f"- {page.code} {page.name}" for page in reserved)]
     return "\n\n".join(parts) + "\n"
 
 

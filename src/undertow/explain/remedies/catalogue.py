@@ -5,6 +5,7 @@ from __future__ import annotations
 from undertow.explain.remedies import (
     activations,
     data,
+    distributed,
     gradients,
     loss,
     modes,
@@ -15,7 +16,7 @@ from undertow.explain.remedies import (
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (numerics, gradients, updates, activations, weights, optimisation, data, loss, modes)
+_FAMILIES = (numerics, gradients, updates, activations, weights, optimisation, data, loss, modes, distributed)
 
 TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES}
 
