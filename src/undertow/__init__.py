@@ -70,11 +70,13 @@ def __dir__() -> list[str]:
 
 
 def _show_in_notebooks() -> None:
-    """Results show themselves in IPython, where that is what imports us."""
-    if "IPython" in sys.modules:
-        from undertow.show.notebook.display import register_here
+    """Results show themselves where IPython is what imports us."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = get_shell() if get_shell is not None else None
+    if shell is not None:
+        from undertow.show.notebook.formatters import register
 
-        register_here()
+        register(shell)
 
 
 _show_in_notebooks()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from undertow.analyze.summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.run import Run
@@ -46,15 +45,6 @@ def dynamics_card(dynamics: EnhancedLayerGradientAnalysis) -> str:
 
 def weights_card(report: WeightReport) -> str:
     return box(_title("Weights"), pairs(weights_rows(summarise_weights(report))))
-
-
-# By the places of their classes, so that none has to be loaded before it is needed.
-CARDS: dict[tuple[str, str], Callable[[Any], str]] = {
-    ("undertow.schema.findings", "Diagnosis"): diagnosis_card,
-    ("undertow.schema.seeds.flow", "GradientFlowVisualization"): flow_card,
-    ("undertow.schema.seeds.enhanced", "EnhancedLayerGradientAnalysis"): dynamics_card,
-    ("undertow.schema.checkpoints", "WeightReport"): weights_card,
-}
 
 
 def _title(words: str) -> str:
