@@ -26,7 +26,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "look-at-that-rank",
         "Look at what is different about that rank: its share of the data, its node, its device.",
         "if not torch.isfinite(loss):\n"
-        '    torch.save(batch, f"bad-batch-rank{torch.distributed.get_rank()}.pt")  # then train on it alone',
+        "    rank = torch.distributed.get_rank()\n"
+        '    torch.save(batch, f"bad-batch-{rank}.pt")  # then train on it alone',
         "None.",
         when_not="Every rank is hit in turn: then it is not the rank.",
     ),
