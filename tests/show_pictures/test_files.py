@@ -135,6 +135,14 @@ def test_the_command_refuses(broken: Run, arguments: tuple[str, ...], words: str
     assert not Path("never").exists()
 
 
+def test_an_html_file_is_the_report(broken: Run, tmp_path: Path) -> None:
+    assert invoke("export", broken.folder, "--to", "html", "-o", tmp_path / "a.html").exit_code == 0
+    assert invoke("report", broken.folder, "--html", tmp_path / "b.html").exit_code == 0
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    assert invoke("export", broken.folder, "--to", "html", "--layers", "first*", "-o", "never").exit_code == 2
+    assert invoke("export", broken.folder, "--to", "html", "--theme", "dark", "-o", "never").exit_code == 2
+
+
 def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
     from tests.cli.conftest import write
     from tests.detect.building import Training

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from undertow.cli.output import RUN_HELP, busy, run_argument
-from undertow.cli.picture_options import KINDS, bar, picture_options, refuse_for_numbers
+from undertow.cli.picture_options import KINDS, bar, picture_options, refuse_for_others
 from undertow.errors import UnknownNameError, UnwritableRunError
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ FORMATS = (*TABLES, *KINDS, REPORT)
 @click.command(
     help="Write the numbers of a run as one long table (a row per step and layer, a column per quantity), or draw it: "
     "a heatmap of all layers over all steps, the flow of gradient through the network, or a line per layer; as a "
-    f"still, or as an animation in which a colour means the same throughout.\n\n{RUN_HELP}",
+    "still, or as an animation in which a colour means the same throughout; or as one interactive file for a browser."
+    f"\n\n{RUN_HELP}",
     epilog="Example:  undertow export latest --to csv --layers 'blocks.0.*' --quantity gradient_norm -o norms.csv\n\n"
     "Example:  undertow export latest --to gif -o flow.gif",
 )
@@ -47,7 +48,7 @@ def command(
     if output is None and kind not in ("json", "csv") and sys.stdout.isatty():
         raise click.UsageError(f"A {kind} file is not for the terminal: name it with -o FILE, or pipe it.")
     if kind in (*TABLES, REPORT):
-        refuse_for_numbers(kind, pictures)
+        refuse_for_others(kind, pictures)
     if kind == REPORT and (globs or quantities):
         raise click.UsageError("A report has all layers: --layers and --quantity go with numbers and pictures.")
     if kind in KINDS and len(quantities) > 1:

@@ -62,7 +62,7 @@ def picture_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def refuse_for_numbers(kind: str, pictures: dict[str, Any]) -> None:
+def refuse_for_others(kind: str, pictures: dict[str, Any]) -> None:
     """Options that would change nothing are a mistake."""
     given = [name for name, value in pictures.items() if value is not None]
     if given:
