@@ -103,6 +103,13 @@ class TestWrongSign:
         assert (finding.code, finding.first_step, finding.detected_step) == ("LSS003", 0, 1)
         assert training(WrongSign()).run(5, scalars={"targets_are_inputs": 0.0}).codes() == []
 
+    @pytest.mark.parametrize(("fall", "found"), [(0.95, ["LSS003"]), (0.99, [])])
+    def test_targets_that_are_the_inputs_behind_a_code(self, fall: float, found: list[str]) -> None:
+        run = training(WrongSign())
+        for step in range(150):
+            run.run(1, scalars={"loss": 3.0 * fall**step} | ({"targets_are_inputs": 0.5} if step < 16 else {}))
+        assert run.codes() == found
+
     def test_a_negative_factor_of_an_error(self) -> None:
         run = training(WrongSign()).run(2, scalars={**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -2.3})
         (finding,) = run.findings()

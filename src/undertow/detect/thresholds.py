@@ -392,6 +392,9 @@ PADDING_FRAMES = 2
 FLOOR_DOUBLINGS = 4
 FLOOR_SLOWER = 1.2  # times the steps of the doubling before
 FLOOR_FEWEST_STEPS = 4  # to a doubling
+# Targets that are the inputs, where a code of the whole sequence may lie between them: nobody learns one so soon.
+COPIED_WITHIN = 100  # losses
+COPIED_REMAINING = 0.2  # of the first loss
 
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
+from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.floor import Floor
 from undertow.detect.loss_trend import Loss
@@ -42,7 +43,8 @@ class WrongSign:
     nor are losses weighted by tensors, as in policy gradients. Adversaries that step in turn (a GAN's generator under
     the minimax loss) raise an error on purpose: with several optimizers in turn the rule is silent. Gradient ascent
     on purpose with a single optimizer (unlearning) is reported. Copying as a task is told from a forgotten shift where
-    a decoder is given its targets one place late. No false alarm in the zoo.
+    a decoder is given its targets one place late; through a code of the whole sequence it must be learnt at once to be
+    told. No false alarm in the zoo.
 
     References
     ----------
@@ -57,6 +59,7 @@ class WrongSign:
         self._floor = Floor()
         self._copied = 0  # measured steps in a row
         self._copied_since = 0
+        self._by_places = False
         self._lasting = 0
         self._first_step = 0
         self._known = False  # the loss is of a kind that cannot be negative
@@ -74,14 +77,23 @@ class WrongSign:
     def _observe_targets(self, view: View) -> tuple[Verdict, ...]:
         copied = view.scalar("targets_are_inputs")
         if math.isnan(copied):
-            return self._copying.stay()
+            return self._judge_copying(view) if self._copied >= PATIENCE else self._copying.stay()
         if not copied:
             self._copied = 0
             return self._copying.end()
         if self._copied == 0:
             self._copied_since = view.step
         self._copied += 1
-        return self._copying.hold(None, self._verdict_copying) if self._copied >= PATIENCE else ()
+        self._by_places = copied == 1
+        return self._judge_copying(view) if self._copied >= PATIENCE else ()
+
+    def _judge_copying(self, view: View) -> tuple[Verdict, ...]:
+        """Copying through a code of the whole sequence is a task, and one that takes its time."""
+        loss = view.loss
+        at_once = loss is not None and loss.seen <= limit.COPIED_WITHIN and loss.remaining < limit.COPIED_REMAINING
+        if self._copying.is_open or self._by_places or at_once:
+            return self._copying.hold(None, self._verdict_copying)
+        return ()
 
     def _verdict_copying(self) -> Verdict:
         evidence = Evidence("targets_are_inputs", None, 1.0, 0.0, "every label is the token given at the same place")

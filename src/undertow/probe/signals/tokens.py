@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from undertow.probe.signals.nodes import Node, operation, saved, saved_tensor, signed
+from undertow.probe.signals.nodes import Edge, Node, edges, operation, saved, saved_tensor, shape_of, signed
 from undertow.probe.signals.terms import Term
 
 _MOST_TOKENS = 1 << 16
+_MOST_NODES = 4096
 _FEWEST_LABELS = 16
 _VARIED = 3  # different tokens: fewer are flags or segments
 
@@ -61,8 +62,10 @@ def is_predicted(lookup: Lookup, terms: Sequence[Term]) -> bool:
     return False
 
 
-def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> bool | None:
-    """Is every label the token that was looked up at the same place? None where there are no such labels.
+def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> float | None:
+    """1 when every label is the token that was looked up at the same place, and a way leads from one to the other
+    place by place; 0.5 when no such way is seen: a code of the whole sequence may lie between them. None where there
+    are no such labels.
 
     A decoder that is given the labels one place late (teacher forcing) makes the same labels a task.
     """
@@ -77,10 +80,26 @@ def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> bool
         counted = wanted != signed(saved(term.node, "ignore_index"))
         if int(counted.sum()) < _FEWEST_LABELS or len(wanted[counted].unique()) < _VARIED:
             continue
-        late = any(bool((one.tokens[:, 1:] == wanted[:, :-1]).all()) for one in alike if len(one.tokens) == len(wanted))
-        same = any(bool((one.tokens.reshape(wanted.shape) == wanted)[counted].all()) for one in alike)
-        return same and not late
+        if any(bool((one.tokens[:, 1:] == wanted[:, :-1]).all()) for one in alike if len(one.tokens) == len(wanted)):
+            return 0.0
+        same = [one for one in alike if bool((one.tokens.reshape(wanted.shape) == wanted)[counted].all())]
+        return 0.0 if not same else 1.0 if any(_is_reached(term.given, one) for one in same) else 0.5
     return None
+
+
+def _is_reached(start: Edge | None, lookup: Lookup) -> bool:
+    """Is there a way from the scores to the embedding on which the number of places is never lost?"""
+    places = {lookup.tokens.shape[1], lookup.tokens.numel()}
+    waiting, seen = [start], set[Edge]()
+    while waiting and len(seen) < _MOST_NODES:
+        edge = waiting.pop()
+        if edge is None or edge in seen or not places & set(shape_of(edge) or ()):
+            continue
+        if edge[0] == lookup.node:
+            return True
+        seen.add(edge)
+        waiting += edges(edge[0])
+    return False
 
 
 def sees_one_token(seen: torch.Tensor, lookups: Sequence[Lookup]) -> bool:
