@@ -22,8 +22,8 @@ from undertow.show.html.snapshot import Extent, snapshot
 from undertow.views.verdict import Verdict, judge
 
 _SHARE = 0.01  # of the time, for the thread
-_SHORTEST = 1.0  # seconds between two looks
-_SMALL = Allowance(everything=600_000, others=250_000, first_tiles=2, asked_tiles=1, other_tiles=1, most=8)
+_PAUSE = 1.0  # seconds between two looks
+_SMALL = Allowance(everything=600_000, others=250_000, first_tiles=2, asked_tiles=1, other_tiles=1, most=4)
 _EXTENT = Extent(pages=("run", "findings"), allowance=_SMALL, points=512)
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -53,16 +53,18 @@ class Follower(threading.Thread):
         self._view.news = snapshot(self._run, self._verdict[1], _EXTENT)
 
     def run(self) -> None:
-        is_running = True
+        began, is_running, has_news = time.monotonic(), True, False
         while is_running and self._view.comm is not None:
-            began = time.thread_time()
+            time.sleep(_PAUSE)
             try:
                 is_running = self._run.status == "running"  # asked first: of what ends later somebody must still tell
-                if self._run.refresh() or not is_running:
+                has_news |= self._run.refresh()
+                is_paid_for = time.thread_time() <= _SHARE * (time.monotonic() - began)
+                if not is_running or (has_news and is_paid_for):
                     self.tell()
+                    has_news = False
             except (UndertowError, OSError):
                 return  # the folder has gone
-            time.sleep(max(_SHORTEST, (time.thread_time() - began) / _SHARE))
 
 
 def live_view(run: Run) -> dict[str, Any]:
