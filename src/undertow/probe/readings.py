@@ -40,6 +40,7 @@ class Reading:
     slots: Slots
     partials: Any
     factor: Number = 1.0
+    terms: dict[int, Any] | None = None  # by slot: of tensors that are a sum over ranks nobody has taken yet
 
 
 _NO_SLOTS: Slots = np.empty(0, np.int64)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure import sketches
-from undertow.measure.partials import Partials
+from undertow.measure.partials import Moment, Partials
 from undertow.probe.catalogue import Layout
-from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Roster, SlotFacts
+from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Roster, SlotFacts, Summand
+from undertow.probe.distributed.portions import Term
 from undertow.probe.readings import NewLayers, RawFrame, Reading, host, number
 from undertow.schema.layers import Layer, LayerTable
 
@@ -85,6 +86,12 @@ def _measured(readings: Iterable[Reading], witness: NDArray[np.bool_] | None) ->
         partials, factor = host(reading.partials), number(reading.factor)
         if factor != 1.0:
             partials = partials.scaled(factor)
+        if reading.terms:
+            out.append(_terms(reading.terms, factor))
+            left = np.flatnonzero(~np.isin(reading.slots, list(reading.terms)))
+            if len(left):
+                out.append(_chosen(reading.slots, partials, left))
+            continue
         short = None if witness is None else witness[reading.slots]
         if short is None or not short.any():
             out.append(Measured(reading.slots, partials.moments, partials.exponents, partials.sketches))
@@ -95,6 +102,15 @@ def _measured(readings: Iterable[Reading], witness: NDArray[np.bool_] | None) ->
         chosen = np.flatnonzero(short)
         out.append(Measured(reading.slots[chosen], partials.moments[chosen], folds=folds_of(partials, chosen)))
     return out
+
+
+def _terms(terms: Mapping[int, Term], factor: float) -> Measured:
+    known = {
+        slot: Summand(term.number, term.count, term.values * factor)
+        for slot, term in terms.items()
+        if term.values is not None
+    }
+    return Measured(np.empty(0, np.int64), np.empty((0, len(Moment))), terms=known)
 
 
 def folds_of(partials: Partials, places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32] | None:

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from undertow.measure.partials import offsets_of
 from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.messages import LayerFacts, Roster, SlotFacts
+from undertow.probe.distributed.portions import Portion
 from undertow.schema.layers import Layer, LayerTable
 
 Ints = NDArray[np.int64]
+Key = tuple[int, tuple[int, ...], tuple[int, ...]]  # slot, begin and extent of a portion
 
 
 @dataclass(slots=True)
@@ -31,9 +33,11 @@ class Crew:
         self._layers: list[Layer] = list(earlier)
         self._id_of = {layer.path: layer.id for layer in earlier}
         self._slot_of: dict[str, int] = {}
+        self._shapes: list[tuple[int, ...]] = []
         self._sizes: list[int] = []
         self._slot_layers: list[int] = []
-        self._portion_of: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
+        self._portion_of: dict[Key, int] = {}
+        self._portions: list[Key] = []
         self.berths: dict[int, Berth] = {}
         self.own_ids: Ints = np.empty(0, np.int64)  # layer ids of this rank → those of the table
         self.prefixes: dict[int, str] = {}  # of ranks that hold other models under the same names
@@ -47,6 +51,11 @@ class Crew:
     @property
     def portions(self) -> int:
         return len(self._portion_of)
+
+    def block(self, portion: int) -> Portion:
+        """Which part of its tensor a portion is."""
+        slot, begin, extent = self._portions[portion]
+        return Portion(self._shapes[slot], begin, extent)
 
     def enter(self, roster: Roster) -> None:
         """Take in a rank's layers, or what has changed about them."""
@@ -89,13 +98,18 @@ class Crew:
         slot = self._slot_of.get(path)
         if slot is None:
             slot = self._slot_of[path] = len(self._sizes)
+            self._shapes.append(facts.shape)
             self._sizes.append(prod(facts.shape))
             self._slot_layers.append(self._id_of[path])
         return slot
 
     def _portion(self, slot: int, facts: SlotFacts) -> int:
         key = (slot, facts.begin, facts.extent)
-        return self._portion_of.setdefault(key, len(self._portion_of))
+        known = self._portion_of.get(key)
+        if known is None:
+            known = self._portion_of[key] = len(self._portions)
+            self._portions.append(key)
+        return known
 
     def _make_layout(self) -> Layout:
         parameters = [layer.id for layer in self._layers if not layer.is_module]

@@ -13,7 +13,8 @@ from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offset
 from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.contribution import FOLD_WIDTH
 from undertow.probe.distributed.crew import Berth, Crew
-from undertow.probe.distributed.messages import Measured, Part
+from undertow.probe.distributed.messages import Measured, Part, Summand
+from undertow.probe.distributed.pending import measure_sum
 from undertow.probe.readings import Reading
 
 Floats = NDArray[np.float64]
@@ -47,9 +48,15 @@ class Gathered:
         self._first_rank = np.full(crew.portions, -1, np.int64)
         self._read = np.zeros(len(crew.layout.sizes), np.bool_)
         self._whole: Partials | None = None
+        self._terms: dict[tuple[int, int], dict[int, Summand]] = {}  # by slot and portion, then by number
         self.comparison = Comparison.of(len(crew.layout.sizes))
 
     def add(self, rank: int, berth: Berth, measured: Measured) -> None:
+        for slot, term in measured.terms.items():
+            terms = self._terms.setdefault((int(berth.slots[slot]), int(berth.portions[slot])), {})
+            terms.setdefault(term.number, term)
+        if not len(measured.slots):
+            return
         slots, portions = berth.slots[measured.slots], berth.portions[measured.slots]
         fresh = ~self._seen[portions]
         finite = measured.moments[:, _NONFINITE].sum(axis=1) == 0
@@ -68,6 +75,13 @@ class Gathered:
 
     def reading(self) -> list[Reading]:
         """What is known of all of it. Of a tensor with a shard missing only what is not finite is told."""
+        for (slot, portion), terms in self._terms.items():
+            first = next(iter(terms.values()))
+            if len(terms) == first.count:
+                measured = measure_sum([term.values for term in terms.values()], self._crew.block(portion))
+                self._read[slot] = True
+                self._sum(self._scattered(np.array([slot]), np.array([0]), measured))
+        self._terms = {}
         if self._whole is None:
             return []
         moments = self._whole.moments

@@ -47,6 +47,14 @@ class Roster(msgspec.Struct, tag=True, array_like=True):
     device: str = ""
 
 
+class Summand(msgspec.Struct, array_like=True):
+    """One rank's term of a tensor that is a sum over ranks; see `portions.Term`."""
+
+    number: int
+    count: int
+    values: np.ndarray
+
+
 class Measured(msgspec.Struct, array_like=True):
     """One kind of reading. Sketches are those of whole tensors, or of a block by the places in the whole."""
 
@@ -55,6 +63,7 @@ class Measured(msgspec.Struct, array_like=True):
     exponents: np.ndarray | None = None
     sketches: np.ndarray | None = None  # end to end, as long as the whole tensor's
     folds: np.ndarray | None = None  # in place of both, where another rank sends the same tensor
+    terms: dict[int, Summand] = {}  # by slot; these are not among `slots`
 
 
 class Part(msgspec.Struct, tag=True, array_like=True):

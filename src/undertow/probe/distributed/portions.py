@@ -77,9 +77,38 @@ def local_of(tensor: torch.Tensor) -> torch.Tensor:
     return getattr(tensor, "_local_tensor", tensor)
 
 
-def is_pending(tensor: Any) -> bool:
-    """Whether the ranks hold terms of a sum that nobody has added yet."""
-    return any(placement.is_partial() for placement in tensor.placements)
+@dataclass(frozen=True, slots=True)
+class Term:
+    """This rank's term of a tensor that is a sum over `count` ranks which nobody has taken yet."""
+
+    number: int
+    count: int
+    values: NDArray[Any] | None  # None when there are too many to send around
+
+
+MOST_TERM_ELEMENTS = 32_768
+
+
+def term_of(tensor: Any) -> Term | None:
+    """None for a tensor that is no such sum."""
+    number, count, factor = 0, 1, 1.0
+    coordinates = None
+    for dim, placement in enumerate(tensor.placements):
+        if not placement.is_partial():
+            continue
+        coordinates = coordinates or tensor.device_mesh.get_coordinate()
+        if coordinates is None:
+            return None
+        size = tensor.device_mesh.size(dim)
+        number, count = number * size + coordinates[dim], count * size
+        operation = getattr(placement, "reduce_op", "sum")
+        factor = factor / size if operation == "avg" else factor if operation == "sum" else 0.0
+    if coordinates is None:
+        return None
+    local = local_of(tensor).detach()
+    if factor == 0.0 or local.numel() > MOST_TERM_ELEMENTS:
+        return Term(number, count, None)
+    return Term(number, count, local.to("cpu", torch.float64).numpy() * factor)
 
 
 def is_freed(tensor: torch.Tensor) -> bool:

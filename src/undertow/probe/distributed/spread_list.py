@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from undertow.measure.partials import Partials, offsets_of
 from undertow.measure.shards import sketch_of_part
-from undertow.probe.distributed.portions import Portion, Spread, local_of
+from undertow.probe.distributed.portions import Portion, Spread, Term, is_spread, local_of, term_of
 from undertow.probe.readings import Reading
 from undertow.probe.tensor_list import TensorList
 
@@ -33,7 +33,15 @@ class SpreadList(TensorList):
         return [local_of(tensor) for tensor in TensorList.tensors(self)]
 
     def placed(self, readings: list[Reading], tensors: Sequence[torch.Tensor]) -> list[Reading]:
+        terms = self._terms() if self.of_gradients else {}
+        for reading in readings:
+            reading.terms = {slot: terms[slot] for slot in reading.slots.tolist() if slot in terms} or None
         return [self._placed(reading, tensors) for reading in readings]
+
+    def _terms(self) -> dict[int, Term]:
+        found = zip(self.slots.tolist(), TensorList.tensors(self))
+        terms = {slot: term_of(tensor) for slot, tensor in found if is_spread(tensor)}
+        return {slot: term for slot, term in terms.items() if term is not None}
 
     def _placed(self, reading: Reading, tensors: Sequence[torch.Tensor]) -> Reading:
         partials: Any = reading.partials

@@ -97,5 +97,5 @@ def _compare(frame: RawFrame, parts: Sequence[Part], gradient: Comparison, weigh
         frame.scalars["ranks_nonfinite"] = float(len(alone))
         frame.scalars["rank_nonfinite"] = float(alone[0])
     if not (np.isnan(gradient.distance).all() and np.isnan(weight.distance).all()):
-        farthest = np.where(weight.farthest >= 0, weight.farthest, gradient.farthest)
-        frame.apart = RanksApart(weight.distance, gradient.distance, farthest.astype(np.float64))
+        farthest = np.where(weight.farthest >= 0, weight.farthest, gradient.farthest).astype(np.float64)
+        frame.apart = RanksApart(weight.distance, gradient.distance, np.where(farthest >= 0, farthest, np.nan))
