@@ -19,6 +19,7 @@ Indices = NDArray[np.uint8]
 
 SHADES = 48  # an eye tells no more apart in cells of this size, and equal neighbours are written once
 _MARKS = {cell: SHADES + place for place, cell in enumerate(cell for cell in Cell if cell is not Cell.VALUE)}
+_UNSAMPLED = _MARKS[Cell.NOT_SAMPLED]
 PAPER = SHADES + len(_MARKS)  # nothing has happened here yet
 # Shape differs wherever meaning does: colour alone must not tell it.
 LETTERS = {Cell.NOT_SAMPLED: "·", Cell.FROZEN: "f", Cell.NO_GRADIENT: "–", Cell.ZERO: "0", Cell.NONFINITE: "╳"}
@@ -104,14 +105,19 @@ class Ink:
         if one == other:
             if one == PAPER:
                 return "", " "
+            if one == _UNSAMPLED:  # quiet: there is nothing to see
+                return "\x1b[0;90m", self._letter(one)
             letter = self._letter(one) if one >= SHADES else " "
             front = f"{self._on(one)};" if letter != " " else ""
             return f"\x1b[0;{front}{self._back[one]}m", letter
+        one, other = (PAPER if place == _UNSAMPLED else place for place in (one, other))
         bad = _MARKS[Cell.NONFINITE]
         if bad in (one, other):  # never a half of a character: that one is to be seen
             rest = other if one == bad else one
             back = "" if rest == PAPER else f";{self._back[rest]}"
             return f"\x1b[0;1;{self._front[bad]}{back}m", self.letters[Cell.NONFINITE]
+        if one == other:
+            return "", " "
         left, right = _SIDE_BY_SIDE if beside else _ONE_ABOVE
         if one == PAPER:
             return f"\x1b[0;{self._front[other]}m", right
