@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import Kernel, Want
+from undertow.measure.partials import Moment
 from undertow.probe.readings import Number, Reading, Slots
 from undertow.probe.tensor_list import TensorList
+
+_NONFINITE = slice(Moment.NAN, Moment.NEGATIVE_INFINITY + 1)
 
 
 @dataclass(slots=True)
@@ -130,6 +133,15 @@ class TensorReader:
         if not len(tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
             return None
         return self.kernel_for("cpu").fingerprint(tensors)
+
+    def any_nonfinite(self, of: TensorList) -> bool:
+        """False also where looking would make the training wait."""
+        native = self._native_mark(of)
+        if native is not None:
+            return bool(self._cpu.measure_at(native, of.shapes, Want.MOMENTS).moments[:, _NONFINITE].any())
+        if any(not parameter.is_cpu for parameter in of.parameters):
+            return False
+        return any(one.partials.moments[:, _NONFINITE].any() for one in self.read(of, Want.MOMENTS))
 
     def look_zero(self, of: TensorList) -> NDArray[np.bool_] | None:
         """Whether the elements looked at are all zero; None where looking would make the training wait."""

@@ -234,9 +234,7 @@ class Subjects:
     def gradients_went_bad(self, reader: TensorReader) -> bool:
         """A glance at the sentinels. False also where looking would make the training wait."""
         chosen = self.gradients(self.sentinels())
-        if not chosen.parameters or any(not tensor.is_cpu for tensor in chosen.parameters):
-            return False
-        return any(one.partials.moments[:, _NONFINITE].any() for one in reader.read(chosen, Want.MOMENTS))
+        return bool(chosen.parameters) and reader.any_nonfinite(chosen)
 
     # -- tensors ------------------------------------------------------------------------------------------
 
