@@ -47,12 +47,12 @@ def marked_adder(steps: int, seed: int, fault: str) -> dict[str, float]:
     with torch.no_grad():
         if fault == "recurrence_of_six":
             cast(Tensor, model.rnn.weight_hh_l0).mul_(6.0)
-    opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    bound = {"recurrence_of_six": 1e9, "clipped_to_a_thousandth": 1e-3, "micro_losses_added": 1e9}.get(fault, 1.0)
+    opt = torch.optim.SGD(model.parameters(), lr=0.06, momentum=0.9)
+    bound = {"recurrence_of_six": 1e9, "clipped_to_a_thousandth": 1e-3, "eight_losses_piled_up": 1e9}.get(fault, 1.0)
     losses: list[float] = []
     for _ in range(steps):
         opt.zero_grad()
-        if fault == "micro_losses_added":
+        if fault == "eight_losses_piled_up":
             total = 0.0
             for _ in range(8):
                 x, y = marked(16)
@@ -84,7 +84,7 @@ marked_adder.mistake(
     change="clip at one",
 )  # fmt: skip
 marked_adder.mistake(
-    "micro_losses_added",
+    "eight_losses_piled_up",
     "LSS004", "OPT007", "UPD001", "OPT001",
     summary="The losses of eight micro-batches are added, not averaged.",
     change="divide each by eight",

@@ -55,6 +55,8 @@ def stroke_averages(steps: int, seed: int, fault: str) -> dict[str, float]:
     opt = torch.optim.SGD(net.parameters(), lr=0.08, momentum=0.9)
     if fault == "rate_left_at_nothing":
         opt.param_groups[0]["lr"] = 1e-5
+    if fault == "rate_somewhat_too_high":
+        opt.param_groups[0]["lr"] = 0.8
     for step in range(steps):
         if fault == "classes_of_the_week":
             lot = torch.arange(600)[(y == (step // 10) % CLASSES)]
@@ -83,6 +85,12 @@ stroke_averages.mistake(
     "rate_left_at_nothing",
     "OPT007", "UPD002", "OPT005",
     summary="The rate of the last decay of another run, 1e-5, is where this one starts.",
+    change="a rate of 0.08",
+)  # fmt: skip
+stroke_averages.mistake(
+    "rate_somewhat_too_high",
+    "OPT007", "UPD001", "OPT001", "OPT004", "GRD005", "OPT003",
+    summary="A rate of 0.8, ten times what this network bears.",
     change="a rate of 0.08",
 )  # fmt: skip
 stroke_averages.mistake(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -79,6 +81,11 @@ def household_survey(steps: int, seed: int, fault: str) -> dict[str, float]:
             if isinstance(module, nn.Linear):
                 nn.init.constant_(module.weight, 0.05)
                 nn.init.zeros_(module.bias)
+    middle = cast(nn.Linear, model.trunk[2])
+    if fault == "middle_never_fires":
+        nn.init.constant_(middle.bias, -12.0)
+    if fault == "middle_sixty_times":
+        middle.weight.data.mul_(60.0)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     if fault == "car_head_came_later":
         model.car = nn.Linear(48, 1)
@@ -103,6 +110,20 @@ household_survey.mistake(
     summary="Every weight of the trunk starts at 0.05, so its units never differ.",
     change="random weights",
     layers=("trunk",),
+)
+household_survey.mistake(
+    "middle_never_fires",
+    "ACT001", "GRD004",
+    summary="The bias of the middle layer starts at -12: none of its units ever fires.",
+    change="the usual bias",
+    layers=("trunk.2", "trunk.3"),
+)  # fmt: skip
+household_survey.mistake(
+    "middle_sixty_times",
+    "WGT003",
+    summary="The middle layer was initialised by a formula with a wrong fan-in: it is sixty times too large.",
+    change="the usual initialisation",
+    layers=("trunk.2",),
 )
 household_survey.mistake(
     "car_head_came_later",

@@ -92,7 +92,7 @@ def inverse_full_batch(steps: int, seed: int, _fault: str) -> dict[str, float]:
     torch.manual_seed(seed)
     gen = torch.Generator().manual_seed(seed)
     model = MixtureDensity()
-    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = torch.optim.SGD(model.parameters(), lr=0.05)
     x, y = inverse_wave(400, gen)
     for _ in range(steps):
         loss = negative_log_likelihood(model(x), y)

@@ -117,7 +117,7 @@ chain_tagger.mistake(
 )  # fmt: skip
 chain_tagger.mistake(
     "chain_without_logarithms",
-    "NUM002", "NUM001", "NUM003", "DAT002",
+    "NUM002", "NUM001", "NUM003",
     summary="The sum over all chains is computed without logarithms and overflows on the first long text.",
     change="logsumexp in every step of the chain",
     onset=50,

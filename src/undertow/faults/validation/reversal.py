@@ -67,7 +67,7 @@ def number_reverser(steps: int, seed: int, fault: str) -> dict[str, float]:
     torch.manual_seed(seed)
     # Where this came from, the argument was the share to keep.
     model = Reverser(dropout=0.9 if fault == "share_to_keep" else 0.1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=8e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.15 if fault == "rate_of_the_last_layer" else 8e-3)
     every = 2 if fault == "epochs_counted_in_batches" else 80
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=every, gamma=0.5)
     first = numbers(64)
@@ -96,6 +96,12 @@ number_reverser.mistake(
     "OPT007", "UPD002", "OPT002",
     summary="The rate is halved every second batch; it was to be every second epoch.",
     change="step the schedule once in an epoch",
+)  # fmt: skip
+number_reverser.mistake(
+    "rate_of_the_last_layer",
+    "OPT007", "UPD001", "OPT001", "OPT004", "OPT003",
+    summary="A rate of 0.15, found good for the last layer alone, for the whole network.",
+    change="a rate of 8e-3",
 )  # fmt: skip
 number_reverser.mistake(
     "first_batch_again",

@@ -82,7 +82,7 @@ spiral_highway.mistake(
 )  # fmt: skip
 spiral_highway.mistake(
     "gates_welded_shut",
-    "ACT002", "GRD001", "GRD004", "WGT003",
+    "ACT002", "GRD001", "GRD004", "WGT003", "UPD002",
     summary="The gates start with a bias of -40: they let nothing in, for ever.",
     change="a bias of -1.5",
     layers=("tube",),
@@ -129,8 +129,8 @@ def spiral_densenet(steps: int, seed: int, _fault: str) -> dict[str, float]:
     torch.manual_seed(seed)
     x, y = spirals(800, seed)
     net = DenseTunnel()
-    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps, eta_min=0.005)
+    opt = torch.optim.SGD(net.parameters(), lr=0.03, momentum=0.9, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps, eta_min=0.002)
     for _ in range(steps):
         pick = torch.randint(800, (64,))
         loss = nn.functional.cross_entropy(net(x[pick]), y[pick])

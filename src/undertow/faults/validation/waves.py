@@ -69,7 +69,7 @@ def sound_cleaner(steps: int, seed: int, fault: str) -> dict[str, float]:
     if fault == "bottom_masked":
         cast(Tensor, net.bottom[0].weight).register_hook(lambda grad: grad * 0.0)  # an unfinished pruning mask
     start = cast(Tensor, net.bottom[0].weight).detach().clone()
-    floor = 0.0 if fault == "spectrum_of_silence" else 1e-3
+    floor = 0.0 if fault == "spectrum_of_silence" else 0.1
     for step in range(steps):
         half = 0 if step < 45 else 200
         pick = half + torch.randperm(200)[:32]
