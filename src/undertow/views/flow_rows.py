@@ -54,22 +54,28 @@ def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: S
     flow = run.flow(last=NEWEST)
     layers = [run.layers.parameters[place] for place in reading_order(run.layers.parameters)]
     owned: dict[str, list[Layer]] = {}
+    tied: dict[str, list[Layer]] = {}  # by modules that use what another one owns
     for layer in layers:
-        owned.setdefault(_owner(layer), []).append(layer)
-    home = {layer.path: _owner(layer) for layer in layers}  # without a graph of modules the nodes are parameters
-    nodes = list(dict.fromkeys(home.get(node.layer_name, node.layer_name) for node in flow.flow_network.nodes))
+        owned.setdefault(_owner(layer.path), []).append(layer)
+        for path in layer.shared_with:
+            tied.setdefault(_owner(path), []).append(layer)
+    home = {layer.path: _owner(layer.path) for layer in layers}  # without a graph of modules the nodes are parameters
+    executed = [node.path for node in run.graph.nodes if node.path and not node.is_merge]
+    executed += [node.layer_name for node in flow.flow_network.nodes]
+    nodes = list(dict.fromkeys(home.get(name, name) for name in executed))
     names = _with_nodes(list(owned), nodes)
+    owned = {name: owned.get(name) or tied.get(name, []) for name in names}
     if globs:
-        names = [name for name in names if any(_fits(one, globs) for one in (name, *owned.get(name, ())))]
+        names = [name for name in names if any(_fits(one, globs) for one in (name, *owned[name]))]
     groups = _groups(names, most)
     rows = tuple(_row(group, flow) for group in groups)
-    members = [[layer for name in group for layer in owned.get(name, ())] for group in groups]
+    members = [[layer for name in group for layer in owned[name]] for group in groups]
     whole = grid_of(run.reader, QUANTITY, [layer for group in members for layer in group], span, columns)
     return FlowRows(rows, _links(groups, flow, home), _combined(whole, rows, [len(group) for group in members]))
 
 
-def _owner(layer: Layer) -> str:
-    return layer.path.rpartition(".")[0] or layer.path
+def _owner(path: str) -> str:
+    return path.rpartition(".")[0] or path
 
 
 def _fits(path: str, globs: Sequence[str]) -> bool:

@@ -43,8 +43,9 @@ class Style:
     height: int | None = None  # None: as much as the content asks for
 
     def pixels(self, length: float) -> int:
-        """A length meant for a picture of the usual width: text grows with the picture."""
-        return max(1, round(length * min(4.0, max(0.85, self.width / 1200))))
+        """A length meant for a picture of the usual size: text grows with the picture."""
+        scale = self.width / 1200 if self.height is None else min(self.width / 1200, self.height / 420)
+        return max(1, round(length * min(4.0, max(0.85, scale))))
 
     @property
     def text(self) -> int:

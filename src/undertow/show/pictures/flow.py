@@ -19,6 +19,7 @@ from undertow.views.levels import levels_of, number
 from undertow.views.palette import Colour
 
 _ROW = 24
+_MOST_ROW = 40
 _LEAST_ROW = 17  # below it names touch each other
 _MOST_ROWS = 40  # unless the user gives a height
 _ARCS = 120
@@ -49,7 +50,7 @@ class FlowPicture:
         rows = len(self.flow.rows)
         self.row = style.pixels(_ROW)
         if style.height is not None:
-            self.row = min(self.row, (style.height - self.above - below - style.margin) // rows)
+            self.row = min(style.pixels(_MOST_ROW), (style.height - self.above - below - style.margin) // rows)
         grid = self.flow.grid
         self.steps = Steps(grid.first, grid.width, grid.columns)
         self.levels = levels_of(grid.scale, grid.values)
