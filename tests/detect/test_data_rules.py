@@ -182,6 +182,11 @@ class TestUnusedRows:
         scalars = {"label_entropy_pooled": pooled, "loss_classes": classes, "loss_rows": 64.0}
         return training(UnusedRows()).run(steps, scalars=scalars)
 
+    def test_a_classifier_whose_labels_are_all_the_same(self) -> None:
+        eight = self.classes(0.0, 8.0, 60).findings()  # as many as the last layer has outputs
+        assert [(f.code, f.severity) for f in eight] == [("DAT006", Severity.SEVERE)]
+        assert self.classes(0.0, 8.0, 30).alarms() == []  # sorted data may begin like this
+
     def test_few_of_many_classes_or_a_single_one_are_a_hint(self) -> None:
         assert [f.severity for f in self.classes(0.0, 10.0, 20).findings()] == [Severity.MILD]
         assert [f.severity for f in self.classes(math.log(50), 50_000.0, 400).findings()] == [Severity.MILD]

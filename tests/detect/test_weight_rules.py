@@ -254,6 +254,17 @@ class TestGrowingWeights:
 
 
 class TestPressedToNothing:
+    def test_weights_that_are_multiplied_by_something_small_between_steps(self) -> None:
+        training, norm = stack(ShrinkingWeights(), "0:Linear", "1:Linear").run(3), 1.0
+        for _ in range(4):
+            norm *= 0.9  # before the step; the step itself changes no length
+            training.run(1, weight_norm=norm, update_norm=1e-3 * norm)
+        assert [(f.code, f.detected_step) for f in training.findings()] == [("WGT005", 5)]
+
+    def test_weights_that_are_brought_back_to_their_length_do_not_shrink(self) -> None:
+        training = stack(ShrinkingWeights(), "0:Linear", "1:Linear")
+        assert training.run(20, weight_norm=1.03, update_norm=1e-3, update_ratio=1e-3).codes() == []
+
     def test_a_matrix_that_is_clamped_to_next_to_nothing(self) -> None:
         training = stack(ShrinkingWeights(), "0:Linear", "1:Linear").run(2)
         training.run(1, weight_norm={"1.weight": 1e-4})

@@ -24,6 +24,11 @@ class BetweenSteps:
     def grow(self, count: int) -> None:
         self._norm = grown(self._norm, count, np.nan)
 
+    def norms(self, view: View) -> NDArray[np.float64]:
+        """What the last step had left of each layer of the weight block; to be asked before `observe`."""
+        ids = view.ids("weight")
+        return np.zeros(0) if ids is None else self._norm[ids]
+
     def observe(self, view: View) -> NDArray[np.float64] | None:
         """For each layer of the weight block, by how much its norm has changed since its last step, over that norm.
 

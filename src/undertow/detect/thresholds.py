@@ -53,6 +53,7 @@ EXPLODING_FIRST_STEPS = 5
 EXPLODING_CALLS = 4  # a module that runs this often per step is recurrent, whatever its type
 EXPLODING_THROUGH_TIME = 100.0
 EXPLODING_AT_START = 1_000.0
+EXPLODING_CLIPPED = 100.0  # times these bounds, where clipping tames what is left of it
 EXPLODING_UPDATE = 0.5  # of the weight, in one step
 EXPLODING_GROWTH = 1_000.0
 EXPLODING_PATIENCE = 3
@@ -141,6 +142,7 @@ COLLAPSED_SIGNAL_TO = 0.5  # …and their deviation: a share falls also where a 
 COLLAPSED_TO = 0.2  # deviation between samples of an inner layer (at 0.3 no healthy one is told yet), while…
 COLLAPSED_OUTPUT_TO = 0.5  # …that of the model's output has fallen, too
 COLLAPSED_FRAMES = 2
+COLLAPSED_ANEW = 0.3  # change of a weight's norm between two steps: its outputs are no longer those of the start
 ALIKE = 1e-9  # share of the variance between samples that is rounding…
 DIFFERENT = 1e-3  # …and one that is not
 ALIKE_FRAMES = 3
@@ -384,6 +386,7 @@ UNUSED_LABELS_LEAST = 500
 # By entropy, which counts rare classes for less than one: English text amounts to 1,000 of 50,000 tokens.
 UNUSED_CLASSES = 0.005
 SINGLE_CLASS = 1e-3  # nats
+SINGLE_CLASS_STEPS = 40  # of data that are sorted, the second class may come late
 PADDING_INSIDE = 0.02  # of the tokens; padding stands at the ends
 PADDING_FRAMES = 2
 

@@ -25,13 +25,13 @@ class Stage(IntEnum):
 
 
 STAGES: dict[Stage, tuple[str, ...]] = {
-    Stage.DATA: ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT006"),
+    Stage.DATA: ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT006", "DST002"),  # one rank's data, or its device
     Stage.INITIALISATION: ("WGT002", "WGT003"),
     Stage.FORWARD: ("MOD001", "MOD002", "NUM004", "ACT001", "ACT002", "ACT003", "ACT004", "ACT005"),
     Stage.LOSS: ("LSS001", "LSS002", "LSS003", "LSS004", "NUM002"),
     Stage.BACKWARD: (
         "GRD001", "GRD002", "GRD003", "GRD004", "GRD005", "GRD006", "GRD007", "GRD008", "GRD009", "GRD010",
-        "NUM001", "NUM005", "DST002",
+        "NUM001", "NUM005",
     ),
     Stage.OPTIMIZER: ("OPT007", "OPT008"),
     Stage.UPDATE: (
@@ -91,7 +91,7 @@ LINKS: tuple[Link, ...] = (
     Link("DAT003", (*_NONFINITE, *_UNSTABLE, "ACT001", "ACT002"), "errors of that size make steps of that size"),
     Link("DAT004", ("GRD008", "OPT006"), "where nothing can be learnt, gradients point every way"),
     Link("DAT005", ("GRD005", "GRD006", "GRD009", "OPT003", "OPT004"), "every batch pulls towards its own class"),
-    Link("DAT005", ("ACT003", "OPT001"), "what one batch teaches, the next one overwrites"),
+    Link("DAT005", ("ACT003", "OPT001", "UPD001", "OPT007"), "what one batch teaches, the next one overwrites"),
     Link("DAT006", ("DAT004",), "what never occurs cannot be learnt, and looks like chance when it does"),
     # initialisation
     Link("WGT002", ("ACT003", "GRD004", "ACT001", "GRD001"), "equal units compute, and learn, the same thing"),
@@ -146,6 +146,7 @@ LINKS: tuple[Link, ...] = (
 
 # These hold between the two findings only: nothing follows from the first by way of the second.
 DIRECT_LINKS: tuple[Link, ...] = (
+    Link("DAT005", ("DAT002", "DAT006"), "where one class follows another, each looks like all there is"),
     Link("ACT005", ("GRD003", "UPD003"), "experts that get no tokens get no gradient and do not move"),
     Link("OPT001", _NONFINITE, "it grew until it overflowed"),
     Link("GRD004", ("OPT001", "OPT003"), "what no longer learns no longer corrects itself"),

@@ -121,6 +121,7 @@ def _is_the_reverse(cause: Finding, effect: Finding) -> bool:
         return False
     collapse, other = (cause, effect) if cause.code == "ACT003" else (effect, cause)
     by_program = any("go out alike" in evidence.how for evidence in collapse.evidence)
+    by_program &= collapse.first_step <= other.first_step + _SLACK  # what a program does, it does from the start
     return other.code in ("WGT004", "WGT005") and by_program != (collapse is cause)
 
 

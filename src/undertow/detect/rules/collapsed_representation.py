@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of
+from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.bottleneck import bottlenecks
 from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
@@ -42,9 +43,11 @@ class CollapsedRepresentation:
     When it is wrong
     ----------------
     A model that starts with huge outputs, and shrinks them in all layers, could be taken for collapsed; in healthy
-    training the output learns to tell samples apart, so its differences grow. Weights that decay to zero (WGT005) and
-    dead units (ACT001) make collapsed layers, too, and are named before them. A summary of all samples that is added to
-    each of them is fine, because a way leads around it; so are learnt queries, which no sample enters.
+    training the output learns to tell samples apart, so its differences grow. Where the program itself writes to the
+    weights between steps (the clamped critic of a GAN) the comparison begins anew. Weights that decay to zero
+    (WGT005) and dead units (ACT001) make collapsed layers, too, and are named before them. A summary of all samples
+    that is added to each of them is fine, because a way leads around it; so are learnt queries, which no sample
+    enters.
     Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
@@ -62,6 +65,7 @@ class CollapsedRepresentation:
         self._start_share: NDArray[np.float64] = np.zeros(0)
         self._now: NDArray[np.float64] = np.zeros(0)
         self._cadence = Cadence()
+        self._between = BetweenSteps()
         self._flat = Streak()
         self._condition = Condition("collapsed")
         self._alike = Streak()  # of those that let samples in different and out alike

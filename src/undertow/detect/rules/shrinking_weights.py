@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import anatomy_of
+from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
 from undertow.detect.rule import Pace, Streak, Verdict
 from undertow.detect.view import View
@@ -56,11 +57,13 @@ class ShrinkingWeights:
         self._building = False
         self._condition, self._gone = Condition("shrinking"), Condition("gone")
         self._nothing_left = Streak()
+        self._between = BetweenSteps()
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
         self._shrinks.grow(count)
         self._nothing_left.grow(count)
+        self._between.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped or not self._start.take(view):
@@ -97,6 +100,7 @@ class ShrinkingWeights:
         return Verdict("gone", True, Severity.SEVERE, members, first_step, 0.95, summary, evidence)
 
     def _judge_shrinking(self, view: View) -> tuple[Verdict, ...]:
+        before, written = self._between.norms(view), self._between.observe(view)
         lengths, ratios, ids = view.row("update_norm"), view.row("update_ratio"), view.ids("update")
         norms = view.row("weight_norm")
         if lengths is None or ratios is None or ids is None or norms is None or len(norms) != len(lengths):
@@ -105,6 +109,9 @@ class ShrinkingWeights:
             lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
         shrinks = (lost > limit.SHRINKS_BY) & (lost > limit.RADIAL_SHARE * ratios)
         shrinks |= (lost > limit.SHRINKS_FAST_BY) & (lost > limit.RADIAL_SHARE_FAST * ratios)
+        if written is not None and (written > limit.WRITTEN).any():
+            # Multiplied by something small between the steps: less is left than after the step before.
+            shrinks |= (written > limit.SHRINKS_FAST_BY) & (norms < (1 - limit.SHRINKS_FAST_BY) * before)
         if not self._building and not shrinks.any():
             return ()
         spread = view.row("weight_row_spread")

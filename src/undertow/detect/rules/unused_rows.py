@@ -8,7 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from undertow.detect import thresholds
+from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
+from undertow.detect.output_layer import output_layers
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
@@ -36,7 +38,8 @@ class UnusedRows:
     ----------------
     A large vocabulary is met little by little: while new rows still come into use, nothing is said. A fine-tuning on a
     narrow text uses a small part of a large vocabulary for good reason; that is a hint at most. Contrastive losses give
-    every row the same label by design. No false alarm in the zoo.
+    every row the same label by design; a classifier, which has an output for every class, does so only by mistake. No
+    false alarm in the zoo.
 
     References
     ----------
@@ -140,12 +143,20 @@ class UnusedRows:
             return ()
         if pooled > thresholds.SINGLE_CLASS and used > thresholds.UNUSED_CLASSES * classes:
             return self._classes.end()
-        return self._classes.hold(None, lambda: self._verdict_classes(used, classes))
+        # A classifier has an output for every class; a contrastive loss, whose labels are all alike, has none of it.
+        heads = [int(anatomy_of(view.layout).matrix[i]) for i in output_layers(view.layout)]
+        asked = any(i >= 0 and view.layout.layers[i].shape[0] == classes for i in heads)
+        long = view.step - (self._first_step or 0) >= thresholds.SINGLE_CLASS_STEPS
+        alone = pooled == 0 and asked and long and self._labels >= thresholds.UNUSED_LABELS_LEAST
+        return self._classes.hold(alone, lambda: self._verdict_classes(used, classes, alone))
 
-    def _verdict_classes(self, used: float, classes: float) -> Verdict:
+    def _verdict_classes(self, used: float, classes: float, alone: bool) -> Verdict:
         how = f"of {classes:.0f}, as far as the entropy of {self._labels:,.0f} labels tells"
         evidence = Evidence(
             "label_entropy_pooled", None, math.log(used), math.log(classes), f"{used:.3g} classes in use {how}"
         )
+        if alone:
+            summary = f"All labels seen are the same one of {classes:.0f} classes: there is nothing to tell apart."
+            return Verdict("classes", True, Severity.SEVERE, (), self._first_step or 0, 0.9, summary, (evidence,))
         summary = f"The labels amount to {used:.3g} of {classes:.0f} classes: most outputs are never asked for."
         return Verdict("classes", True, Severity.MILD, (), self._first_step or 0, 0.75, summary, (evidence,))
