@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis
@@ -15,7 +16,7 @@ from undertow.schema.quantities import QUANTITIES
 from undertow.show.html.quantise import quantise
 from undertow.views.codes import Codes
 from undertow.views.scale import scale_of
-from undertow.views.tiles import COLUMNS, STATISTICS, tile_of
+from undertow.views.tiles import COLUMNS, STATISTICS, subjects, tile_of
 
 _USUAL = ("gradient_norm", "update_ratio", "gradient_cosine", "weight_norm", "activation_std")
 _SPREAD = ("gradient_abs_p05", "gradient_abs_p50", "gradient_abs_p95")
@@ -85,7 +86,8 @@ def _picture(run: Run, quantity: str, most_tiles: int) -> Picture:
     scale = scale_of(run.reader, quantity)
     codes = _cells(run, quantity, level, index, count)
     columns = min(codes.shape[1], (last >> level) + 1 - index * COLUMNS)  # none after the end of the run
-    packed = quantise(codes[:, :columns], scale.kind)
+    codes = codes[:, :columns]
+    packed = quantise(codes, scale.kind, None if level else _exact(run, quantity, index * COLUMNS, codes))
     facts = {
         "level": level,
         "first": index * COLUMNS,  # column
@@ -96,6 +98,15 @@ def _picture(run: Run, quantity: str, most_tiles: int) -> Picture:
         "scale": scale,
     }
     return Picture(quantity, facts, gzip.compress(packed.to_bytes(), 6, mtime=0))
+
+
+def _exact(run: Run, quantity: str, first: int, codes: Codes) -> NDArray[np.float32]:
+    """The numbers of a picture with a column for each step: a code tells two that are near each other not apart."""
+    exact = np.full(codes.shape, np.nan, np.float32)
+    place = {layer.id: column for column, layer in enumerate(run.layers)}
+    rows = [place[layer] for layer in subjects(run.reader, quantity)]
+    exact[:, run.steps - first] = run.matrix(quantity)[:, rows].T
+    return exact
 
 
 def _tiles(first: int, last: int, level: int) -> tuple[int, int]:

@@ -16,7 +16,8 @@ from undertow.views.scale import ScaleKind
 
 MARKED = (0, NOT_A_NUMBER, INFINITE, INFINITE | 0x8000, NOT_SAMPLED, FROZEN, NO_GRADIENT)  # in the order of their bytes
 MARKS = 256 - len(MARKED)
-_LEAST_STEP = 0.01  # of a logarithm: codes are no finer
+_FINE = 0.01  # of a logarithm: finer steps than one percent are for rows that hardly move
+_LEAST_LEVELS = 64
 _DEPTH = 1e4  # on both sides of zero, what is smaller than the largest by this factor is told apart linearly
 
 
@@ -32,16 +33,20 @@ class Quantised:
         return self.low.astype("<f4").tobytes() + self.step.astype("<f4").tobytes() + self.cells.tobytes()
 
 
-def quantise(codes: Codes, kind: ScaleKind) -> Quantised:
+def quantise(codes: Codes, kind: ScaleKind, exact: NDArray[np.float32] | None = None) -> Quantised:
+    """`exact` are the numbers that the codes stand for, where they are known; NaN elsewhere."""
     numbers = decode(codes).astype(np.float64)
-    marked = np.isin(codes, MARKED)
-    numbers[marked] = np.nan
+    if exact is not None:
+        numbers = np.where(np.isfinite(exact), exact, numbers)
+    numbers[np.isin(codes, MARKED)] = np.nan
     if kind is ScaleKind.LOGARITHMIC and bool((numbers < 0).any()):
         kind = ScaleKind.SIGNED
     unit = _unit(numbers) if kind is ScaleKind.SIGNED else 1.0
     places = _straight(numbers, kind, unit)
     low, high = _ends(places)
-    step = np.maximum((high - low) / (MARKS - 1), _LEAST_STEP if kind is ScaleKind.LOGARITHMIC else 0.0)
+    step = (high - low) / (MARKS - 1)
+    if kind is ScaleKind.LOGARITHMIC:
+        step = np.maximum(step, np.minimum(_FINE, (high - low) / _LEAST_LEVELS))
     whole = (kind is ScaleKind.LINEAR) & _only_whole(places) & (high - low < MARKS)
     step = step.astype(np.float32)
     step = np.where(whole | (step == 0), np.float32(1), step)
