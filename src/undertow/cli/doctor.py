@@ -55,7 +55,9 @@ def examine() -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
     yield Check("undertow", None, f"{_version('undertow')}, with {_versions('numpy', 'rich', 'click', 'msgspec')}")
     yield from _torch()
-    yield _tables()
+    yield _extra("tables", {"pandas": "pandas", "pyarrow": "pyarrow"})
+    yield _extra("pictures", {"PIL": "pillow"})
+    yield _extra("video", {"PIL": "pillow", "av": "av"})
     yield _directory()
 
 
@@ -100,13 +102,14 @@ def _kernel() -> Check:
     return Check("kernel", None, f"{name} (no native kernel was built)", hint)
 
 
-def _tables() -> Check:
-    missing = [name for name in ("pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+def _extra(name: str, packages: dict[str, str]) -> Check:
+    """`packages` by the names they are imported by."""
+    missing = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
     if missing:
         return Check(
-            "tables", None, f"{' and '.join(missing)} not installed", 'For tables: pip install "undertow[tables]"'
+            name, None, f"{' and '.join(missing)} not installed", f'For {name}: pip install "undertow[{name}]"'
         )
-    return Check("tables", None, _versions("pandas", "pyarrow"))
+    return Check(name, None, _versions(*packages.values()))
 
 
 def _directory() -> Check:

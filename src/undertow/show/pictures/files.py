@@ -19,6 +19,7 @@ from undertow.views.palette import Colour
 # Called with the frames done and the frames in all.
 Progress = Callable[[int, int], None]
 _WEBP = {"lossless": True, "method": 2, "kmin": 9999, "kmax": 10000}  # whole frames in between only cost room
+_CODECS = {"libx264": {"crf": "16"}, "mpeg4": {"qscale": "3"}}  # the best one there is
 _REST = 1.5  # seconds that the last frame stays before an animation begins again
 
 
@@ -95,7 +96,8 @@ def _save_mp4(images: Iterator[Image.Image], path: Path, per_second: float) -> N
     with av.open(str(path), "w", format="mp4") as container:
         first = next(images)
         size = first.width - first.width % 2, first.height - first.height % 2  # halves of colour need even sides
-        stream = container.add_stream("libx264", rate=rate, options={"crf": "16", "preset": "medium"})
+        codec = next(name for name in _CODECS if name in av.codecs_available)
+        stream = container.add_stream(codec, rate=rate, options=_CODECS[codec])
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
         last = first

@@ -19,8 +19,8 @@ from undertow.views.levels import levels_of, number
 from undertow.views.palette import Colour
 
 _ROW = 24
-_MOST_ROW = 40
-_LEAST_ROW = 17  # below it names touch each other
+_TALLEST_ROW = 40
+_LOWEST_ROW = 17  # below it names touch each other
 _MOST_ROWS = 40  # unless the user gives a height
 _ARCS = 120
 
@@ -43,14 +43,14 @@ class FlowPicture:
         below = style.pixels(30) + (strip + style.pixels(14) if strip else 0) + style.pixels(LEGEND_HEIGHT)
         most = _MOST_ROWS
         if style.height is not None:
-            most = max(2, (style.height - self.above - below - style.margin) // style.pixels(_LEAST_ROW))
+            most = max(2, (style.height - self.above - below - style.margin) // style.pixels(_LOWEST_ROW))
         self.flow = flow_rows(run, span, frames, most, choice.globs)
         if not self.flow.rows:
             raise UnknownNameError("no module fits --layers", way_out="Without it all are drawn")
         rows = len(self.flow.rows)
         self.row = style.pixels(_ROW)
         if style.height is not None:
-            self.row = min(style.pixels(_MOST_ROW), (style.height - self.above - below - style.margin) // rows)
+            self.row = min(style.pixels(_TALLEST_ROW), (style.height - self.above - below - style.margin) // rows)
         grid = self.flow.grid
         self.steps = Steps(grid.first, grid.width, grid.columns)
         self.levels = levels_of(grid.scale, grid.values)
