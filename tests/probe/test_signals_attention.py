@@ -282,8 +282,8 @@ class Mixture(nn.Module):
         logits = self.router(x)
         self.load = float(torch.bincount(logits.argmax(-1).flatten()).max() / logits[..., 0].numel())
         if self.form in ("two_of_all", "softmax_of_two", "masked_two"):
-            two = torch.bincount(logits.topk(2, -1).indices.flatten()).topk(2).values.sum() / (2 * len(logits))
-            self.load = max(self.load, float(two))
+            others = torch.bincount(logits.topk(2, -1).indices.flatten(), minlength=4).sort().values[:-2].sum()
+            self.load = max(self.load, 1 - float(others) / len(logits))
         return self.head(getattr(self, self.form)(x, logits))
 
     def dense(self, x, logits):

@@ -225,17 +225,26 @@ def test_broadcast(watch, name):
         assert found["loss_factor"] == pytest.approx(1.0)
 
 
-def _errors(x):
-    return (x[:, :2] - TARGETS[:, :2]).square()
+def of_parts(loss_of):
+    """A loss of two halves: a mean with its squared error, and a log-scale."""
+
+    def whole(x):
+        mean, scale = x.chunk(2, 1)
+        return loss_of((mean - TARGETS[:, :2]).square(), scale).mean()
+
+    return whole
 
 
 FLOORS = {
-    "deviation": (lambda x: (_errors(x) * (-x[:, 2:]).exp() + x[:, 2:]).mean(), 0.0),
-    "deviation, wrong": (lambda x: (_errors(x) * (-x[:, 2:]).exp() - x[:, 2:]).mean(), 1.0),
-    "deviation, left out": (lambda x: (_errors(x) * (-x[:, 2:]).exp()).mean(), None),
-    "flow": (lambda x: (0.5 * (TARGETS * x.tanh().exp()).square() - x.tanh()).sum(1).mean(), None),
-    "latent": (lambda x: 0.5 * (x[:, :2].square() + x[:, 2:].exp() - 1 - x[:, 2:]).sum(1).mean(), 0.0),
-    "latent, wrong": (lambda x: 0.5 * (x[:, :2].square() + x[:, 2:].exp() - 1 + x[:, 2:]).sum(1).mean(), 1.0),
+    "deviation": (of_parts(lambda error, s: error * (-s).exp() + s), 0.0),
+    "deviation, wrong": (of_parts(lambda error, s: error * (-s).exp() - s), 1.0),
+    "deviation, divided by": (of_parts(lambda error, s: 0.5 * (error.sqrt() / s.exp()) ** 2 + s), 0.0),
+    "deviation, divided, wrong": (of_parts(lambda error, s: error / (2 * s.exp().square() + 1e-6) - s), 1.0),
+    "deviation, both": (of_parts(lambda error, s: error / s.exp() + s.exp() * error - s), 0.0),
+    "deviation, left out": (of_parts(lambda error, s: error * (-s).exp()), None),
+    "another part": (lambda x: (x[:, :2] + (-x[:, 2:]).exp() * TARGETS[:, :2].square()).mean(), None),
+    "latent": (of_parts(lambda error, s: error + s.exp() - 1 - s), 0.0),
+    "latent, wrong": (of_parts(lambda error, s: error + s.exp() - 1 + s), 1.0),
     "counts": (lambda x: (x.exp() - SHARES * x).mean(), 0.0),
     "counts, wrong": (lambda x: (x.exp() + SHARES * x).mean(), 1.0),
     "weights of both signs": (lambda x: (x.exp() - TARGETS * x).mean(), None),

@@ -204,6 +204,7 @@ RADIAL_SHARE_FAST = 0.5  # …this share of the update does, as where a penalty 
 SHRINKING_TOGETHER = 0.6  # of the matrices; in no healthy training do so many at a single measured step
 SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not shrink
 SHRINK_FRAMES = 3
+GROWN_BEFORE = 1.1  # times the start: targets that are large are overshot, and the weights come back
 GONE_TO = 0.01  # of the start: no healthy matrix has lost so much
 GONE_FRAMES = 2
 

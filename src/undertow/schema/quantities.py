@@ -181,7 +181,7 @@ ACTIVATION = Stream(
                "entropy of the attention weights over the largest possible, mean over heads and rows; masks respected"),
         _extra("router_load_max", "activation", "share", _MODULE, Merge.DERIVED,
                "share of rows whose largest gate is the busiest one, where a softmax over few outputs gates others; "
-               "where several are chosen to a row, share of the choices on as many of the busiest, if that is more"),
+               "where several are chosen to a row, share of rows that choose the same ones, if that is more"),
         _extra("router_outputs", "activation", "count", _MODULE, Merge.MAX, "number of outputs of such a gate"),
         _extra("norm_values", "activation", "count", _MODULE, Merge.MIN,
                "values from which each statistic of a batch normalisation was computed"),

@@ -23,7 +23,7 @@ class RouterCollapse:
     ------------
     The share of rows for which the busiest output of a gate is the largest, in the steps in which activations are
     sampled: 95 % and more at two sampled steps in a row. Where several outputs are chosen to a row, it is the share of
-    the choices that fall on as many of the busiest.
+    rows that choose the same ones.
 
     Why it is bad
     -------------

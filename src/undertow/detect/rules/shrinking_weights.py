@@ -112,6 +112,7 @@ class ShrinkingWeights:
         if written is not None and (written > limit.WRITTEN).any():
             # Multiplied by something small between the steps: less is left than after the step before.
             shrinks |= (written > limit.SHRINKS_FAST_BY) & (norms < (1 - limit.SHRINKS_FAST_BY) * before)
+        shrinks &= ~(norms > limit.GROWN_BEFORE * self._start.norm[ids])  # what has grown too far may come back
         if not self._building and not shrinks.any():
             return ()
         spread = view.row("weight_row_spread")

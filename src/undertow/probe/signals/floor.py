@@ -10,13 +10,23 @@ from collections.abc import Sequence
 
 import torch
 
-from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation
+from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation, saved
 from undertow.probe.signals.terms import constant_factor
 
 _MOST_NODES = 512
 _MOST_EXPONENTIALS = 256
 _MOST_ELEMENTS = 1 << 16
-_SUMS = SAME_VALUES | {"Add", "Mean", "Sum", "Stack", "Cat"}
+_MOST_STEPS = 32
+_WHOLE = SAME_VALUES - {
+    "Slice",
+    "Split",
+    "SplitWithSizes",
+    "Chunk",
+    "Unfold",
+    "AsStrided",
+}  # another part is another value
+_SUMS = _WHOLE | {"Add", "Mean", "Sum", "Stack", "Cat"}
+_BOUNDS = _SUMS | {"Sqrt", "Clamp", "ClampMin", "ClampMax"}
 
 
 def has_no_floor(root: torch.Tensor, nodes: Sequence[Node]) -> bool | None:
@@ -25,14 +35,56 @@ def has_no_floor(root: torch.Tensor, nodes: Sequence[Node]) -> bool | None:
     if not exponentials or root.grad_fn is None:
         return None
     signs = _linear(root)
-    answers: list[bool] = []
+    consumers = _consumers(nodes)
+    answers: dict[Edge, list[bool]] = {}
     for node in exponentials:
         value, slope = _exponent(node)
         alone = signs.get(value) if value is not None else None
-        if alone and slope:
-            weight = signs.get((node, 0), 1.0)  # an exponential inside of something weighs an error
-            answers.append(alone * slope * weight > 0)
-    return any(answers) if answers else None
+        if value is not None and alone and slope:
+            # An exponential inside of something weighs an error, or divides it.
+            weight = signs.get((node, 0)) or _weight(node, consumers)
+            if weight:
+                answers.setdefault(value, []).append(alone * slope * weight > 0)
+    return any(map(all, answers.values())) if answers else None
+
+
+def _consumers(nodes: Sequence[Node]) -> dict[Node, list[tuple[Node, int]]]:
+    """Of every node those that use what it put out, and as which of their inputs."""
+    found: dict[Node, list[tuple[Node, int]]] = {}
+    for node in nodes:
+        for place, edge in enumerate(edges(node)):
+            if edge is not None:
+                found.setdefault(edge[0], []).append((node, place))
+    return found
+
+
+def _weight(exponential: Node, consumers: dict[Node, list[tuple[Node, int]]]) -> float:
+    """1 when it multiplies something, -1 when it divides; 0 when both, or neither can be told."""
+    signs: set[float] = set()
+    waiting = [(exponential, 1.0)]
+    for _ in range(_MOST_STEPS):
+        if not waiting:
+            return signs.pop() if len(signs) == 1 else 0.0
+        node, sign = waiting.pop()
+        for user, place in consumers.get(node, ()):
+            name, alone = operation(user), only_edge(user) is not None
+            if name == "Div" and place == 1:
+                signs.add(-sign)
+            elif name in ("Reciprocal", "Rsqrt"):
+                waiting.append((user, -sign))
+            elif name == "Pow" and isinstance(power := saved(user, "exponent"), (int, float)):
+                waiting.append((user, sign if power > 0 else -sign))
+            elif alone and (name in _BOUNDS or (name in ("Mul", "Div") and _is_number(constant_factor(user)))):
+                waiting.append((user, sign))
+            elif name == "Mul":
+                signs.add(sign)
+            else:
+                return 0.0
+    return 0.0
+
+
+def _is_number(factor: torch.Tensor | float | None) -> bool:
+    return factor is not None and (not isinstance(factor, torch.Tensor) or factor.numel() == 1)
 
 
 def _linear(root: torch.Tensor) -> dict[Edge, float]:
@@ -71,7 +123,7 @@ def _exponent(node: Node) -> tuple[Edge | None, float]:
             sign = -sign
         elif name in ("Mul", "Div"):
             sign *= _sign(constant_factor(edge[0]))
-        elif name not in SAME_VALUES:
+        elif name not in _WHOLE:
             break
         inside = only_edge(edge[0])
         if inside is None:

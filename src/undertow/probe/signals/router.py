@@ -102,7 +102,10 @@ def _gate(softmax: Node, choice: Node | None) -> Gate | None:
 
 
 def _load(chosen: torch.Tensor, outputs: int) -> float:
-    """Of all first choices, the share of the busiest output; of all choices, where it is more, that of as many."""
+    """Of all rows, the share for which the busiest output comes first; or, where it is more, the share that is left
+    when every choice of another output than the busiest ones, as many as are chosen to a row, is taken for a row.
+    """
+    rows = max(1, chosen[..., 0].numel())
     first = torch.bincount(chosen[..., 0].reshape(-1), minlength=outputs).max()
     every = torch.bincount(chosen.reshape(-1), minlength=outputs).topk(chosen.shape[-1]).values.sum()
-    return max(float(first) * chosen.shape[-1], float(every)) / max(1, chosen.numel())
+    return max(float(first), rows - (chosen.numel() - float(every))) / rows
