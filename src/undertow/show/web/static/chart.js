@@ -130,10 +130,12 @@ export class Chart {
     if (!(low <= high)) return null;
     if (this.options.logarithmic) {
       const [from, to] = [Math.log10(low), Math.log10(high)], pad = Math.max(0.05, 0.06 * (to - from));
-      return { low: from - pad, high: to + pad, of: (value) => (value > 0 ? Math.log10(value) : -Infinity), text: (value) => short(10 ** value) };
+      const marks = (low, high, wanted) => decades(low, high, to - from, wanted).map((value) => [Math.log10(value), short(value, 4)]);
+      return { low: from - pad, high: to + pad, of: (value) => (value > 0 ? Math.log10(value) : -Infinity), marks };
     }
     const pad = 0.06 * (high - low) || Math.abs(high) * 0.05 || 0.5;
-    return { low: low - pad, high: high + pad, of: (value) => value, text: (value) => short(value, 4) };
+    const marks = (...span) => ticks(...span).map((value) => [value, short(value, 4)]);
+    return { low: low - pad, high: high + pad, of: (value) => value, marks };
   }
 
   #y(value, plot, range) {
@@ -145,8 +147,8 @@ export class Chart {
     pen.font = "11px system-ui, sans-serif";
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    for (const value of ticks(range.low, range.high, Math.max(2, plot.height / 34))) {
-      const y = Math.round(plot.top + plot.height * (1 - (value - range.low) / (range.high - range.low))) + 0.5;
+    for (const [place, text] of range.marks(range.low, range.high, Math.max(2, plot.height / 34))) {
+      const y = Math.round(plot.top + plot.height * (1 - (place - range.low) / (range.high - range.low))) + 0.5;
       if (y < plot.top + 5 || y > plot.top + plot.height - 3) continue; // its number would be cut off
       pen.strokeStyle = ink("--line");
       pen.beginPath();
@@ -154,7 +156,7 @@ export class Chart {
       pen.lineTo(plot.left + plot.width, y);
       pen.stroke();
       pen.fillStyle = ink("--quiet");
-      pen.fillText(range.text(value), GUTTER - 6, y);
+      pen.fillText(text, GUTTER - 6, y);
     }
   }
 
@@ -275,6 +277,14 @@ export class Chart {
     this.canvas.addEventListener("pointerleave", () => this.span.point(null));
     this.canvas.addEventListener("dblclick", () => this.span.showAll());
   }
+}
+
+/** Powers of ten where there are several; 1, 2 and 5 in about one; round numbers in less. */
+function decades(low, high, span, wanted) {
+  if (span > 1.5) return ticks(low, high, Math.min(wanted, span)).map((place) => 10 ** place);
+  if (span < 0.4) return ticks(10 ** low, 10 ** high, wanted).filter((value) => value > 0);
+  const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, place) => 10 ** (Math.floor(low) + place));
+  return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((value) => value >= 10 ** low && value <= 10 ** high);
 }
 
 function cell(line, part, place) {
