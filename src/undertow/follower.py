@@ -20,7 +20,7 @@ from undertow.probe.mailbox import Mailbox
 from undertow.probe.readings import Note
 from undertow.probe.recorder import Recorder
 from undertow.probe.subjects import Subjects
-from undertow.ranks import shared_governor
+from undertow.ranks import shared_governor, within
 from undertow.schema.facts import RunStatus
 from undertow.schema.findings import Diagnosis, Finding
 from undertow.settings import Settings
@@ -94,8 +94,8 @@ class FollowerWatch(Watch):
             _open.remove(self)
         if status is RunStatus.FAILED:
             self._mailbox.post(Note("note", self._recorder.step, {"reason": f"rank {self.rank} failed: {message}"}))
-        self._ranks.closing = True
-        self._mailbox.close(_PATIENCE)
+        if self._mailbox.close(_PATIENCE):
+            within(_PATIENCE, self._ranks.finish)
 
     def __repr__(self) -> str:
         return f"<undertow.Watch of rank {self.rank}>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,3 +51,11 @@ def _given(settings: Settings) -> tuple[Any, ...]:
     every = None if settings.every == "auto" else int(settings.every)
     activations = None if settings.activations == "auto" else settings.activations
     return every, settings.budget, activations
+
+
+def within(seconds: float, work: Callable[[], None]) -> bool:
+    """Do this, but wait no longer for it than so many seconds; False when it was not done by then."""
+    thread = threading.Thread(target=work, name="undertow closing", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()

@@ -14,6 +14,7 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from undertow.probe.readings import NewLayers, Note, RawFrame
 from undertow.probe.recorder import Recorder
 from undertow.probe.step import number_now
 from undertow.probe.subjects import Subjects
-from undertow.ranks import follower_place, governor_here, leader_here
+from undertow.ranks import follower_place, governor_here, leader_here, within
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.frames import Frame
@@ -224,9 +225,9 @@ class Watch:
         atexit.unregister(self._at_exit)
         if self in _open:
             _open.remove(self)
-        if self._ranks is not None:
-            self._ranks.closing = True
         ended = self._mailbox.close(_PATIENCE)
+        if ended and self._ranks is not None:
+            ended = within(_PATIENCE, partial(self._ranks.finish, self._handle))
         if self._facts.status is RunStatus.RUNNING:
             self._facts.status = status
         self._facts.message = self._facts.message or message

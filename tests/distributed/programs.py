@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 import undertow
@@ -67,7 +76,137 @@ def fully_sharded(folder: Path) -> None:
         fit(model, optimizer)
 
 
-PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in (data_parallel, fully_sharded)}
+def hybrid_sharded(folder: Path) -> None:
+    """Half of the ranks hold shards of one copy, the other half those of another."""
+    model = network(41)
+    if dist.is_initialized():
+        mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("copy", "shard"))
+        fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        fit(model, optimizer)
+
+
+def tensor_parallel(folder: Path) -> None:
+    """One layer is cut by rows and the next by columns, as in a transformer; all ranks see the same batch."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 3))
+    if dist.is_initialized():
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            loss = nn.functional.cross_entropy(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def sequence_parallel(folder: Path) -> None:
+    """Tensors that every rank holds whole, with gradients that are terms of a sum until somebody adds them."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(12, 40), nn.LayerNorm(40), nn.Linear(40, 4))
+    if dist.is_initialized():
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        plan = {
+            "0": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "1": SequenceParallel(),
+            "2": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
+        }
+        parallelize_module(model, mesh, plan)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            sequence = inputs.reshape(2, 4, 12)
+            loss = nn.functional.cross_entropy(model(sequence).reshape(8, 4), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def accumulated(folder: Path) -> None:
+    """Two micro-batches a step; only the second one's gradients are exchanged."""
+    model = network()
+    wrapped = DistributedDataParallel(model) if dist.is_initialized() else model
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    with undertow.watch(wrapped, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            optimizer.zero_grad()
+            for place, (some, wanted) in enumerate(zip(inputs.chunk(2), labels.chunk(2), strict=True)):
+                alone = place == 0 and isinstance(wrapped, DistributedDataParallel)
+                with wrapped.no_sync() if alone else nullcontext():
+                    (nn.functional.cross_entropy(wrapped(share(some)), share(wanted)) / 2).backward()
+            optimizer.step()
+
+
+def parted(folder: Path) -> None:
+    """Gradients averaged by hand, all but those of one tensor."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches(10):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(share(inputs)), share(labels)).backward()
+            for name, parameter in model.named_parameters():
+                if name != "3.weight" and parameter.grad is not None:
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= dist.get_world_size()
+            optimizer.step()
+
+
+def poisoned(folder: Path) -> None:
+    """The last rank's data turn NaN."""
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for step, (inputs, labels) in enumerate(batches(8)):
+            mine = share(inputs).clone()
+            if step == 5 and dist.get_rank() == dist.get_world_size() - 1:
+                mine[0, 0] = float("nan")
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(mine), share(labels)).backward()
+            optimizer.step()
+
+
+def stages(folder: Path) -> None:
+    """A model cut into two by hand; both halves have the same names."""
+    torch.manual_seed(dist.get_rank())
+    first = dist.get_rank() == 0
+    model = nn.Sequential(nn.Linear(12, 12), nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            optimizer.zero_grad()
+            between = torch.zeros(BATCH, 12)
+            if first:
+                out = model(inputs)
+                dist.send(out.detach(), 1)
+                dist.recv(between, 1)
+                out.backward(between)
+            else:
+                dist.recv(between, 0)
+                between.requires_grad_(True)
+                nn.functional.cross_entropy(model(between), labels).backward()
+                assert between.grad is not None
+                dist.send(between.grad, 0)
+            optimizer.step()
+
+
+def only_the_first(folder: Path) -> None:
+    """The usual `if rank == 0` around what only one rank should do."""
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = undertow.watch(model, run_dir=folder, every=1, quiet=True) if dist.get_rank() == 0 else nullcontext()
+    with handle:
+        fit(model, optimizer)
+
+
+TRAININGS = (
+    data_parallel, fully_sharded, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated, parted, poisoned,
+    stages, only_the_first,
+)  # fmt: skip
+PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 
 
 def main(folder: Path, names: list[str]) -> None:

@@ -33,7 +33,6 @@ class Follower:
         lost: Callable[[str, list[Note]], None],
     ) -> None:
         """`met` is told the folder of the run; `lost`, once, why there is nobody to send to, and what is unsent."""
-        self.closing = False
         self._rank = place.rank
         self._meeting: Meeting | None = Meeting(place)
         self._set_pace, self._met, self._lost = set_pace, met, lost
@@ -71,12 +70,20 @@ class Follower:
                 self._pass_on(self._waiting[0])
                 item = self._waiting.popleft()
                 self._waiting_bytes -= item.nbytes if isinstance(item, RawFrame) else 0
-            if self.closing and self._link is not None:
-                link, self._link = self._link, None
-                link.send(encode(Farewell()))
-                self._ended.wait(CLOSING_PATIENCE)
         except LinkBrokenError:
             self._lose("the first rank is gone")
+
+    def finish(self) -> None:
+        """After the mailbox has closed: send what is left, and the last word."""
+        if self._meeting is not None:
+            self._meeting.wait(CLOSING_PATIENCE)
+        self.idle()
+        if self._link is not None and not self._is_lost:
+            try:
+                self._link.send(encode(Farewell()))
+                self._ended.wait(CLOSING_PATIENCE)
+            except LinkBrokenError:
+                pass  # the first rank has ended, too
 
     def _meet(self, meeting: Meeting) -> bool:
         met = meeting.links()

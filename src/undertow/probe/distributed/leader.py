@@ -38,7 +38,7 @@ Idle = Callable[[], None]
 
 class Leader:
     def __init__(self, place: Place, earlier: LayerTable, message: Mapping[str, Any]) -> None:
-        self.closing = False
+        self._closing = False
         self._message = message
         self._meeting: Meeting | None = Meeting(place)
         self._followers: list[FollowerLink] = []
@@ -65,15 +65,21 @@ class Leader:
 
         def idle_also() -> None:
             ready = self._take()
-            while self.closing and self._own and self._meeting is None:
-                ready += self._take()
-            if self.closing:
-                ready += self._part_ways()
             if ready:
                 handle(ready)
             idle()
 
         return handle_all, idle_also
+
+    def finish(self, handle: Handle) -> None:
+        """After the mailbox has closed: what is still missing is waited for, but not for long."""
+        if self._meeting is not None:
+            self._meeting.wait(CLOSING_PATIENCE)
+        self._closing = True
+        ready = self._take()
+        while self._own:
+            ready += self._take()
+        handle(ready + self._part_ways())
 
     def set_pace(self, from_step: int, intervals: dict[str, int]) -> None:
         """From any thread; the background thread sends it."""
@@ -108,7 +114,7 @@ class Leader:
     def _meet(self, meeting: Meeting) -> bool:
         met = meeting.links(self._message)
         if met is None:
-            if not self.closing:
+            if not self._closing:
                 return False
             met = [], {}  # this rank ends before the others were there
         self._meeting = None
@@ -143,9 +149,10 @@ class Leader:
         return whole
 
     def _wait(self, key: Key) -> bool:
-        until, deadline = time.monotonic() + _NAP, self._head_since + PATIENCE
+        until = time.monotonic() + _NAP
         with self._came:
             while True:
+                deadline = self._deadline()
                 for one in self._followers:
                     for roster in one.skip_to(key):
                         self._crew.enter(roster)
@@ -160,6 +167,12 @@ class Leader:
                 if now >= until:
                     return False
                 self._came.wait(min(until, deadline) - now)
+
+    def _deadline(self) -> float:
+        """Until when a part is worth waiting for."""
+        if not self._closing:
+            return self._head_since + PATIENCE
+        return max((one.last_sign for one in self._followers), default=0.0) + CLOSING_PATIENCE
 
     # -- who holds what -----------------------------------------------------------------------------------
 
@@ -215,8 +228,6 @@ class Leader:
     def _part_ways(self) -> list[Item]:
         """Let the others end, too; those that give no sign of life are left behind."""
         with self._came:
-            for one in self._followers:
-                one.last_sign = max(one.last_sign, self._head_since)
             while True:
                 silent = [one.last_sign for one in self._followers if one.gone is None]
                 left = max(silent, default=0.0) + CLOSING_PATIENCE - time.monotonic()

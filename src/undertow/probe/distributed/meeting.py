@@ -21,6 +21,7 @@ PATIENCE = 20.0  # seconds the first rank waits for the others to say that they 
 _FOR_EVER = timedelta(days=365)  # a link that is idle is not broken; one whose other end dies breaks at once
 _UP, _DOWN = 1, 2  # tags: towards the first rank, and from it
 _LARGEST = 1 << 31
+_NAP = 0.05
 
 _ProcessGroup: Any = getattr(dist, "ProcessGroupGloo", None)
 _PrefixStore: Any = getattr(dist, "PrefixStore", None)
@@ -76,6 +77,25 @@ class Meeting:
         self._since = 0.0
         self.absent: list[int] = []  # ranks that are not watched; known to the first one only
 
+    def wait(self, seconds: float) -> None:
+        """Until everybody is there, or nobody else will come, or the time is over."""
+        until = time.monotonic() + seconds
+        while group_is_made() and not self._is_complete() and time.monotonic() < until:
+            time.sleep(_NAP)
+
+    def _is_complete(self) -> bool:
+        store = self._enter()
+        if not self._place.leads:
+            return store.check(["members"])
+        return all(store.check([f"here/{rank}"]) for rank in range(1, self._place.world))
+
+    def _enter(self) -> Store:
+        if self._store is None:
+            self._store = _PrefixStore(self._prefix, _own_store())
+            self._store.set(f"here/{self._place.rank}", "1")
+            self._since = time.monotonic()
+        return self._store
+
     def links(self, message: Mapping[str, Any] | None = None) -> tuple[list[Link], Mapping[str, Any]] | None:
         """The links of this rank, and the message of the first rank; None while somebody is still missing.
 
@@ -83,11 +103,8 @@ class Meeting:
         """
         if not group_is_made():
             return None
-        if self._store is None:
-            store = self._store = _PrefixStore(self._prefix, _own_store())
-            store.set(f"here/{self._place.rank}", "1")
-            self._since = time.monotonic()
-        return self._call(self._store, message or {}) if self._place.leads else self._answer(self._store)
+        store = self._enter()
+        return self._call(store, message or {}) if self._place.leads else self._answer(store)
 
     def _call(self, store: Store, message: Mapping[str, Any]) -> tuple[list[Link], Mapping[str, Any]] | None:
         others = range(1, self._place.world)
