@@ -43,6 +43,7 @@ from undertow.schema.frames import Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.severity import Severity
 from undertow.settings import Settings
+from undertow.show.bars import say
 from undertow.show.closing import closing_line
 from undertow.store.latest import new_run_folder, point_latest
 from undertow.store.reader import RunReader
@@ -481,7 +482,7 @@ def _trace(error: Exception) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"undertow: {line}", file=sys.stderr, flush=True)
+    say(f"undertow: {line}")
 
 
 def _in_child() -> None:

@@ -91,8 +91,8 @@ class Meeting:
 
     def _enter(self) -> Store:
         if self._store is None:
-            self._store = _PrefixStore(self._prefix, _own_store())
-            self._store.set(f"here/{self._place.rank}", "1")
+            store = self._store = _PrefixStore(self._prefix, _own_store())
+            store.set(f"here/{self._place.rank}", "1")
             self._since = time.monotonic()
         return self._store
 
