@@ -54,7 +54,7 @@ export async function open(query, onDetails) {
 
   draw();
   const issues = report.issues.map((issue) => element("li", {}, severity(issue.severity), ` ${issue.code} ${issue.name}: ${issue.summary}`));
-  const moved = report.drift ? `Since ${report.drift.against} the weights as a whole moved by ${short(report.drift.relative)} of their norm (median tensor ${short(report.drift.median_relative)}).` : "";
+  const moved = typeof report.drift?.relative === "number" ? `Since ${report.drift.against} the weights as a whole moved by ${short(report.drift.relative)} of their norm (median tensor ${short(report.drift.median_relative)}).` : "";
   const node = element("section", { class: "page wide" },
     element("header", {}, element("h1", {}, "Weights ", health(report.health)), element("p", { class: "quiet" }, `${count(report.tensors.length, "tensor")}, ${count(report.parameter_count, "parameter")}. ${moved}`)),
     issues.length ? element("ul", { class: "issues" }, issues) : "", report.notes.map((note) => element("p", { class: "quiet small" }, note)),
