@@ -17,7 +17,7 @@ from PIL import Image
 from undertow.cli import group
 from undertow.errors import SettingError, UnreadableRunError
 from undertow.run import Run
-from undertow.show.pictures import drawing
+from undertow.show.pictures import drawing, files
 from undertow.show.pictures.drawing import save_picture
 from undertow.store.exports import MissingPackageError
 from undertow.views.heatmap import Cell
@@ -87,6 +87,14 @@ def test_stills(broken: Run, tmp_path: Path, kind: str) -> None:
     save_picture(broken, tmp_path / "a", kind, still=kind == "webp", size=(700, None))
     (frame,) = frames_of(tmp_path / "a")
     assert frame.shape[1] == 700
+
+
+def test_a_gif_that_would_take_all_memory_is_refused(
+    broken: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_GIF_PIXELS", 9 * 700 * 400)
+    with pytest.raises(SettingError, match=r"--frames 9, .* mp4"):
+        save_picture(broken, tmp_path / "a.gif", "gif", frames=20, size=(700, 400))
 
 
 def test_what_cannot_be_drawn_is_refused(broken: Run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
+from undertow.errors import SettingError
 from undertow.show.pictures.canvas import Style
 from undertow.store.exports import MissingPackageError
 from undertow.views.palette import Colour
@@ -20,6 +21,7 @@ from undertow.views.palette import Colour
 Progress = Callable[[int, int], None]
 _WEBP = {"lossless": True, "method": 2, "kmin": 9999, "kmax": 10000}  # whole frames in between only cost room
 _CODECS = {"libx264": {"crf": "16"}, "mpeg4": {"qscale": "3"}}  # the best one there is
+_GIF_PIXELS = 600_000_000  # of all frames together: so many bytes of memory are taken
 _REST = 1.5  # seconds that the last frame stays before an animation begins again
 
 
@@ -47,14 +49,45 @@ def save_animation(
             yield picture.frame(column)
         progress(count, count)
 
+    durations = [round(1000 / per_second)] * (count - 1) + [round(1000 * _REST)]
     if kind == "mp4":
         _save_mp4(drawn(), path, per_second)
-        return
-    durations = [round(1000 / per_second)] * (count - 1) + [round(1000 * _REST)]
-    images = _with_table(drawn(), _table(style)) if kind == "gif" else drawn()
-    first = next(images)
-    options = _WEBP if kind == "webp" else {"optimize": True, "disposal": 1}
-    first.save(path, format=kind.upper(), save_all=True, append_images=images, duration=durations, loop=0, **options)
+    elif kind == "webp":
+        _one_for_all(drawn(), count).save(path, "WEBP", save_all=True, duration=durations, loop=0, **_WEBP)
+    else:
+        _mind_memory(picture, count)
+        images = _with_table(drawn(), _table(style))
+        first = next(images)
+        options = {"append_images": images, "optimize": True, "disposal": 1}
+        first.save(path, "GIF", save_all=True, duration=durations, loop=0, **options)
+
+
+def _one_for_all(images: Iterator[Image.Image], count: int) -> Image.Image:
+    """An image that turns into the next frame when it is asked to: of a list, Pillow would keep all in memory."""
+    sheet = next(images).copy()
+    shown = 0
+
+    def seek(number: int) -> None:
+        nonlocal shown
+        if number == shown + 1:
+            sheet.paste(next(images))
+            shown = number
+        if number == count - 1:
+            next(images, None)  # tells that all is done
+
+    vars(sheet).update(n_frames=count, seek=seek)
+    return sheet
+
+
+def _mind_memory(picture: Picture, count: int) -> None:
+    """Pillow keeps all frames of a GIF until the last one is there, a byte per pixel."""
+    first = picture.frame(0)
+    most = _GIF_PIXELS // (first.width * first.height)
+    if count > most:
+        raise SettingError(
+            f"{count} frames of {first.width} × {first.height} pixels are too many for a GIF",
+            way_out=f"Use --frames {most}, a smaller --size, --to webp or --to mp4",
+        )
 
 
 def _with_table(images: Iterator[Image.Image], table: Image.Image) -> Iterator[Image.Image]:
