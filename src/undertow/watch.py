@@ -23,13 +23,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from undertow import __version__
-from undertow.detect.engine import Change, Engine, FindingChange
-from undertow.detect.journal import to_record
+from undertow.chronicle import Chronicle
+from undertow.detect.engine import Change, FindingChange
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
-from undertow.explain.diagnosis import diagnose, explained, explained_among
-from undertow.explain.divergence import Course
 from undertow.probe import taps
-from undertow.probe.assemble import Assembler
 from undertow.probe.given import Models, Optimizers, check_globs, optimizers_of, roots_of
 from undertow.probe.mailbox import Item, Mailbox
 from undertow.probe.readings import NewLayers, Note, RawFrame
@@ -38,22 +35,16 @@ from undertow.probe.step import number_now
 from undertow.probe.subjects import Subjects
 from undertow.ranks import follower_place, governor_here, leader_here, within
 from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Diagnosis, Finding, StepRange
-from undertow.schema.frames import Frame
-from undertow.schema.graph import LayerGraph
+from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.severity import Severity
 from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.show.closing import closing_line
 from undertow.store.latest import new_run_folder, point_latest
-from undertow.store.reader import RunReader
-from undertow.store.writer import RunWriter
 
 if TYPE_CHECKING:
     from undertow.run import Run
 
-_FACTS_EVERY = 2.0  # seconds between two writes of run.json
-_MOST_RECALLED = 20_000  # frames of a resumed run that the rules are shown again
 _PATIENCE = 30.0  # seconds to wait for the background thread when closing
 
 _open: list[Watch] = []
@@ -136,30 +127,17 @@ class Watch:
             raise SettingError("resume was asked for without a run folder", way_out="Name the folder with run_dir")
         self.folder = Path(settings.run_dir or new_run_folder(settings.directory, settings.name or ""))
         self._facts = _facts(settings)
-        self._writer = RunWriter(
-            self.folder, self._facts, resume=settings.resume, disk_budget=settings.disk_budget or None
-        )
+        self._chronicle = Chronicle(self.folder, self._facts, settings.resume, settings.disk_budget or None)
         if settings.run_dir is None:
             point_latest(settings.directory, self.folder)
-        self._first_step = 0
-        self._events: list[dict[str, Any]] = []
-        self._engine = Engine()
-        self._graph = LayerGraph()
-        if self._writer.last_step is not None:
-            self._first_step = self._writer.last_step + 1
-            self._recall()
-        self._assembler = Assembler()
-        self._sequence = 0
-        self._steps_recorded = 0
-        self._last_recorded = -1
+        self._first_step = self._chronicle.first_step
         self._callbacks: list[Callable[[Finding], object]] = []
         self._to_raise: Finding | None = None
         self._warned: set[str] = set()
-        self._facts_written = time.monotonic()
         self._lock = threading.Lock()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
-        subjects.catalogue.adopt(self._writer.layers)
-        self._ranks = leader_here(self.folder, self._writer.layers, self._first_step)
+        subjects.catalogue.adopt(self._chronicle.layers)
+        self._ranks = leader_here(self.folder, self._chronicle.layers, self._first_step)
         self._governor = governor_here(settings, self._ranks)
         handle, idle = self._handle, self._idle
         if self._ranks is not None:
@@ -184,8 +162,7 @@ class Watch:
     def findings(self) -> list[Finding]:
         """What has been found so far, ranked."""
         self._mailbox.flush(_PATIENCE)
-        found = self._engine.findings()
-        return explained(found, **self._known(found))
+        return self._chronicle.findings()
 
     def log(self, **scalars: float) -> None:
         """Record more numbers at the current step. Loss and learning rate are captured without this."""
@@ -204,17 +181,7 @@ class Watch:
         self._callbacks.append(callback)
 
     def diagnose(self) -> Diagnosis:
-        return diagnose(
-            self._engine.findings(),
-            run=str(self.folder),
-            facts=self._facts,
-            layers=self._writer.layers,
-            steps=StepRange(self._first_step if self._steps_recorded else None, self._last(), self._steps_recorded),
-            events=self._events,
-            status=str(self._facts.status),
-            course=self._course(self._engine.findings()),
-            graph=self._graph,
-        )
+        return self._chronicle.diagnose()
 
     def close(self, status: RunStatus = RunStatus.FINISHED, message: str = "") -> None:
         """Stop watching. No hook, thread, file handle or patched function remains. Safe to call twice."""
@@ -235,7 +202,7 @@ class Watch:
         self._facts.ended = time.time()
         self._update_facts()
         if ended:
-            self._writer.close()
+            self._chronicle.close()
         if not self.settings.quiet:
             _say(closing_line(self.diagnose(), self.folder))
         if self._to_raise is not None and status is RunStatus.FINISHED:  # found after the last step
@@ -287,16 +254,6 @@ class Watch:
             f"details are in {self.folder / 'events.jsonl'}"
         )
 
-    def _recall(self) -> None:
-        """Let the rules see the run that is being resumed, so that they judge it as one."""
-        earlier = RunReader(self.folder)
-        self._engine.set_layers(earlier.layers, earlier.graph)
-        self._graph = earlier.graph
-        frames = earlier.frames(after_sequence=earlier.last_sequence - _MOST_RECALLED)
-        while batch := list(itertools.islice(frames, 256)):
-            self._engine.observe_many(batch)
-        self._events = [event for event in earlier.events() if event.get("kind") == "first_nonfinite"]
-
     # -- in the background thread -------------------------------------------------------------------------
 
     def _handle(self, items: list[Item]) -> None:
@@ -307,9 +264,9 @@ class Watch:
                     continue
                 for item in some:
                     if isinstance(item, NewLayers):
-                        self._take_layers(item)
+                        self._chronicle.take_layers(item)
                     elif isinstance(item, Note):
-                        self._take_note(item)
+                        self._chronicle.take_note(item)
         except Exception as error:
             self._recorder.stop()
             if self._facts.status is RunStatus.RUNNING:
@@ -317,25 +274,15 @@ class Watch:
 
     def _record(self, raws: list[RawFrame]) -> None:
         began = time.thread_time()
-        frames = self._assembler.frames(raws, self._sequence)
-        self._sequence += len(frames)
-        self._writer.append_many(frames)
-        for frame in frames:
-            if frame.step != self._last_recorded:
-                self._steps_recorded += 1
-                self._last_recorded = frame.step
-        for frame, changes in self._engine.observe_many(frames):
-            for change in changes:
-                self._announce(change, frame)
+        for change in self._chronicle.record(raws):
+            self._announce(change)
         kind = "gradient" if any(raw.has_gradient for raw in raws) else "always"
         self._governor.background(kind, time.thread_time() - began, len(raws))
 
-    def _announce(self, change: FindingChange, frame: Frame) -> None:
-        self._writer.event("finding", frame.step, **to_record(change))
+    def _announce(self, change: FindingChange) -> None:
         if change.change is Change.CLOSED:
             return
-        others = self._engine.beside(change)
-        finding = explained_among(change.finding, others, **self._known([change.finding, *others]))
+        finding = self._chronicle.explained(change)
         for callback in self._callbacks:
             self._call(callback, finding)
         if finding.severity is Severity.CRITICAL and finding.code not in self._warned:
@@ -348,59 +295,16 @@ class Watch:
             elif action == "warn" and not self.settings.quiet:
                 _say(f"{finding.code} at step {finding.first_step}: {finding.summary}")
 
-    def _known(self, findings: Sequence[Finding]) -> dict[str, Any]:
-        """What explains findings besides themselves: the same as when the run is read."""
-        return {
-            "layers": self._writer.layers,
-            "events": self._events,
-            "course": self._course(findings),
-            "graph": self._graph,
-            "optimizers": self._facts.optimizers,
-        }
-
-    def _course(self, findings: Sequence[Finding]) -> Course | None:
-        """Read back from the disk, when something is not finite: nothing is kept for it while all is well."""
-        from undertow.run import course_of
-
-        if not any(finding.code.startswith("NUM") for finding in findings):
-            return None
-        try:
-            return course_of(RunReader(self.folder), findings)
-        except (OSError, ValueError, UndertowError):
-            return None  # the run cannot be read: findings are told without it
-
     def _call(self, callback: Callable[[Finding], object], finding: Finding) -> None:
         try:
             callback(finding)
         except Exception as error:  # the user's own function: say so, and go on watching
-            self._writer.event("note", None, reason=f"a finding callback raised {type(error).__name__}: {error}")
-
-    def _take_layers(self, new: NewLayers) -> None:
-        self._writer.set_layers(new.table, new.graph)
-        self._engine.set_layers(new.table, new.graph)
-        self._graph = new.graph
-        self._facts.optimizers = new.facts.get("optimizers", [])
-        self._facts.device = new.facts.get("device", "")
-        self._facts.layers_skipped = new.facts.get("layers_skipped", 0)
-        for reason in new.facts.get("reasons", []):
-            self._add_reason(reason)
-        self._writer.event("layers", None, count=len(new.table))
-
-    def _take_note(self, note: Note) -> None:
-        if note.kind == "note" and "reason" in note.fields:
-            self._add_reason(note.fields["reason"])
-        self._events.append({"kind": note.kind, "step": note.step, **note.fields})
-        self._writer.event(note.kind, note.step, **note.fields)
-
-    def _add_reason(self, reason: str) -> None:
-        if reason not in self._facts.reasons:
-            self._facts.reasons.append(reason)
+            self._chronicle.remark(f"a finding callback raised {type(error).__name__}: {error}")
 
     def _idle(self) -> None:
-        if time.monotonic() - self._facts_written > _FACTS_EVERY:
-            self._facts_written = time.monotonic()
+        if self._chronicle.facts_are_due():
             self._update_facts()
-            self._writer.write_facts()
+            self._chronicle.write_facts()
 
     def _update_facts(self) -> None:
         facts, governor = self._facts, self._governor
@@ -408,14 +312,11 @@ class Watch:
         facts.overhead_fraction = governor.fraction
         facts.overhead_seconds_per_step = governor.seconds_per_step
         if facts.steps_seen:
-            facts.bytes_per_step = self._writer.bytes_written / facts.steps_seen
+            facts.bytes_per_step = self._chronicle.bytes_written / facts.steps_seen
         if self._mailbox.dropped:
-            self._add_reason(f"{self._mailbox.dropped} frames came faster than they could be written")
+            self._chronicle.add_reason(f"{self._mailbox.dropped} frames came faster than they could be written")
 
     # -- the end ------------------------------------------------------------------------------------------
-
-    def _last(self) -> int | None:
-        return self._last_recorded if self._steps_recorded else None
 
     def _at_exit(self) -> None:
         kind = getattr(sys, "last_type", None)

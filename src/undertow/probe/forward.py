@@ -95,7 +95,7 @@ class ForwardTap:
 
     def start(self) -> None:
         if not self._handles:
-            self._entered = []
+            self._entered, self._idle = [], 0
             self._handles = [
                 register_module_forward_pre_hook(self._enter),
                 register_module_forward_hook(self._leave, always_call=True),

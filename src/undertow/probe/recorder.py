@@ -384,14 +384,14 @@ class Recorder:
         if is_first_of_step:
             now = time.perf_counter()
             frame.scalars["step_time"] = now - self._step_began
+            spent = self._purse.take()
             if self._forward.readings:
                 if self._plan.activation:
                     frame.modules = self._module_readings()
                     frame.output_gradient_factor = inverse(self._now.scale)
                     self._signals.note_data(self._forward.data)
-                self._purse.activation.seconds += self._forward.seconds
+                spent["activation"] = spent.get("activation", 0.0) + self._forward.seconds
                 self._forward.take()
-            spent = self._purse.take()
             frame.signals = self._signals.take(spent.get("signal", 0.0), self.governor.allowed)
             self._post(frame)
             self.governor.spent(spent, now - self._step_began, first=self.step == self._first_step)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from undertow.probe.readings import Reading
 
 try:
-    from undertow.measure.kernels._native import (  # pyright: ignore[reportMissingImports]
-        are_trainable,  # pyright: ignore[reportUnknownVariableType]
-        have_gradient,  # pyright: ignore[reportUnknownVariableType]
-    )
+    from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+    have_gradient = _native.have_gradient  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    are_trainable = _native.are_trainable  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 except ImportError:  # built without a C compiler
 
     def have_gradient(tensors: list[torch.Tensor]) -> bytes:
