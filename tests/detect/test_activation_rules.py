@@ -127,6 +127,13 @@ class TestCollapsedRepresentation:
         training.run(9, activation_std={"a": 0.15, "b": 0.7}, activation_sample_spread={"a": 0.02, "b": 7e-4})
         assert training.codes() == []
 
+    @pytest.mark.parametrize(("before", "found"), [(0.45, ["ACT003"]), (0.9, [])])
+    def test_outputs_that_shrink_to_small_targets_are_healthy(self, before: float, found: list[str]) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "head:Linear")
+        training.run(1, activation_std=1.0, activation_sample_spread=0.8)
+        training.run(6, activation_std={"a": before, "head": 8.0}, activation_sample_spread={"a": 0.8, "head": 0.001})
+        assert training.codes() == found
+
     def test_samples_that_come_in_apart_and_go_out_alike(self) -> None:
         training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear", "c:Linear")
         spread = {"a": 0.9, "b": 0.1, "c": 1e-13}

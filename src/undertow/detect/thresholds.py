@@ -139,6 +139,7 @@ SATURATED_FRAMES = 2
 COLLAPSED_SHARE = 3e-3  # of a layer's variance that lies between samples, and…
 COLLAPSED_SHARE_TO = 0.1  # …that share over what it was
 COLLAPSED_SIGNAL_TO = 0.5  # …and their deviation: a share falls also where a common part grows, as a bias does
+COLLAPSED_BEFORE_OUTPUT = 0.75  # deviation between samples of the layer before the last, for that one to count
 COLLAPSED_TO = 0.2  # deviation between samples of an inner layer (at 0.3 no healthy one is told yet), while…
 COLLAPSED_OUTPUT_TO = 0.5  # …that of the model's output has fallen, too
 COLLAPSED_FRAMES = 2

@@ -29,7 +29,8 @@ class CollapsedRepresentation:
     How much the output of each layer with a weight matrix differs between samples, in the steps in which activations
     are sampled, against the same layer at the start. Two things are reported, at two sampled steps in a row: a layer
     of whose variance next to nothing lies between samples any more (0.3 %, and a tenth of what it was, while the
-    differences themselves have halved at least: a bias that grows only hides them), and an inner layer whose
+    differences themselves have halved at least: a bias that grows only hides them; and where it is the last layer,
+    those of the layer before it have shrunk, too: outputs follow the size of the targets), and an inner layer whose
     differences have shrunk to 20 % while those of the model's output have at least halved, so that what comes behind
     ignores it. And a place where samples come in different and go out exactly alike from the first step on (a mean over
     the samples themselves, say) while no other way leads around it: at three sampled steps, over four steps at least.
@@ -144,6 +145,9 @@ class CollapsedRepresentation:
         left = signal / self._start[ids]
         flat = share < np.minimum(limit.COLLAPSED_SHARE, self._start_share[ids] * limit.COLLAPSED_SHARE_TO)
         flat &= left < limit.COLLAPSED_SIGNAL_TO
+        # Outputs alone may shrink to the size of small targets; what is before them collapses with them.
+        if len(ids) > 1:
+            flat[-1] &= left[-2] < limit.COLLAPSED_BEFORE_OUTPUT
         if left[-1] < limit.COLLAPSED_OUTPUT_TO:
             flat |= left < limit.COLLAPSED_TO
         flat &= measured
