@@ -1,4 +1,4 @@
-"""Add the two marked numbers of a sequence: a plain recurrent network, trained by SGD."""
+"""What is left at the end of the month? A plain recurrent network adds up a ledger, trained by SGD."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from torch import Tensor, nn
 
 from undertow.faults.case import program
 
-LENGTH, HIDDEN = 6, 40
+LENGTH, HIDDEN = 8, 40
 
 
-def marked(n: int, length: int = LENGTH) -> tuple[Tensor, Tensor]:
-    values = torch.rand(n, length) * 2 - 1
-    marks = torch.zeros(n, length)
-    first = torch.randint(length // 2, (n,))
-    second = length // 2 + torch.randint(length - length // 2, (n,))
-    marks[torch.arange(n), first] = 1
-    marks[torch.arange(n), second] = 1
-    return torch.stack([values, marks], 2), (values * marks).sum(1, keepdim=True)
+def ledger(n: int, length: int = LENGTH) -> tuple[Tensor, Tensor]:
+    """Income and expense, tick by tick, and what is left at the end."""
+    x = torch.rand(n, length, 2) * 2 - 1
+    return x, (x[:, :, :1] - x[:, :, 1:]).sum(1) / 2
 
 
 class Adder(nn.Module):
@@ -40,14 +36,14 @@ def recent_mean(values: list[float]) -> float:
 
 
 @program(steps=150)
-def marked_adder(steps: int, seed: int, fault: str) -> dict[str, float]:
+def ledger_adder(steps: int, seed: int, fault: str) -> dict[str, float]:
     """An orthogonal start, momentum and clipping at one."""
     torch.manual_seed(seed)
     model = Adder("relu" if fault == "recurrence_of_six" else "tanh")
     with torch.no_grad():
         if fault == "recurrence_of_six":
             cast(Tensor, model.rnn.weight_hh_l0).mul_(6.0)
-    opt = torch.optim.SGD(model.parameters(), lr=0.06, momentum=0.9)
+    opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     bound = {"recurrence_of_six": 1e9, "clipped_to_a_thousandth": 1e-3, "eight_losses_piled_up": 1e9}.get(fault, 1.0)
     losses: list[float] = []
     for _ in range(steps):
@@ -55,13 +51,13 @@ def marked_adder(steps: int, seed: int, fault: str) -> dict[str, float]:
         if fault == "eight_losses_piled_up":
             total = 0.0
             for _ in range(8):
-                x, y = marked(16)
+                x, y = ledger(16)
                 loss = nn.functional.mse_loss(model(x), y)  # meant: divided by eight
                 loss.backward()
                 total += loss.item() / 8
             losses.append(total)
         else:
-            x, y = marked(128)
+            x, y = ledger(128)
             loss = nn.functional.mse_loss(model(x), y)
             loss.backward()
             losses.append(loss.item())
@@ -70,20 +66,20 @@ def marked_adder(steps: int, seed: int, fault: str) -> dict[str, float]:
     return {"loss": recent_mean(losses)}
 
 
-marked_adder.mistake(
+ledger_adder.mistake(
     "recurrence_of_six",
     "GRD002", "WGT003", "NUM001", "NUM002", "UPD001",
     summary="ReLU units and a recurrent weight six times an orthogonal one: every tick multiplies the state.",
     change="an orthogonal start",
     layers=("rnn",),
 )  # fmt: skip
-marked_adder.mistake(
+ledger_adder.mistake(
     "clipped_to_a_thousandth",
     "GRD010", "UPD002", "OPT007",
     summary="Gradients are clipped to a norm of 0.001 under plain SGD.",
     change="clip at one",
 )  # fmt: skip
-marked_adder.mistake(
+ledger_adder.mistake(
     "eight_losses_piled_up",
     "LSS004", "OPT007", "UPD001", "OPT001",
     summary="The losses of eight micro-batches are added, not averaged.",
@@ -117,7 +113,7 @@ def adder_spiky(steps: int, seed: int, _fault: str) -> dict[str, float]:
     opt = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses: list[float] = []
     for step in range(steps):
-        x, y = marked(64, length=8 if step % 12 == 11 else 4)
+        x, y = ledger(64, length=8 if step % 12 == 11 else 4)
         loss = nn.functional.mse_loss(model(x), y)
         opt.zero_grad()
         loss.backward()

@@ -88,11 +88,11 @@ inverse_density.mistake(
 
 @program(steps=150, bites="surprise", adversarial="successive gradients that agree were not cleared")
 def inverse_full_batch(steps: int, seed: int, _fault: str) -> dict[str, float]:
-    """All samples in every step with plain gradient descent: successive gradients are nearly the same."""
+    """All samples in every step and small steps: successive gradients are nearly the same."""
     torch.manual_seed(seed)
     gen = torch.Generator().manual_seed(seed)
     model = MixtureDensity()
-    opt = torch.optim.SGD(model.parameters(), lr=0.05)
+    opt = torch.optim.Adam(model.parameters(), lr=2e-3)
     x, y = inverse_wave(400, gen)
     for _ in range(steps):
         loss = negative_log_likelihood(model(x), y)

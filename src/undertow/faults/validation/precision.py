@@ -61,7 +61,7 @@ def half_sorter(steps: int, seed: int, fault: str) -> dict[str, float]:
     torch.manual_seed(seed)
     x, y = signals(1000, seed)
     model = Sorter()
-    opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    opt = torch.optim.SGD(model.parameters(), lr=0.04, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     skipped = 0
     for step in range(steps):
