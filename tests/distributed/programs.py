@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -202,9 +205,42 @@ def only_the_first(folder: Path) -> None:
         fit(model, optimizer)
 
 
+def _bereaved(folder: Path, dies: int) -> None:
+    """Ranks that train by themselves, the same model on the same data; one of them is killed on its way."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = undertow.watch(model, run_dir=folder, every=1, quiet=False)
+    for step, (inputs, labels) in enumerate(batches(40)):
+        if step == 20:
+            wait_for((folder / "layers.json").exists)  # both ranks have been heard of
+            if dist.get_rank() == dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        time.sleep(0.02)
+    handle.close()
+    print("trained to the end", flush=True)
+    os._exit(0)  # the process group is broken, and not ours to mend
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def first_dies(folder: Path) -> None:
+    _bereaved(folder, 0)
+
+
+def last_dies(folder: Path) -> None:
+    _bereaved(folder, dist.get_world_size() - 1)
+
+
 TRAININGS = (
     data_parallel, fully_sharded, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated, parted, poisoned,
-    stages, only_the_first,
+    stages, only_the_first, first_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

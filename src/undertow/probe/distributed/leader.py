@@ -117,6 +117,7 @@ class Leader:
             if not self._closing:
                 return False
             met = [], {}  # this rank ends before the others were there
+            meeting.give_up()
         self._meeting = None
         self._followers = [FollowerLink(link, self._came) for link in met[0]]
         if meeting.absent:

@@ -83,6 +83,9 @@ class Meeting:
         while group_is_made() and not self._is_complete() and time.monotonic() < until:
             time.sleep(_NAP)
 
+    def give_up(self) -> None:
+        self.absent = list(range(1, self._place.world)) if group_is_made() else []
+
     def _is_complete(self) -> bool:
         store = self._enter()
         if not self._place.leads:

@@ -1,0 +1,49 @@
+"""Ranks that die, or are not watched: the others train to the end and nobody waits for ever."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tests.distributed import ranks
+
+import undertow
+
+
+def test_a_rank_that_is_killed_is_left_out(tmp_path: Path) -> None:
+    first, second = ranks.start(2, [str(tmp_path), "last_dies"])
+    said, _ = first.communicate(timeout=120)
+    second.communicate(timeout=60)
+    assert second.returncode == -signal.SIGKILL
+    assert first.returncode == 0, said
+    assert "trained to the end" in said
+    run = undertow.open_run(tmp_path / "last_dies")
+    assert run.status == "finished"
+    assert run.steps.tolist() == list(range(40))
+    counted = run.scalars("ranks")
+    assert counted[0] == 2.0
+    assert counted[-1] == 1.0
+    assert any("rank 1 was lost" in reason for reason in run.diagnose().coverage.reasons)
+
+
+def test_without_the_first_rank_the_others_train_on(tmp_path: Path) -> None:
+    first, second = ranks.start(2, [str(tmp_path), "first_dies"])
+    said, _ = second.communicate(timeout=120)
+    first.communicate(timeout=60)
+    assert first.returncode == -signal.SIGKILL
+    assert second.returncode == 0, said
+    assert "trained to the end" in said
+    assert said.count("rank 1 is not watched any more") == 1
+    assert "the first rank is gone" in (tmp_path / "first_dies" / "events-rank1.jsonl").read_text()
+
+
+@pytest.mark.slow
+def test_a_watch_on_the_first_rank_alone_speaks_for_its_replicas(tmp_path: Path) -> None:
+    began = time.monotonic()
+    ranks.run(2, tmp_path, "only_the_first")
+    run = undertow.open_run(tmp_path / "only_the_first")
+    assert run.steps.tolist() == list(range(6))
+    assert any("rank 1 is not watched" in reason for reason in run.diagnose().coverage.reasons)
+    assert time.monotonic() - began < 100
