@@ -37,14 +37,13 @@ def recent_mean(values: list[float]) -> float:
 
 @program(steps=150)
 def ledger_adder(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """An orthogonal start, momentum and clipping at one."""
+    """An orthogonal start, momentum, and clipping at ten for emergencies."""
     torch.manual_seed(seed)
     model = Adder("relu" if fault == "recurrence_of_six" else "tanh")
     with torch.no_grad():
         if fault == "recurrence_of_six":
             cast(Tensor, model.rnn.weight_hh_l0).mul_(6.0)
     opt = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    bound = {"recurrence_of_six": 1e9, "clipped_to_a_thousandth": 1e-3, "eight_losses_piled_up": 1e9}.get(fault, 1.0)
     losses: list[float] = []
     for _ in range(steps):
         opt.zero_grad()
@@ -61,7 +60,7 @@ def ledger_adder(steps: int, seed: int, fault: str) -> dict[str, float]:
             loss = nn.functional.mse_loss(model(x), y)
             loss.backward()
             losses.append(loss.item())
-        nn.utils.clip_grad_norm_(model.parameters(), bound)
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3 if fault == "clipped_to_a_thousandth" else 10.0)
         opt.step()
     return {"loss": recent_mean(losses)}
 
@@ -77,7 +76,7 @@ ledger_adder.mistake(
     "clipped_to_a_thousandth",
     "GRD010", "UPD002", "OPT007",
     summary="Gradients are clipped to a norm of 0.001 under plain SGD.",
-    change="clip at one",
+    change="clip at ten",
 )  # fmt: skip
 ledger_adder.mistake(
     "eight_losses_piled_up",
