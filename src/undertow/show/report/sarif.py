@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -45,7 +45,7 @@ def to_sarif(diagnosis: Diagnosis, findings: Sequence[Finding], command: Sequenc
 
 
 def _address(script: str) -> str:
-    path = PurePath(script)
+    path = Path(script)
     return path.as_uri() if path.is_absolute() else quote(path.as_posix())
 
 
