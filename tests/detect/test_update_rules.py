@@ -158,3 +158,11 @@ def test_layers_released_one_after_the_other_are_frozen_by_plan() -> None:
 def test_layers_frozen_while_training_are_frozen_by_plan() -> None:
     training = Training().run(3, **random_weights())
     assert "UPD003" not in training.run(12, **random_weights("first")).alarms()
+
+
+def test_layers_that_no_model_holds() -> None:
+    training = Training().run(4, scalars={"unregistered_parameters": 6.0})
+    assert training.alarms() == []
+    (finding,) = training.run(1, scalars={"unregistered_parameters": 6.0}).findings()
+    assert (finding.code, finding.layers, finding.severity) == ("UPD003", (), Severity.SEVERE)
+    assert training.run(5).findings()[0].ongoing  # it is looked for in the first steps only

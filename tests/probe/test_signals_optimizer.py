@@ -206,3 +206,44 @@ def test_an_empty_group_and_the_rate_before_a_schedule(watch):
     assert w.run.scalars("optimizer_empty_groups").tolist() == [1.0, 1.0]
     np.testing.assert_allclose(w.run.scalars("initial_lr"), [0.01, 0.01])
     np.testing.assert_allclose(w.run.scalars("lr"), [0.005, 0.005])
+
+
+class Hiding(nn.Module):
+    """A model with layers where `parameters()` does not look."""
+
+    def __init__(self, hidden: nn.Module) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 4)
+        self.rest = [hidden]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.rest[0](self.first(x)))
+
+
+def unregistered(watch, model, parameters):
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    with watch(None) as w:
+        steps(model, lambda _: optimizer, 3)
+    return w.run.scalars("unregistered_parameters").tolist()[1:]
+
+
+def test_layers_in_a_list_are_unregistered(watch):
+    model = Hiding(nn.Linear(8, 8))
+    assert unregistered(watch, model, model.parameters()) == [2.0, 2.0]
+
+
+def test_hidden_layers_that_are_frozen_or_held_are_fine(watch):
+    frozen = Hiding(nn.Linear(8, 8).requires_grad_(False))
+    assert unregistered(watch, frozen, frozen.parameters()) == [0.0, 0.0]
+    held = Hiding(nn.Linear(8, 8))
+    assert unregistered(watch, held, [*held.parameters(), *held.rest[0].parameters()]) == [0.0, 0.0]
+
+
+def test_a_model_beside_the_watched_one_is_left_alone(watch):
+    model, judge = mlp(6, 10, 4), nn.Linear(4, 4)
+    assert unregistered(watch, nn.Sequential(model, judge), model.parameters()) == [0.0, 0.0]
+
+
+def test_an_optimizer_of_another_model(watch):
+    model = mlp(6, 10, 4)
+    assert unregistered(watch, model, mlp(6, 10, 4).parameters()) == [4.0, 4.0]

@@ -23,7 +23,11 @@ from undertow.schema.findings import Finding
 
 _SLACK = 10  # steps; a statistical rule cannot tell the first bad step more closely
 _SURE = 0.7  # confidence; below it a finding is a guess
-_BY_PROGRAM = ("gradient_optimizer", "gradient_state")  # evidence of how a program is written
+_BY_PROGRAM = (
+    "gradient_optimizer",
+    "gradient_state",
+    "unregistered_parameters",
+)  # evidence of how a program is written
 _SOON = 50  # steps; what begins later does not follow from an event of a moment
 
 

@@ -220,6 +220,8 @@ class Recorder:
         """What the loss and the graph of the model show beside gradients; see `probe.signals`."""
         if self._forward.readings:
             self._signals.note_modes(self._forward.readings.values())
+            known = self.subjects.catalogue.module_layer
+            self._signals.note_strangers(self._forward.readings, known, self._forward.roots_called)
         self._modes_changed |= self._signals.modes_changed()
         if self._hooked_saved_tensors:  # unpacking those could run the user's code again
             return

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect.condition import Condition
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.untrained_freeze import UntrainedFreeze
@@ -33,7 +34,8 @@ class NeverUpdated:
     Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it; or one
     that an optimizer holds, whose weights were bit for bit the same after five measured steps with a non-zero
     gradient, while other weights moved. Or a layer with `requires_grad` set to False that still holds exactly the
-    random weights PyTorch gives a new layer of its shape, alone among layers that train.
+    random weights PyTorch gives a new layer of its shape, alone among layers that train. Or, in the first steps,
+    layers that run inside the model and get a gradient without being parts of it, as those in a plain Python list.
 
     Why it is bad
     -------------
@@ -64,6 +66,7 @@ class NeverUpdated:
         self._outside = Streak()
         self._still = Streak()
         self._freeze = UntrainedFreeze()
+        self._unregistered, self._strange = Condition("unregistered"), 0
         self._empty_groups = 0.0  # of any optimizer
         self._trained: NDArray[np.bool_] = np.zeros(0, bool)
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
@@ -80,7 +83,31 @@ class NeverUpdated:
         self._size = grown(self._size, count, 1.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        return (*self._observe_outside(view), *self._observe_still(view), *self._observe_frozen(view))
+        known = (*self._observe_outside(view), *self._observe_still(view), *self._observe_frozen(view))
+        return (*known, *self._observe_strangers(view))
+
+    def _observe_strangers(self, view: View) -> tuple[Verdict, ...]:
+        """Parameters that get a gradient and belong to no watched model; looked for in the first steps."""
+        count = view.frame.scalars.get("unregistered_parameters")
+        if count is None:
+            return self._unregistered.stay()
+        self._strange = self._strange + 1 if count > 0 else 0
+        if not self._strange:
+            return self._unregistered.end()
+        if self._strange < PATIENCE:
+            return self._unregistered.stay()
+        return self._unregistered.hold(True, lambda: self._stranger_verdict(view.step - self._strange + 1, count))
+
+    def _stranger_verdict(self, since: int, count: float) -> Verdict:
+        how = (
+            "tensors that ran in the model and got a gradient, and that neither model.parameters() nor an optimizer has"
+        )
+        evidence = (Evidence("unregistered_parameters", None, count, 0.0, how),)
+        summary = (
+            f"{count_of(int(count), 'tensor')} of layers that run {'is' if count == 1 else 'are'} unknown to the "
+            "optimizer: it was made from a model that does not hold them."
+        )
+        return Verdict("unregistered", True, Severity.SEVERE, (), since, 0.95, summary, evidence)
 
     def _observe_outside(self, view: View) -> tuple[Verdict, ...]:
         """Parameters in no optimizer."""
@@ -133,10 +160,11 @@ class NeverUpdated:
 
     @property
     def resting(self) -> bool:
-        return not self._open and not self._freeze.is_waiting and not self._still.length.any()
+        quiet = not self._open and not self._freeze.is_waiting and not self._still.length.any()
+        return quiet and not self._strange
 
     def news(self, stretch: Stretch) -> Flags:
-        news = stretch.none()
+        news = stretch.scalar("unregistered_parameters", 0.0) > 0
         if stretch.has("gradient"):
             holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
             news |= stretch.changed("gradient", holders) | stretch.changed("gradient", states)

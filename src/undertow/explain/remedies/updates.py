@@ -16,6 +16,15 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="They are meant to stay as they are: then freeze them openly.",
     ),
     Remedy(
+        "register-the-layers",
+        "Keep layers in a torch.nn.ModuleList or ModuleDict instead of a list or dict, and make the optimizer from the "
+        "model that runs.",
+        "self.layers = torch.nn.ModuleList(self.layers)  # in __init__\n"
+        "held = {id(p) for p in model.parameters()}  # of the model that runs",
+        "The layers begin to move, and are saved: old checkpoints do not hold them.",
+        when_not="They are a fixed part that was hidden on purpose: then freeze them.",
+    ),
+    Remedy(
         "keep-parameters-in-a-list",
         "Make a list of the parameters before you count or print them: parameters() can be read only once.",
         "parameters = list($layer.parameters())\n"
@@ -87,6 +96,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "UPD003": (
         "give-it-to-the-optimizer",
         "keep-parameters-in-a-list",
+        "register-the-layers",
         "freeze-openly",
         "keep-a-float32-master-copy",
         "raise-the-group-rate",
@@ -113,6 +123,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("raise-the-learning-rate",)
         case "UPD003" if "gradient_state" in shown:  # frozen, and never trained
             return ("unfreeze",)
+        case "UPD003" if "unregistered_parameters" in shown:
+            return ("register-the-layers", "give-it-to-the-optimizer")
         case "UPD003" if "optimizer_empty_groups" in shown:
             return ("keep-parameters-in-a-list", "give-it-to-the-optimizer")
         case "UPD003" if "update_norm" in shown:

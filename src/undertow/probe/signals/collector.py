@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_optimizer
 from undertow.probe.signals.readings import HeldReading, SignalReadings
 from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_spread
+from undertow.probe.signals.strangers import Strangers
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
 _SHARE = 0.2  # of the budget
@@ -64,6 +65,7 @@ class SignalCollector:
         self._modes = ModeWatch()
         self._graph = GraphSignals()
         self._holders = Holders()
+        self._strangers = Strangers()
         self._rows = RowBook()
         self._embeddings: tuple[Slots, Slots] = (_NO_SLOTS, _NO_SLOTS)  # those among an optimizer's slots
         self._now = SignalReadings()
@@ -93,6 +95,11 @@ class SignalCollector:
                 one.training = one.module.training and one.training is not False
         self._modes.know(one.module for one in modules)
 
+    def note_strangers(self, modules: Mapping[int, ModuleRun], known: Collection[int], roots: list[nn.Module]) -> None:
+        """Modules that ran and that no watched model holds, by id; in the first steps only."""
+        if self._steps < _ALWAYS:
+            self._strangers.note({identity: one.module for identity, one in modules.items()}, known, roots)
+
     def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[Span]) -> None:
         """Attention and gates, in steps in which modules are looked at."""
         if any(_is_plain(root) for root in roots):
@@ -118,6 +125,7 @@ class SignalCollector:
         rebuilt = self._holders.is_rebuilt(optimizer, slots)
         if self._steps < _ALWAYS:
             self._now.numbers |= group_numbers(optimizer)
+            self._now.numbers["unregistered_parameters"] = self._strangers.untrained(optimizer, owners)
         if slots is not self._embeddings[0]:
             self._embeddings = (slots, _embeddings(slots, tensors_of(slots), owners))
         embeddings = self._embeddings[1]
