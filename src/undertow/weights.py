@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -20,6 +20,7 @@ from undertow.analyze.spectrum import EXACT_UP_TO
 from undertow.analyze.weight_issues import find_issues
 from undertow.analyze.weights import describe, find_duplicates, pool, pool_kinds
 from undertow.checkpoints import Checkpoint, Entry, UnreadableCheckpointError, open_checkpoint
+from undertow.checkpoints.team import Team
 from undertow.checkpoints.turns import in_turn
 from undertow.schema.checkpoints import TensorWeights, WeightReport
 from undertow.schema.severity import health_of
@@ -45,6 +46,21 @@ def weights(
     Singular values are all computed up to `exact_up_to` on the shorter side of a matrix, else the largest only.
     `workers` is how many tensors are worked on at a time, where memory allows: by default one for each core, up to 4.
     """
+    report = weigh(source, against, None, exact_up_to=exact_up_to, progress=progress, workers=workers)
+    assert report is not None
+    return report
+
+
+def weigh(
+    source: Source,
+    against: Source | None,
+    team: Team | None,
+    *,
+    exact_up_to: int = EXACT_UP_TO,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> WeightReport | None:
+    """The same by a team of processes, each with some of the tensors; the report is in the one that leads."""
     checkpoint = open_checkpoint(source)
     earlier = None if against is None else open_checkpoint(against)
     if not checkpoint.entries:
@@ -60,19 +76,15 @@ def weights(
         shapes={entry.path: entry.shape for entry in checkpoint.entries},
         before={} if earlier is None else {entry.path: entry for entry in earlier.entries},
     )
-    done, total = 0, checkpoint.bytes
-    paths = [entry.path for entry in checkpoint.entries]
-    if progress is not None:
-        progress(done, total, paths[0])
-    with one_thread() as alone:
-        # Where the threads of the linear algebra cannot be held back, ours would only stand in their way.
-        count = workers or (min(MOST_WORKERS, len(_cores())) if alone else 1)
-        turns = in_turn(checkpoint.entries, study.size, study.take, count)
-        for upcoming, (entry, found) in zip((*paths[1:], ""), turns, strict=True):
-            study.keep(found)
-            done += entry.bytes
-            if progress is not None:
-                progress(done, total, upcoming)
+    entries = checkpoint.entries
+    places = list(range(len(entries))) if team is None else team.mine(entries, study.size)
+    found: dict[int, _Found] | None = study.work([entries[place] for place in places], places, team, progress, workers)
+    if team is not None:
+        found = team.collect(found)
+        if found is None:
+            return None
+    for place in range(len(entries)):
+        study.keep(found[place])
     return study.report()
 
 
@@ -116,6 +128,32 @@ class _Study:
                 with before.elements() as then:
                     moved = movement(entry.path, entry.kind, elements, then)
             return _Found(tensor, elements.digest(), moved)
+
+    def work(
+        self,
+        entries: Sequence[Entry],
+        places: Sequence[int],
+        team: Team | None,
+        progress: Progress | None,
+        workers: int | None,
+    ) -> dict[int, _Found]:
+        """What is found out about these tensors, by their places in the checkpoint."""
+        done, total = 0, sum(entry.bytes for entry in entries)
+        paths = [entry.path for entry in entries]
+        if progress is not None and paths:
+            progress(done, total, paths[0])
+        out: dict[int, _Found] = {}
+        with one_thread() as alone:
+            # Where the threads of the linear algebra cannot be held back, ours would only stand in their way.
+            cores = len(_cores()) // (1 if team is None else team.on_this_machine)
+            count = workers or (max(1, min(MOST_WORKERS, cores)) if alone else 1)
+            turns = in_turn(entries, self.size, self.take, count)
+            for place, upcoming, (entry, found) in zip(places, (*paths[1:], ""), turns, strict=True):
+                out[place] = found
+                done += entry.bytes
+                if progress is not None:
+                    progress(done, total, upcoming)
+        return out
 
     def keep(self, found: _Found) -> None:
         self.tensors.append(found.tensor)
