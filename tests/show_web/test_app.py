@@ -197,8 +197,10 @@ def test_flow_and_weights_of_a_run(client: TestClient) -> None:
 def test_palettes_are_those_of_every_medium(client: TestClient) -> None:
     colours = client.get("/api/colours").json()
     assert set(colours["sequential"]) == {"Default", "HighContrast", "ColorBlind", "Monochrome"}
-    assert all(len(shades) == 256 for shades in (*colours["sequential"].values(), colours["diverging"]))
-    assert {mark["name"] for mark in colours["marks"]} >= {"not finite", "not sampled", "frozen", "no gradient", "zero"}
+    assert all(len(shades) == 256 for shades in (*colours["sequential"].values(), *colours["diverging"].values()))
+    for marks in colours["marks"].values():
+        assert {mark["name"] for mark in marks} == {"not finite", "not sampled", "frozen", "no gradient", "zero"}
+        assert len({tuple(mark["colour"]) for mark in marks}) == len(marks)
 
 
 def test_a_code_is_explained(client: TestClient) -> None:

@@ -15,6 +15,7 @@ from undertow.schema.quantities import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow import ColorScheme
 from undertow.store.journal import EVENTS_FILE
 from undertow.views import codes, palette
+from undertow.views.heatmap import Cell
 from undertow.views.lines import Line
 from undertow.views.rows import reading_order
 from undertow.views.tiles import COLUMNS
@@ -132,18 +133,24 @@ def _numbers(values: NDArray[np.float64]) -> list[float | None]:
 
 def colours() -> dict[str, Any]:
     """The palettes and the codes that every medium shares."""
+    schemes = {str(scheme): palette.palette_of(scheme) for scheme in ColorScheme}
     return {
-        "sequential": {str(scheme): palette.sequential(_SHADES, scheme).tolist() for scheme in ColorScheme},
-        "diverging": palette.diverging(_SHADES).tolist(),
-        "marks": [
-            _mark(codes.NOT_A_NUMBER, "not finite", palette.NONFINITE),
-            _mark(codes.NO_GRADIENT, "no gradient", palette.NO_GRADIENT),
-            _mark(codes.FROZEN, "frozen", palette.FROZEN),
-            _mark(codes.NOT_SAMPLED, "not sampled", palette.NOT_SAMPLED),
-            _mark(0, "zero", palette.ZERO),
-        ],
+        "sequential": {name: one.sequential(_SHADES).tolist() for name, one in schemes.items()},
+        "diverging": {name: one.diverging(_SHADES).tolist() for name, one in schemes.items()},
+        "marks": {name: _marks(one) for name, one in schemes.items()},
     }
 
 
-def _mark(code: int, name: str, colour: palette.Colour) -> dict[str, Any]:
-    return {"code": code, "name": name, "colour": colour}
+_CODES = {
+    Cell.NONFINITE: codes.NOT_A_NUMBER,
+    Cell.NO_GRADIENT: codes.NO_GRADIENT,
+    Cell.FROZEN: codes.FROZEN,
+    Cell.NOT_SAMPLED: codes.NOT_SAMPLED,
+    Cell.ZERO: 0,
+}
+
+
+def _marks(one: palette.Palette) -> list[dict[str, Any]]:
+    """In colour always: the dashboard draws no patterns, and greys alone would not tell marks apart."""
+    marks = palette.palette_of().marks if one.scheme is ColorScheme.MONOCHROME else one.marks
+    return [{"code": code, "name": marks[cell].name, "colour": marks[cell].colour} for cell, code in _CODES.items()]

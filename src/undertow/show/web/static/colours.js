@@ -50,12 +50,13 @@ const pack = ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) |
 export class Colouring {
   constructor(colours, scale, scheme) {
     this.scale = scale;
-    this.shades = scale.diverging ? colours.diverging : colours.sequential[scheme];
-    this.marks = colours.marks;
+    this.scheme = scheme;
+    this.shades = (scale.diverging ? colours.diverging : colours.sequential)[scheme];
+    this.marks = colours.marks[scheme];
     this.pixels = new Int32Array(65536);
     this.mask = new Int32Array(65536); // only what is not finite
     this.rank = new Int32Array(65536); // which cell stands for several: the worst news, then the largest number
-    const fixed = new Map(colours.marks.map((mark) => [mark.code, pack(mark.colour)]));
+    const fixed = new Map(this.marks.map((mark) => [mark.code, pack(mark.colour)]));
     const bad = fixed.get(NOT_FINITE);
     for (let code = 0; code < 65536; code++) {
       const size = code & 0x7fff;
@@ -80,8 +81,8 @@ export class Colouring {
   /** From now on, colours tell how a layer differs from its own usual number: `usual` has one for each layer. */
   relateTo(usual, colours) {
     const logs = Float32Array.from({ length: 65536 }, (_, code) => (markOf(code) === null && code > 0 && code < 0x8000 ? Math.log(decode(code)) : NaN));
-    this.relative = { logs, usual: Float32Array.from(usual, (value) => (value > 0 ? Math.log(value) : NaN)), reach: Math.log(FARTHEST), pixels: Int32Array.from(colours.diverging, pack) };
-    this.shades = colours.diverging;
+    this.relative = { logs, usual: Float32Array.from(usual, (value) => (value > 0 ? Math.log(value) : NaN)), reach: Math.log(FARTHEST), pixels: Int32Array.from(colours.diverging[this.scheme], pack) };
+    this.shades = colours.diverging[this.scheme];
     this.scale = { kind: "signed", low: 1, high: FARTHEST, diverging: true };
     return this;
   }
