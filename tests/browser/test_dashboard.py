@@ -76,6 +76,18 @@ def test_the_first_screen_answers_everything(window: Window) -> None:
         assert box["y"] + box["height"] <= 900, part
 
 
+def test_nothing_is_cut_off_or_covered_on_the_first_screen(window: Window) -> None:
+    page = window.open("#/run?run=sick")
+    code = page.locator(".verdict .code pre")
+    code.wait_for()
+    assert code.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+    tools = page.locator(".chart .tools").first.bounding_box()
+    chart = page.locator(".chart").first.bounding_box()
+    assert tools is not None
+    assert chart is not None
+    assert tools["y"] + tools["height"] <= chart["y"] + 32  # where the curve and its bands begin
+
+
 def test_the_wheel_zooms_and_the_address_remembers(window: Window) -> None:
     page = window.open("#/run?run=deep")
     wait_for_picture(page, 30)

@@ -203,6 +203,16 @@ def test_palettes_are_those_of_every_medium(client: TestClient) -> None:
         assert len({tuple(mark["colour"]) for mark in marks}) == len(marks)
 
 
+def test_many_layers_are_told_in_few_words(client: TestClient, root: Path) -> None:
+    hit = {f"blocks.{block}.{part}": 1.0 for block in range(3) for part in ("up", "down")}
+    training = Training(*hit, "blocks.3.up", "head").run(8)
+    training.run(4, gradient_nonfinite_count=hit, gradient_norm=dict.fromkeys(hit, float("nan")))
+    write(root / "blocks", training)
+    first = client.get("/api/diagnosis", params={"run": "blocks"}).json()["findings"][0]
+    assert len(first["layers"]) == 12
+    assert first["place"] == "blocks.0–2 (12 tensors)"
+
+
 def test_a_code_is_explained(client: TestClient) -> None:
     assert client.get("/api/explain", params={"code": "NUM001"}).json()["summary"]
 

@@ -17,6 +17,7 @@ from undertow.store.journal import EVENTS_FILE
 from undertow.views import codes, palette
 from undertow.views.heatmap import Cell
 from undertow.views.lines import Line
+from undertow.views.places import where
 from undertow.views.rows import reading_order
 from undertow.views.tiles import COLUMNS
 from undertow.views.verdict import Verdict
@@ -101,8 +102,11 @@ def _quantity(name: str) -> dict[str, Any]:
     return record | {"modules": modules}
 
 
-def diagnosis(verdict: Verdict) -> dict[str, Any]:
-    return msgspec.to_builtins(verdict.diagnosis) | {"from_journal": verdict.from_journal}
+def diagnosis(run: Run, verdict: Verdict) -> dict[str, Any]:
+    """As `report --json` has it; `place` says in few words where a finding is."""
+    tensors = [layer.path for layer in run.layers.parameters]
+    findings = [msgspec.to_builtins(one) | {"place": where(one.layers, tensors)} for one in verdict.diagnosis.findings]
+    return msgspec.to_builtins(verdict.diagnosis) | {"findings": findings, "from_journal": verdict.from_journal}
 
 
 _NEWEST = 512  # recorded steps that the analysis of flow looks at: it is quick however long the run is

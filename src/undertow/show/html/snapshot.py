@@ -67,7 +67,7 @@ def _document(run: Run, verdict: Verdict, extent: Extent) -> dict[str, Any]:
     told: dict[str, Any] = {
         "pages": extent.pages,
         "run": documents.described(_IDENTITY, run) | {"scalars": names},
-        "diagnosis": documents.diagnosis(verdict),
+        "diagnosis": documents.diagnosis(run, verdict),
         "colours": documents.colours(),
         "scalars": {name: _line_of_scalar(run, name, extent.points) for name in names},
         "lines": _lines(run, verdict.diagnosis, extent.points) if "findings" in extent.pages else {},

@@ -83,7 +83,7 @@ class Pages:
 
     def diagnosis(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
-            return _json(documents.diagnosis(opened.judged()))
+            return _json(documents.diagnosis(opened.run, opened.judged()))
 
     def scale(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:

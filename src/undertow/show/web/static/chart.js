@@ -4,6 +4,7 @@ import { button, csv, dialog, download, element, table } from "./dom.js";
 import { GUTTER, MARGIN } from "./heatmap.js";
 import { short, step as stepText, ticks } from "./numbers.js";
 
+const TOP = 32; // for the title and the tools
 const AXIS = 6;
 const SOON = 90; // milliseconds after the last move at which new points are asked for
 
@@ -81,7 +82,7 @@ export class Chart {
   }
 
   get plot() {
-    return { left: GUTTER, top: 22, width: Math.max(1, (this.width || 800) - GUTTER - MARGIN), height: Math.max(1, (this.height || 100) - 22 - AXIS) };
+    return { left: GUTTER, top: TOP, width: Math.max(1, (this.width || 800) - GUTTER - MARGIN), height: Math.max(1, (this.height || 100) - TOP - AXIS) };
   }
 
   x(step) { return GUTTER + ((step - this.span.first) / (this.span.last - this.span.first)) * this.plot.width; }
@@ -147,7 +148,7 @@ export class Chart {
     pen.font = "11px system-ui, sans-serif";
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    for (const [place, text] of range.marks(range.low, range.high, Math.max(2, plot.height / 34))) {
+    for (const [place, text] of range.marks(range.low, range.high, Math.max(2, plot.height / 30))) {
       const y = Math.round(plot.top + plot.height * (1 - (place - range.low) / (range.high - range.low))) + 0.5;
       if (y < plot.top + 5 || y > plot.top + plot.height - 3) continue; // its number would be cut off
       pen.strokeStyle = ink("--line");

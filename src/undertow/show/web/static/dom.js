@@ -63,6 +63,12 @@ export function copyButton(text) {
   }, { class: "quiet" });
 }
 
+/** Code to paste. A line that is too long goes on further in, so that it is not taken for two. */
+export function code(text) {
+  return element("div", { class: "code" },
+    element("pre", { tabindex: "0" }, text.trimEnd().split("\n").map((line) => element("span", {}, `${line}\n`))), copyButton(text));
+}
+
 export function download(name, content) {
   const blob = content instanceof Blob ? content : new Blob([content], { type: "text/csv" });
   const link = element("a", { href: URL.createObjectURL(blob), download: name.replace(/[^\w.-]+/g, "_").slice(0, 120) });

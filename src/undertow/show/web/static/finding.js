@@ -2,11 +2,11 @@
 
 import { link } from "./address.js";
 import { Chart } from "./chart.js";
-import { copyButton, element, named } from "./dom.js";
+import { code, element, named } from "./dom.js";
 import { short } from "./numbers.js";
 import { getJson } from "./server.js";
 import { Span } from "./span.js";
-import { evidence, severity, when, where } from "./words.js";
+import { allLayers, evidence, place, severity, when } from "./words.js";
 
 const MOST_CHARTS = 3;
 
@@ -20,7 +20,7 @@ export class FindingView {
       element("h2", {}, severity(finding.severity), ` ${finding.code} ${finding.name.replaceAll("-", " ")}`),
       element("p", {}, finding.summary),
       section("When", element("p", {}, `${when(finding)}; ${Math.round(100 * finding.confidence)} % sure`, finding.follows_from ? `; follows from ${finding.follows_from}` : "")),
-      section("Where", element("p", {}, where(finding.layers, 24)), this.#showLink()),
+      section("Where", element("p", {}, place(finding)), allLayers(finding), this.#showLink()),
       section("How it is known", element("ul", {}, finding.evidence.map((one) => element("li", {}, seen(one)))), charts),
       finding.remedies.length ? section("What to do", element("div", { class: "remedies" }, finding.remedies.map(remedy))) : null, meaning);
     this.#drawCharts(charts);
@@ -73,7 +73,7 @@ function seen(one) {
 
 function remedy(one) {
   return element("div", { class: "remedy" }, element("p", {}, element("strong", {}, one.what)),
-    one.how ? element("div", { class: "code" }, element("pre", { tabindex: "0" }, one.how), copyButton(one.how)) : null,
+    one.how ? code(one.how) : null,
     element("p", { class: "small quiet" }, `Risk: ${one.risk}`, one.when_not ? ` Not when: ${one.when_not}` : ""),
     element("p", { class: "small quiet" }, one.measured ?? "Not tried on this run."));
 }

@@ -1,9 +1,9 @@
 // The first thing on the page of a run: is it healthy, what is wrong, where, since when, why, what next.
 
 import { link } from "./address.js";
-import { copyButton, element } from "./dom.js";
+import { code, element } from "./dom.js";
 import { short, step } from "./numbers.js";
-import { evidence, health, severity, when, where } from "./words.js";
+import { evidence, health, place, severity, when } from "./words.js";
 
 function line(label, ...content) {
   return [element("dt", {}, label), element("dd", {}, ...content)];
@@ -34,14 +34,11 @@ export function verdict(run, diagnosis, onShow) {
       element("a", { href: link("findings", { run, code: first.code }) }, `${first.code} ${first.name}`),
       first.confidence < 0.8 ? element("span", { class: "quiet" }, ` (${Math.round(100 * first.confidence)} % sure)`) : null,
       alarms > 1 ? element("a", { class: "more", href: link("findings", { run }) }, `and ${alarms - 1} more`) : null),
-    line("Where", where(first.layers), " ", element("button", { type: "button", class: "quiet", onclick: () => onShow(first) }, "Show")),
+    line("Where", place(first), " ", element("button", { type: "button", class: "quiet", onclick: () => onShow(first) }, "Show")),
     line("When", when(first)),
     line("Why", why(first)),
     remedy ? line("Next", remedy.what) : null);
-  const code = remedy?.how
-    ? element("div", { class: "code" }, element("pre", { tabindex: "0" }, remedy.how), copyButton(remedy.how))
-    : null;
-  return element("section", { class: "verdict", "aria-label": "Verdict" }, head, element("div", { class: "facts" }, facts), code);
+  return element("section", { class: "verdict", "aria-label": "Verdict" }, head, element("div", { class: "facts" }, facts), remedy?.how ? code(remedy.how) : null);
 }
 
 export function extent(steps) {

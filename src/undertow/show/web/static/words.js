@@ -4,6 +4,7 @@ import { element, named } from "./dom.js";
 import { step } from "./numbers.js";
 
 export const GLYPHS = { info: "·", mild: "○", moderate: "▲", severe: "■", critical: "✖" };
+const MOST = 500; // names on a page
 const HEALTH = { healthy: ["✔", "healthy"], minor: ["○", "minor"], problems: ["■", "problems"], critical: ["✖", "critical"] };
 
 export function severity(level) {
@@ -25,6 +26,19 @@ export function when(finding) {
   if (finding.detected_step !== finding.first_step) parts.push(`detected at step ${step(finding.detected_step)}`);
   parts.push(finding.ongoing ? "still there" : `last seen at step ${step(finding.last_step)}`);
   return parts.join(", ");
+}
+
+const FEW = 4; // layers that are named one by one
+
+/** Where a finding is, in few words. */
+export function place(finding) {
+  return finding.layers.length > FEW ? [named(finding.place)] : where(finding.layers, FEW);
+}
+
+/** All its layers by name, for whoever wants to know, where there are more than a few. */
+export function allLayers({ layers }) {
+  if (layers.length <= FEW) return null;
+  return element("details", {}, element("summary", {}, `All ${step(layers.length)} by name`), element("p", { class: "small" }, where(layers, MOST)));
 }
 
 /** The first few layers by name. */
