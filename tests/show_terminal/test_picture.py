@@ -112,6 +112,11 @@ def test_two_layers_share_a_character_when_there_are_many(tmp_path: Path) -> Non
     assert any("▌" in line for line in lines[1:8])
 
 
+def test_a_filter_that_nothing_matches_says_so(run: Path) -> None:
+    lines = Picture(Camera(open_run(run), pattern="no.such.layer"), NO_COLOUR).lines(Moment(9, 0, 119), 60, 20)
+    assert lines[1] == "no layer matches 'no.such.layer'"
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_runs_of_few_steps(tmp_path: Path, steps: int) -> None:
     folder = Story(tmp_path / "run").write(steps).end()

@@ -11,7 +11,7 @@ def without_shared_beginning(paths: Sequence[str]) -> list[str]:
     """What tells them apart: `model.blocks.` is left out where every path begins with it."""
     parts = [path.split(".") for path in paths]
     shared = 0
-    while all(len(path) > shared + 1 and path[shared] == parts[0][shared] for path in parts):
+    while parts and all(len(path) > shared + 1 and path[shared] == parts[0][shared] for path in parts):
         shared += 1
     return [".".join(path[shared:]) for path in parts]
 
