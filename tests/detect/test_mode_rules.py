@@ -199,6 +199,12 @@ class TestBadlyScaledTargets:
         training.run(9, scalars={"loss": 0.6, **by_hand}, activation_mean=0.5, activation_std=0.1)
         assert training.codes() == []
 
+    @pytest.mark.parametrize(("mean", "found"), [(4.0, ["DAT003"]), (0.8, [])])
+    def test_known_targets_beyond_the_range_of_the_output(self, mean: float, found: list[str]) -> None:
+        targets = {"target_mean": mean, "target_std": 0.3, "prediction_mean": 0.5, "prediction_std": 0.1}
+        training = stack(BadlyScaledTargets(), "0:Linear", "squash:Tanh").run(4, scalars={"loss": 9.0, **targets})
+        assert training.codes() == found
+
     def test_usual_targets_are_not_judged(self) -> None:
         training = stack(BadlyScaledTargets(), "0:Linear")
         training.run(

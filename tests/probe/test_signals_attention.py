@@ -163,6 +163,22 @@ def test_weights_that_sum_to_one_over_the_queries(watch, dimension, again, state
     assert run.series("attention_state", "attention")[0] == pytest.approx(state, nan_ok=True)
 
 
+def test_attention_in_the_model_itself_is_told_of_its_part_before(watch):
+    run = one_step(watch, nn.Sequential(nn.Embedding(11, WIDTH), Whole(1)), tokens(), tokens())
+    assert run.series("attention_state", "1")[0] == 1.0
+    run = one_step(watch, Whole(1, nn.Embedding(11, WIDTH)), tokens(), tokens())
+    assert run.series("attention_state", "key")[0] == 1.0
+
+
+class Whole(Normalised):
+    def __init__(self, dimension: int, embed: nn.Module | None = None) -> None:
+        super().__init__(dimension)
+        self.embed, self.head = embed or nn.Identity(), nn.Linear(WIDTH, 11)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(super().forward(self.embed(x)))
+
+
 def test_a_soft_assignment_to_clusters_is_no_attention(watch):
     class Pooled(nn.Module):
         def __init__(self) -> None:

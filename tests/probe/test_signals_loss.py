@@ -244,6 +244,7 @@ FLOORS = {
     "deviation, left out": (of_parts(lambda error, s: error * (-s).exp()), None),
     "another part": (lambda x: (x[:, :2] + (-x[:, 2:]).exp() * TARGETS[:, :2].square()).mean(), None),
     "latent": (of_parts(lambda error, s: error + s.exp() - 1 - s), 0.0),
+    "latent, turned round": (of_parts(lambda error, s: error - 0.1 * (s.exp() - 1 - s)), 1.0),
     "latent, wrong": (of_parts(lambda error, s: error + s.exp() - 1 + s), 1.0),
     "counts": (lambda x: (x.exp() - SHARES * x).mean(), 0.0),
     "counts, wrong": (lambda x: (x.exp() + SHARES * x).mean(), 1.0),

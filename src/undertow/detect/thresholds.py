@@ -244,7 +244,8 @@ TARGETS_REMAINING = 0.95  # …this share of the loss is still there (0.85 in th
 TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer finite
 TARGETS_CLIPPED = 5  # or clipping leaves less than CLIPPED_TO at so many measured steps in a row…
 TARGETS_CLIPPED_STEPS = 20  # …and still after so many steps
-BEYOND_RANGE = 5.0  # mean error of a function whose values lie within one of zero
+TARGETS_BEYOND = 2.0  # root mean square, for a last function whose values lie within one of zero…
+BEYOND_RANGE = 5.0  # …or its mean error, where the targets are not known themselves
 
 # -- optimisation, data, loss (OPT, DAT, LSS) ----------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy as np
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE
 from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
 from undertow.detect.output_layer import output_layers
 from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
@@ -100,7 +101,15 @@ class BadlyScaledTargets:
         # Predictions that start near zero say nothing: a model's outputs start at about one at most.
         self._ratio = math.hypot(mean, deviation) / max(prediction, 0.1)
         self._target, self._first_step, self._first_loss = (mean, deviation), view.step, view.scalar("loss")
+        if math.hypot(mean, deviation) > limit.TARGETS_BEYOND:
+            self._find_bounds(view.layout)
         return True
+
+    def _find_bounds(self, layout: Layout) -> None:
+        """Where a function of a small range comes last, no training reaches targets beyond it."""
+        layers = output_layers(layout)
+        if layers and layout.layers[layers[0]].module_type in _RANGES:
+            self._bounded, self._ratio = layers[0], max(self._ratio, limit.LARGE_TARGETS)
 
     def _learn_from_error(self, view: View) -> bool:
         """Where the loss is written out by hand it tells the size of the first errors, and the last layer the rest."""
@@ -117,8 +126,8 @@ class BadlyScaledTargets:
         self._error = math.sqrt(error) if kind == LossKind.MEAN_SQUARE else error
         self._ratio = self._error / max(output, 0.1)
         self._first_step, self._first_loss = view.step, loss
-        if view.layout.layers[layers[0]].module_type in _RANGES and self._error > limit.BEYOND_RANGE:
-            self._bounded, self._ratio = layers[0], max(self._ratio, limit.LARGE_TARGETS)
+        if self._error > limit.BEYOND_RANGE:
+            self._find_bounds(view.layout)
         return True
 
     def _is_clipped_away(self, view: View) -> bool:

@@ -42,7 +42,10 @@ def has_no_floor(root: torch.Tensor, nodes: Sequence[Node]) -> bool | None:
         alone = signs.get(value) if value is not None else None
         if value is not None and alone and slope:
             # An exponential inside of something weighs an error, or divides it.
-            weight = signs.get((node, 0)) or _weight(node, consumers)
+            by_itself = signs.get((node, 0))
+            if by_itself is not None and by_itself < 0:
+                return True  # it outgrows the value beside it
+            weight = by_itself or _weight(node, consumers)
             if weight:
                 answers.setdefault(value, []).append(alone * slope * weight > 0)
     return any(map(all, answers.values())) if answers else None

@@ -117,8 +117,12 @@ def _note_state(owner: Span, state: float) -> None:
 
 
 def _owner(node: Node, places: list[Place]) -> Span | None:
-    """The innermost module that ran this operation."""
+    """The innermost module that ran this operation; where that is a whole model, the part of it that ran before."""
     number = node._sequence_nr()
-    return next(
-        (one for _, first, last, one in places if first <= number < last and not isinstance(one.module, _PARTS)), None
-    )
+    named = [place for place in places if not isinstance(place[3].module, _PARTS)]
+    around = [place for place in named if place[1] <= number < place[2]]
+    if len(around) != 1:
+        return around[0][3] if around else None
+    _, first, _, whole = around[0]
+    before = [place for place in named if first <= place[1] and place[2] <= number]
+    return max(before, key=lambda place: place[2])[3] if before else whole
