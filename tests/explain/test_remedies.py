@@ -184,3 +184,13 @@ def test_the_code_names_what_the_user_has() -> None:
 def test_every_remedy_says_when_not_or_only_looks() -> None:
     silent = [remedy.id for remedy in REMEDIES.values() if not remedy.when_not]
     assert all("only looks" in REMEDIES[name].risk for name in silent), silent
+
+
+def test_the_code_names_the_variable_of_one_of_several_models() -> None:
+    paths = ("critic.0", "generator.0")
+    layers = LayerTable.of(
+        [Layer(f"{path}.weight", group=path, module_type="Linear") for path in paths]
+        + [Layer(path, kind=LayerKind.MODULE, group=path, module_type="Linear") for path in paths]
+    )
+    (first, *_) = with_remedies(found("WGT003", layers=("critic.0",)), Program.of([], layers)).remedies
+    assert first.how == 'critic.get_submodule("0").reset_parameters()'

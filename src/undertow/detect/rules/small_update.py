@@ -214,6 +214,10 @@ class SmallUpdate:
             Evidence("update_ratio", layout.path(members[0]), float(ratios[place][0]), middle(ratios),
                      "its step over its weight, beside that in the middle of all matrices"),
         )  # fmt: skip
-        summary = f"{name_layers(layout, members)} hardly move while the others do: their group's rate is far lower."
+        verb, its, they = ("moves", "its", "It stays") if len(members) == 1 else ("move", "their", "They stay")
+        summary = (
+            f"{name_layers(layout, members)} hardly {verb} while the others do: {its} group's rate is far lower. "
+            f"{they} nearly as at the start, and the rest learns around that."
+        )
         since = int(self._behind.since[members].min())
         return Verdict(self._group.key, True, Severity.MODERATE, tuple(members), since, 0.75, summary, evidence)

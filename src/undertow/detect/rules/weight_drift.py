@@ -67,10 +67,12 @@ class WeightDrift:
         self._between = BetweenSteps()
         self._written: NDArray[np.int64] = np.zeros(0, np.int64)  # the step before which a layer was last written to
         self._times: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._first: NDArray[np.int64] = np.zeros(0, np.int64)  # the first of these times
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
         self._between.grow(count)
+        self._first = grown(self._first, count, -1)
         self._written, self._times = grown(self._written, count, -limit.OVERWRITTEN_AGAIN), grown(self._times, count, 0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
@@ -88,6 +90,7 @@ class WeightDrift:
         if not len(again) or len(written) > len(matrices) / 2:
             return self._overwritten.stay()
         self._times[again] += 1
+        self._first[again[self._times[again] == 1]] = view.step
         members = again[self._times[again] >= 2]
         if not len(members) or view.loss is None or not view.loss.jump > limit.OVERWRITTEN_JUMP:
             return self._overwritten.stay()
@@ -106,10 +109,11 @@ class WeightDrift:
         )  # fmt: skip
         verb = "is" if len(layers) == 1 else "are"
         summary = (
-            f"{name_layers(view.layout, layers)} {verb} set anew between steps, again and again, and each time the "
-            "loss leaps up."
+            f"{name_layers(view.layout, layers)} {verb} set anew between steps, again and again. Each time the loss "
+            "leaps up, and what was learnt is lost."
         )
-        return Verdict("overwritten", True, Severity.SEVERE, layers, view.step, 0.9, summary, evidence)
+        since = int(self._first[list(layers)].min())
+        return Verdict("overwritten", True, Severity.SEVERE, layers, since, 0.9, summary, evidence)
 
     def _judge_start(self, view: View) -> tuple[Verdict, ...]:
         if self._trained_before is None:

@@ -198,6 +198,11 @@ class ZeroGradient:
             for i in layers[:3]
         ]  # fmt: skip
         evidence.extend(reason)
+        norms = view.all_layers("weight_norm")
+        empty = [i for i in layers if norms[i] == 0 and not layout.is_bias[i]]
+        if empty:
+            how = "the weight is zero, and so is what it is multiplied by: neither can move the other"
+            evidence.insert(0, Evidence("weight_norm", layout.path(empty[0]), 0.0, None, how))
         loss = view.scalar("loss")
         if math.isfinite(loss):
             evidence.append(Evidence("loss", None, loss, None, "the loss is not zero, so there is something to learn"))

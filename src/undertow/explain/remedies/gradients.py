@@ -32,15 +32,19 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "break-the-zero",
-        "Where two factors multiply (adapters, gates), only one of them may start at zero.",
-        "torch.nn.init.kaiming_uniform_(adapter.A, a=5**0.5)\ntorch.nn.init.zeros_(adapter.B)",
+        "Where two factors multiply (adapters, gates, tables), only one of them may start at zero: start this one at "
+        "random.",
+        "torch.nn.init.normal_($tensor, std=0.02)",
         "None: the product still starts at zero.",
         when_not="Only one factor is zero: its gradient is there from the second step on.",
     ),
     Remedy(
         "remove-the-mask",
         "Look for a hook, mask or in-place multiplication that erases this gradient.",
-        "for name, parameter in model.named_parameters():\n    print(name, parameter._backward_hooks)",
+        "for name, module in model.named_modules():\n"
+        "    print(name, module._forward_hooks, module._backward_hooks)\n"
+        "for name, parameter in model.named_parameters():\n"
+        "    print(name, parameter._backward_hooks)",
         "None; it only looks.",
     ),
     Remedy(
@@ -163,6 +167,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("drop-unused-parameters",)
         case "GRD004" if not finding.severity.is_alarm:
             return ()
+        case "GRD004" if "weight_norm" in shown:
+            return ("break-the-zero",)
         case "GRD004" if "activation_zero_fraction" not in shown:
             return ("remove-the-mask", "break-the-zero", "revive-the-units")
         case "GRD010":

@@ -77,8 +77,20 @@ class Program:
         if not first or layer is None:
             return 'model.get_submodule("layer")', 'model.get_parameter("layer.weight")'
         owner = first if layer.is_module else layer.group
-        module = f'model.get_submodule("{owner}")' if owner else "model"
-        return module, f"{module}.weight" if layer.is_module else f'model.get_parameter("{first}")'
+        model, owner, path = self._within(owner, first)
+        module = f'{model}.get_submodule("{owner}")' if owner else model
+        return module, f"{module}.weight" if layer.is_module else f'{model}.get_parameter("{path}")'
+
+    def _within(self, owner: str, path: str) -> tuple[str, str, str]:
+        """The variable that holds the model, and both paths inside of it. Of several models each is one leading
+        component of its paths, which no module of the table has alone.
+        """
+        name, _, rest = path.partition(".")
+        names = {layer.path.partition(".")[0] for layer in self.layers or ()}
+        several = len(names) > 1 and not any(self.layers and self.layers.get(one) is not None for one in names)
+        if not several or not rest or not name.isidentifier():
+            return "model", owner, path
+        return name, owner.partition(".")[2], rest
 
     def _class(self) -> str:
         name = self.optimizer or "AdamW"

@@ -27,9 +27,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "keep-parameters-in-a-list",
         "Make a list of the parameters before you count or print them: parameters() can be read only once.",
-        "parameters = list($layer.parameters())\n"
+        "parameters = list(model.parameters())  # or those of a part\n"
         "print(sum(p.numel() for p in parameters))\n"
-        "optimizer = torch.optim.AdamW([{'params': parameters}], lr=$rate)",
+        "optimizer = $optimizer(parameters, lr=$rate)",
         "The layers begin to move: a schedule tuned without them may need a new look.",
         when_not="The group is filled later, by add_param_group or by hand.",
     ),
