@@ -1,0 +1,81 @@
+"""Lists of tensors: what they are asked about in one call, and whether a change is noticed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from undertow.measure.kernels import available
+from undertow.probe.reader import TensorReader
+from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
+
+
+def _parameters() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.nn.Parameter(torch.randn(size)) for size in ((3, 4), (5,), (2000,))]
+
+
+def _list(tensors: list[torch.Tensor], of_gradients: bool = False) -> TensorList:
+    return TensorList(np.arange(len(tensors)), tensors, of_gradients)
+
+
+@pytest.fixture(params=["native", "torch"])
+def reader(request, monkeypatch) -> TensorReader:
+    if request.param not in available():
+        pytest.skip("built without a C compiler")
+    monkeypatch.setenv("UNDERTOW_KERNEL", request.param)
+    return TensorReader()
+
+
+def test_flags():
+    tensors = _parameters()
+    tensors[1].grad = torch.zeros(5)
+    tensors[2].requires_grad_(False)
+    assert have_gradient(tensors) == bytes([0, 1, 0])
+    assert are_trainable(tensors) == bytes([1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda t: t[0].detach().add_(1),
+        lambda t: setattr(t[1], "data", t[1].data.clone()),
+        lambda t: setattr(t[1], "data", torch.zeros(7)),
+        lambda t: setattr(t[1], "data", t[1].data.double()),
+        lambda t: setattr(t[0], "data", torch.zeros(4, 3).t()),
+    ],
+)
+def test_edits_are_noticed(reader, edit):
+    tensors = _parameters()
+    of = _list(tensors)
+    _, marks = reader.read_and_mark(of)
+    assert reader.unchanged(marks, of)
+    assert reader.unchanged(marks, _list(tensors))
+    edit(tensors)
+    assert not reader.unchanged(marks, of)
+    readings, _ = reader.read_and_mark(of)  # and what is read is what is there now
+    assert [int(count) for one in readings for count in one.partials.moments[:, 0]] == [t.numel() for t in tensors]
+
+
+def test_edits_past_the_version_counter_are_noticed():
+    if "native" not in available():
+        pytest.skip("built without a C compiler")
+    reader, tensors = TensorReader(), _parameters()
+    of = _list(tensors)
+    _, marks = reader.read_and_mark(of)
+    tensors[2].data.mul_(2)
+    assert not reader.unchanged(marks, of)
+
+
+def test_gradients(reader):
+    tensors = _parameters()
+    for tensor in tensors:
+        tensor.grad = torch.zeros_like(tensor)
+    of = _list(tensors, of_gradients=True)
+    assert reader.look_zero(of).all()
+    assert not reader.any_nonfinite(of)
+    _, marks = reader.read_and_mark(of)
+    tensors[2].grad[1500] = torch.inf
+    assert reader.any_nonfinite(of)
+    assert not reader.unchanged(marks, of)
