@@ -128,6 +128,38 @@ def sequence_parallel(folder: Path) -> None:
             optimizer.step()
 
 
+def mixed_mesh(folder: Path) -> None:
+    """Layers cut over half of the ranks, and what is left of them sharded over the other dimension of the mesh."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(12, 44), nn.ReLU(), nn.Linear(44, 5))
+    rows = slice(None)
+    if dist.is_initialized():
+        mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        fully_shard(model, mesh=mesh["data"])
+        size = BATCH // mesh["data"].size()
+        rows = slice(mesh["data"].get_local_rank() * size, (mesh["data"].get_local_rank() + 1) * size)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            loss = nn.functional.cross_entropy(model(inputs[rows]), labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def untouched(folder: Path) -> None:
+    """Weights after a watched training are those of one that nobody watches, to the last bit."""
+    results: list[list[torch.Tensor]] = []
+    for watched in (False, True):
+        model = DistributedDataParallel(network())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        with undertow.watch(model, run_dir=folder, quiet=True) if watched else nullcontext():
+            fit(model, optimizer, 24)
+        results.append([parameter.detach().clone() for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
 def accumulated(folder: Path) -> None:
     """Two micro-batches a step; only the second one's gradients are exchanged."""
     model = network()
@@ -240,7 +272,7 @@ def last_dies(folder: Path) -> None:
 
 TRAININGS = (
     data_parallel, fully_sharded, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated, parted, poisoned,
-    stages, only_the_first, first_dies, last_dies,
+    stages, mixed_mesh, untouched, only_the_first, first_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

@@ -20,7 +20,7 @@ ELSEWHERE = ("gradient_noise_scale", "weight_row_spread", "weight_rows_unused")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    ranks.run(2, folder, *ALIKE, "parted", "poisoned", "stages")
+    ranks.run(2, folder, *ALIKE, "untouched", "parted", "poisoned", "stages")
     return folder
 
 
@@ -62,6 +62,41 @@ def test_healthy_ranks_give_no_alarm(name: str, trained: Path) -> None:
     assert not [one for one in undertow.open_run(trained / name).diagnose().findings if one.code.startswith("DST")]
 
 
+SHORT = ("0.bias", "2.weight", "2.bias", "3.bias")  # of no more elements than a folded sketch has: exact
+
+
+def _noise(inputs: torch.Tensor, labels: torch.Tensor, factor: float) -> list[float]:
+    """From the gradients of both halves of a batch."""
+    model = programs.network()
+    parameters = [dict(model.named_parameters())[path] for path in SHORT]
+    halves = [
+        torch.autograd.grad(factor * torch.nn.functional.cross_entropy(model(some), wanted), parameters)
+        for some, wanted in zip(inputs.chunk(2), labels.chunk(2), strict=True)
+    ]
+    noise: list[float] = []
+    for one, other in zip(*halves, strict=True):
+        variance = float((one.double() - other).square().sum()) / 2
+        signal = float(((one.double() + other) / 2).square().sum()) - variance / 2
+        noise.append(variance / signal if signal > 0 else np.inf)
+    return noise
+
+
+def test_noise_comes_from_the_gradients_of_each_rank(trained: Path) -> None:
+    run = undertow.open_run(trained / "data_parallel")
+    expected = _noise(*programs.batches()[0], 1.0)
+    assert [run.series("gradient_noise_scale", path)[0] for path in SHORT] == pytest.approx(expected, rel=1e-3)
+    assert run.scalars("gradient_batches")[0] == 2.0
+
+
+def test_noise_under_accumulation_comes_from_passes_before_the_exchange(trained: Path) -> None:
+    run = undertow.open_run(trained / "accumulated")
+    inputs, labels = programs.batches()[0]
+    expected = _noise(inputs[:4], labels[:4], 0.5)
+    assert np.isfinite(expected).all()
+    assert [run.series("gradient_noise_scale", path)[0] for path in SHORT] == pytest.approx(expected, rel=1e-3)
+    assert run.scalars("gradient_batches").tolist() == [4.0] * 6
+
+
 def test_a_tensor_that_is_not_averaged_is_found(trained: Path) -> None:
     (found,) = [one for one in undertow.open_run(trained / "parted").diagnose().findings if one.code == "DST001"]
     assert found.layers == ("3.weight",)
@@ -84,8 +119,16 @@ def test_stages_with_the_same_names_are_different_layers(trained: Path) -> None:
     assert not [one for one in run.diagnose().findings if one.code == "DST001"]
 
 
+def test_ranks_measure_the_same_steps_by_budget(trained: Path) -> None:
+    run = undertow.open_run(trained / "untouched")
+    assert run.scalars("ranks").tolist() == [2.0] * 24
+    measured = np.isfinite(run.series("rank_weight_distance", "0.weight"))
+    assert measured.tolist() == np.isfinite(run.series("weight_norm", "0.weight")).tolist()
+
+
 @pytest.mark.slow
 def test_four_ranks_measure_what_one_process_does(tmp_path: Path) -> None:
-    ranks.run(4, tmp_path / "many", *ALIKE)
-    for name in ALIKE:
+    names = (*ALIKE, "mixed_mesh")
+    ranks.run(4, tmp_path / "many", *names)
+    for name in names:
         _expect_the_same(name, tmp_path / "many" / name, tmp_path / "one" / name)

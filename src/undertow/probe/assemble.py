@@ -159,7 +159,9 @@ class Assembler:
             if 0 < before < math.inf and math.isfinite(after):
                 numbers["clip_coefficient"] = after / before if raws[place].stepped is not None else 1.0
         for place, raw in enumerate(raws):
-            if raw.micro_gradients and not raw.carried.any():
+            if raw.noise is not None:
+                canvas.put_at(place, "gradient_noise_scale", raw.noise)
+            elif raw.micro_gradients and not raw.carried.any():
                 canvas.put_at(place, "gradient_noise_scale", _noise(raw))
         canvas.finish(places, blocks)
 

@@ -39,6 +39,7 @@ def frame_of(
         frame.optimizer = subjects.holders(frame.exposed)
         frame.gradients = list(now.gradients)
         frame.stepped = now.stepped
+        frame.local = now.local
         if len(now.micro) > 1 and not is_shared:
             frame.micro_gradients = list(now.micro)
     return frame

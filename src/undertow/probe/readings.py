@@ -97,7 +97,9 @@ class RawFrame:
     joined: bool = False
     signals: SignalReadings | None = None
     held: list[HeldReading] = field(default_factory=list[HeldReading])
+    local: list[Reading] = field(default_factory=list[Reading])  # gradients of this rank alone, before an average
     apart: RanksApart | None = None  # in a distributed training
+    noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks
 
     @property
     def nbytes(self) -> int:

@@ -18,6 +18,7 @@ from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.interface import Want
 from undertow.probe import discovery, taps
+from undertow.probe.distributed.local_gradients import LocalGradients
 from undertow.probe.distributed.portions import gathers_parameters
 from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.framing import frame_of
@@ -54,6 +55,7 @@ class Recorder:
         self._failed = failed
         self._reader = TensorReader()
         self._weights = WeightWatch(subjects, self._reader)
+        self._local = LocalGradients(subjects, self._reader)
         self._forward = ForwardTap(self._reader.kernel_for)
         self._signals = SignalCollector()
         self._plan = self._next_plan = governor.plan(0)
@@ -92,6 +94,7 @@ class Recorder:
         taps.remove(self)
         self._forward.stop()
         self._forward.take()
+        self._local.stop()
         self._now = StepReadings()
         self._weights.forget()
         self.subjects.release()
@@ -170,6 +173,8 @@ class Recorder:
             with self._purse.gradient:
                 self.subjects.note_cleared(self._reader)
                 self._now.cleared_known = True
+                if self.subjects.layout.spread is not None and self._now.backward_count == 1:
+                    self._local.begin()
         self._look_for_nonfinite(roots)
         if self._want_walk and self._walks < _MAX_WALKS:
             self._walk(roots)
@@ -194,6 +199,8 @@ class Recorder:
                     gradients, factor=inverse(self._now.scale)
                 )
                 self._now.micro.append(self._now.gradients)
+                if self.subjects.layout.spread is not None:
+                    self._now.local += self._local.end(inverse(self._now.scale))
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""

@@ -23,6 +23,7 @@ class StepReadings:
     losses: list[Number] = field(default_factory=list[Number])
     gradients: list[Reading] = field(default_factory=list[Reading])  # before clipping
     micro: list[list[Reading]] = field(default_factory=list[list[Reading]])  # accumulated, per backward pass
+    local: list[Reading] = field(default_factory=list[Reading])  # this rank's own, before an average over all
     stepped: list[Reading] | None = None  # as the optimizer sees them, if they have changed since
     marks: Marks | None = None  # to notice that
     backward_count: int = 0

@@ -23,8 +23,9 @@ class NoisyGradient:
     ------------
     How much the gradients of the micro-batches of one step differ, over the length of their mean. It speaks when,
     in the middle of all weight matrices and of sixteen measured steps, what is left of the noise after averaging is
-    more than eight times the signal, and the loss has made no progress since the start. It needs gradient
-    accumulation over four micro-batches or more; without it, the noise of a step cannot be known and nothing is said.
+    more than eight times the signal, and the loss has made no progress since the start. It needs four micro-batches or
+    more, from gradient accumulation or from ranks that train in parallel; without them, the noise of a step cannot be
+    known and nothing is said.
 
     Why it is bad
     -------------
@@ -53,7 +54,9 @@ class NoisyGradient:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        batches = view.scalar("backward_count")
+        batches = view.scalar("gradient_batches")  # of all ranks, where there are several
+        if math.isnan(batches):
+            batches = view.scalar("backward_count")
         if view.skipped or view.ids("gradient") is None or not batches >= thresholds.NOISE_LEAST_BATCHES:
             return ()
         matrices = matrices_of(view.layout)

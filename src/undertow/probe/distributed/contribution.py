@@ -15,7 +15,7 @@ from undertow.probe.distributed.portions import Term
 from undertow.probe.readings import NewLayers, RawFrame, Reading, host, number
 from undertow.schema.layers import Layer, LayerTable
 
-KINDS = ("gradients", "stepped", "weights_before", "weights")
+KINDS = ("gradients", "stepped", "weights_before", "weights", "local")
 FOLD_WIDTH = 64  # of the sketches by which equal tensors of two ranks are compared
 
 _STEP_MARKS = frozenset({"step_time", "backward_count", "lr"})

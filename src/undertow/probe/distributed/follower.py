@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +85,7 @@ class Follower:
                 self._ended.wait(CLOSING_PATIENCE)
             except LinkBrokenError:
                 pass  # the first rank has ended, too
+            self._link.close()
 
     def _meet(self, meeting: Meeting) -> bool:
         met = meeting.links()
@@ -97,11 +99,13 @@ class Follower:
             self._lose("the first rank has begun without this one")
             return False
         self._link = links[0]
-        threading.Thread(target=self._listen, args=(self._link,), name="undertow rank 0", daemon=True).start()
+        self._link.listen(partial(self._listen, self._link))
         return True
 
     def _lose(self, reason: str) -> None:
         self._is_lost = True
+        if self._link is not None:
+            self._link.close()
         notes = [item for item in self._waiting if isinstance(item, Note)]
         self._waiting.clear()
         self._waiting_bytes = 0

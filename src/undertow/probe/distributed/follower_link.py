@@ -29,7 +29,7 @@ class FollowerLink:
         self._came = came
         self._roster: Roster | None = None
         self._bytes = 0
-        threading.Thread(target=self._listen, name=f"undertow rank {self.rank}", daemon=True).start()
+        link.listen(self._listen)
 
     def awaited(self, key: Key) -> bool:
         """Whether its part of this frame may still come."""
@@ -55,6 +55,9 @@ class FollowerLink:
             except LinkBrokenError as error:
                 self._leave(str(error))
 
+    def close(self) -> None:
+        self._link.close()
+
     def _pop(self) -> tuple[Part, Roster | None]:
         part, roster, size = self.parts.popleft()
         self._bytes -= size
@@ -73,8 +76,8 @@ class FollowerLink:
                 raw = self._link.receive()
                 message = decode(raw)
                 if isinstance(message, Farewell):
-                    self._leave(message.reason)
                     self._link.send(encode(Farewell()))
+                    self._leave(message.reason)
                     return
                 with self._came:
                     self._keep(message, len(raw))

@@ -235,8 +235,11 @@ class Leader:
                 if not silent or left <= 0:
                     break
                 self._came.wait(left)
+        notes = self._notes()
+        for one in self._followers:
+            one.close()
         self._followers = []
-        return self._notes()
+        return notes
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -6,9 +6,13 @@ the background thread; a rank that is not watched, or comes too late, is left ou
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
+import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,13 +23,16 @@ from undertow.probe.distributed.place import Place, group_is_made
 
 PATIENCE = 20.0  # seconds the first rank waits for the others to say that they are watched, too
 _FOR_EVER = timedelta(days=365)  # a link that is idle is not broken; one whose other end dies breaks at once
-_UP, _DOWN = 1, 2  # tags: towards the first rank, and from it
+_UP, _DOWN, _CLOSING = 1, 2, 3  # tags: towards the first rank, from it, and for nobody
+_JOIN = 2.0  # seconds
 _LARGEST = 1 << 31
 _NAP = 0.05
 
 _ProcessGroup: Any = getattr(dist, "ProcessGroupGloo", None)
 _PrefixStore: Any = getattr(dist, "PrefixStore", None)
 Store = Any  # torch exports its stores without their types
+
+_open: weakref.WeakSet[Link] = weakref.WeakSet()
 
 _meetings = 0  # of this process so far; watches are opened in the same order on all ranks
 
@@ -35,13 +42,36 @@ class LinkBrokenError(Exception):
 
 
 class Link:
-    """Sends and receives whole messages. One thread may send while another receives."""
+    """Sends and receives whole messages. One thread may send while another receives.
+
+    Every link must be closed, and the thread that receives have ended, before the process ends: a thread that is
+    inside gloo at that moment would bring the whole process down. So what is left at exit is closed then.
+    """
 
     def __init__(self, store: Store, rank: int, leads: bool) -> None:
         self.rank = rank  # of the process at the other end
         self._peer = 1 if leads else 0
         self._send_tag, self._receive_tag = (_DOWN, _UP) if leads else (_UP, _DOWN)
         self._group: Any = _ProcessGroup(store, 0 if leads else 1, 2, _FOR_EVER)
+        self._listener: threading.Thread | None = None
+        self._is_closed = False
+        _open.add(self)
+
+    def listen(self, work: Callable[[], None]) -> None:
+        """Run this in a thread of its own; it receives until the link is closed or breaks."""
+        self._listener = threading.Thread(target=work, name=f"undertow rank {self.rank}", daemon=True)
+        self._listener.start()
+
+    def close(self) -> None:
+        """Safe to call twice. Whoever sends or receives now hears that the link is broken."""
+        _open.discard(self)
+        if not self._is_closed:
+            self._is_closed = True
+            with contextlib.suppress(RuntimeError):
+                # The one way there is to wake a thread that waits in gloo: a wait that times out closes the pair.
+                self._group.recv([torch.zeros(1)], self._peer, _CLOSING).wait(timedelta(milliseconds=1))
+        if self._listener is not None and self._listener is not threading.current_thread():
+            self._listener.join(_JOIN)
 
     def send(self, message: bytes) -> None:
         body = torch.frombuffer(bytearray(message), dtype=torch.uint8)
@@ -136,3 +166,9 @@ def _own_store() -> Store:
         return store.clone()
     except (AttributeError, RuntimeError):
         return store
+
+
+@atexit.register
+def _close_all() -> None:
+    for link in list(_open):
+        link.close()

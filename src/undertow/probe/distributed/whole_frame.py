@@ -11,6 +11,7 @@ import numpy as np
 from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.merging import Comparison, Gathered, gather
 from undertow.probe.distributed.messages import Part
+from undertow.probe.distributed.noise import noise_of
 from undertow.probe.readings import RanksApart, RawFrame, Reading
 
 
@@ -29,7 +30,13 @@ def whole_frame(own: RawFrame, parts: Sequence[Part], crew: Crew) -> RawFrame:
     frame.weights = weights.reading()
     frame.weights_before = gather(parts, "weights_before", crew).reading()
     frame.before_is_previous = all(part.before_is_previous for part in parts if "weights" in part.kinds)
-    frame.micro_gradients = _micro(parts, crew)
+    frame.local = []
+    noise = noise_of(parts, crew)
+    if noise is not None:
+        frame.noise, frame.scalars["gradient_batches"] = noise[0], float(noise[1])
+        frame.micro_gradients = []
+    else:
+        frame.micro_gradients = _micro(parts, crew)
     frame.modules = {int(crew.own_ids[layer]): reading for layer, reading in own.modules.items()}
     slots = crew.berths[0].slots
     frame.held = [replace(held, slots=slots[held.slots]) for held in own.held]
@@ -66,7 +73,8 @@ def _stepped(parts: Sequence[Part], crew: Crew) -> Gathered | None:
 
 def _micro(parts: Sequence[Part], crew: Crew) -> list[list[Reading]]:
     counts = {len(part.micro) for part in parts}
-    if counts == {0} or len(counts) > 1:
+    unsure = len(parts) == 1 and any(slot.wrapped for slot in crew.berths[0].roster.slots)
+    if counts == {0} or len(counts) > 1 or unsure:  # alone, a rank does not know which of them were exchanged
         return []
     out: list[list[Reading]] = []
     for place in range(counts.pop()):

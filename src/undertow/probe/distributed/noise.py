@@ -1,0 +1,68 @@
+"""The noise of a step's gradient, from the gradients of each rank's own batches: see `gradient_noise_scale`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.measure import sketches
+from undertow.measure.partials import offsets_of
+from undertow.probe.distributed.contribution import FOLD_WIDTH
+from undertow.probe.distributed.crew import Crew
+from undertow.probe.distributed.messages import Measured, Part
+
+Floats = NDArray[np.float64]
+_ALIKE = 1e-6  # relative; ranks that have exchanged their gradients have the same
+
+
+def noise_of(parts: Sequence[Part], crew: Crew) -> tuple[Floats, int] | None:
+    """The noise scale of each slot, and how many batches the gradient of the step is an average of.
+
+    None where the ranks' own gradients are not known, or have been exchanged before they were read.
+    """
+    if len(parts) < 2 or len({len(part.micro) for part in parts}) > 1:
+        return None
+    count = len(parts[0].micro)
+    if count > 1:
+        # All but the last pass, after which the gradients are exchanged.
+        held = [[_folds(part, measured, crew) for measured in part.micro[:-1]] for part in parts]
+        if _agree([ranks[-1] for ranks in held]):
+            return None
+        samples = [after - before for ranks in held for before, after in zip([np.zeros_like(ranks[0]), *ranks], ranks)]
+    else:
+        if not all("local" in part.kinds for part in parts):
+            return None
+        samples = [_folds(part, part.kinds["local"], crew) for part in parts]
+    return _scale(np.stack(samples)), len(parts) * max(count, 1)
+
+
+def _folds(part: Part, measured: Sequence[Measured], crew: Crew) -> Floats:
+    """slots × width; NaN where this rank has none."""
+    out = np.full((len(crew.layout.sizes), FOLD_WIDTH), np.nan)
+    for one in measured:
+        slots = crew.berths[part.rank].slots[one.slots]
+        folded = one.folds
+        if folded is None and one.sketches is not None:
+            folded = sketches.fold(one.sketches, offsets_of(crew.layout.sizes[slots]), FOLD_WIDTH)
+        if folded is not None:
+            out[slots] = folded
+    return out
+
+
+def _agree(ranks: Sequence[Floats]) -> bool:
+    first = np.nan_to_num(ranks[0])
+    length = np.sqrt(np.square(first).sum())
+    return all(np.sqrt(np.square(np.nan_to_num(other) - first).sum()) <= _ALIKE * length for other in ranks[1:])
+
+
+def _scale(samples: Floats) -> Floats:
+    """Trace of the covariance over the squared mean, without the part of the latter that is noise."""
+    count = len(samples)
+    mean = samples.mean(axis=0)
+    variance = np.square(samples - mean).sum(axis=(0, 2)) / (count - 1)
+    signal = np.square(mean).sum(axis=1) - variance / count
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.where(signal > 0, variance / signal, np.where(variance > 0, np.inf, np.nan))
+    return np.where(np.isnan(variance), np.nan, scale)
