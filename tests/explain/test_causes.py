@@ -118,6 +118,13 @@ def test_weights_that_are_rewarded_for_growing_are_the_cause() -> None:
     assert told(other, found("WGT001", 4, 63))[0][0] == "GRD009"  # plain growth beside a cause is no cause
 
 
+def test_samples_made_alike_by_the_program_let_weights_shrink_and_not_the_reverse() -> None:
+    alike = Evidence("activation_sample_spread", "b", 0.0, None, "and go out alike")
+    shrinking = found("WGT005", 0, 2)
+    assert told(shrinking, found("ACT003", 0, 4, evidence=(alike,))) == [("ACT003", None), ("WGT005", "ACT003")]
+    assert told(shrinking, found("ACT003", 0, 4)) == [("WGT005", None), ("ACT003", "WGT005")]
+
+
 def test_a_training_that_cannot_learn_says_nothing_of_its_data() -> None:
     assert told(found("DAT004", 0, 120, "moderate", confidence=0.5), found("MOD002")) == [
         ("MOD002", None),
