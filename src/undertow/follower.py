@@ -115,7 +115,7 @@ class FollowerWatch(Watch):
     # -- in the background thread -------------------------------------------------------------------------
 
     def _met(self, folder: str) -> None:
-        self._folder = Path(folder)
+        self._folder = Path(folder) if folder else None
 
     def _lost(self, reason: str, notes: list[Note]) -> None:
         """Nobody to send to: stop measuring, say so once, and leave what this rank has to say where it can be found."""

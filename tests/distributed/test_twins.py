@@ -119,6 +119,13 @@ def test_stages_with_the_same_names_are_different_layers(trained: Path) -> None:
     assert not [one for one in run.diagnose().findings if one.code == "DST001"]
 
 
+def test_what_the_optimizer_keeps_of_shards_is_read(trained: Path) -> None:
+    run = undertow.open_run(trained / "fully_sharded")
+    assert run.series("optimizer_rate", "0.weight") == pytest.approx([0.01] * 6)
+    assert run.series("optimizer_step_count", "0.weight").tolist() == [1, 2, 3, 4, 5, 6]
+    assert np.isfinite(run.series("optimizer_eps_ratio", "0.weight")).all()
+
+
 def test_ranks_measure_the_same_steps_by_budget(trained: Path) -> None:
     run = undertow.open_run(trained / "untouched")
     assert run.scalars("ranks").tolist() == [2.0] * 24

@@ -347,7 +347,9 @@ class Recorder:
 
     def _look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
         if self.subjects.weights(slots).is_spread:
-            return  # an operation on a part of a tensor could call for the other ranks
+            if self._plan.weight:
+                frame.held.append(self._signals.look_at_parts(optimizer, slots, self._parameters(slots)))
+            return
         held = self._signals.look_at_step(
             optimizer,
             slots,

@@ -96,7 +96,7 @@ class Follower:
         self._first_step = int(message.get("first_step", 0))
         self._met(str(message.get("folder", "")))
         if not links:
-            self._lose("the first rank has begun without this one")
+            self._lose("the first rank has begun without this one" if message else "the ranks have not met")
             return False
         self._link = links[0]
         self._link.listen(partial(self._listen, self._link))

@@ -135,9 +135,14 @@ class Meeting:
         An empty list for a rank that has come too late.
         """
         if not group_is_made():
-            return None
+            return self._without_group()
         store = self._enter()
         return self._call(store, message or {}) if self._place.leads else self._answer(store)
+
+    def _without_group(self) -> tuple[list[Link], Mapping[str, Any]] | None:
+        """Processes that `torchrun` started, but that never join: each trains for itself."""
+        self._since = self._since or time.monotonic()
+        return None if time.monotonic() - self._since < PATIENCE else ([], {})
 
     def _call(self, store: Store, message: Mapping[str, Any]) -> tuple[list[Link], Mapping[str, Any]] | None:
         others = range(1, self._place.world)

@@ -72,7 +72,7 @@ def is_spread(tensor: Any) -> bool:
     return kind is not None and isinstance(tensor, kind)
 
 
-def local_of(tensor: torch.Tensor) -> torch.Tensor:
+def local_of(tensor: Any) -> Any:
     """The tensor that this rank holds of it. Starts nothing and waits for nothing."""
     return getattr(tensor, "_local_tensor", tensor)
 

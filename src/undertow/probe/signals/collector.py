@@ -150,6 +150,11 @@ class SignalCollector:
             unused[place] = _or_nan(self._rows.unused(tensors[place]))
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt), spread, unused)
 
+    def look_at_parts(self, optimizer: Optimizer, slots: Slots, tensors: Sequence[torch.Tensor]) -> HeldReading:
+        """The same where this process holds only parts of the parameters: rows are not looked at."""
+        unknown = np.full(len(slots), np.nan, np.float32)
+        return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt=False), unknown, unknown)
+
     def forget(self) -> None:
         """What has been seen since the last step was not of a watched model."""
         self._now = SignalReadings()

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
+from undertow.probe.distributed.portions import local_of
 from undertow.schema.quantities import OPTIMIZER
 
 _ELEMENTS = 1024  # looked at per tensor
@@ -106,7 +107,8 @@ def _second_moment(state: Mapping[str, Any], group: Mapping[str, Any], count: fl
 
 
 def _some(tensor: Any) -> Floats | None:
-    """Evenly spaced elements, in the order in which they are counted."""
+    """Evenly spaced elements, in the order in which they are counted; of the part that this process holds."""
+    tensor = local_of(tensor)
     if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return None
     if not tensor.numel() or (not tensor.is_contiguous() and tensor.numel() > _MOST_TO_COPY):
