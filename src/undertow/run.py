@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.explain.blindness import blind_spots
 from undertow.explain.diagnosis import diagnose
 from undertow.explain.divergence import Course
+from undertow.schema.addresses import address_of
 from undertow.schema.checkpoints import WeightReport
 from undertow.schema.facts import RunFacts
 from undertow.schema.findings import Diagnosis, Finding, StepRange
@@ -36,18 +37,25 @@ from undertow.store.missing import missing_files
 from undertow.store.names import known_name
 from undertow.store.reader import RunReader
 
+if TYPE_CHECKING:
+    from undertow.store.cloud.mirror import Mirror
+
 
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Open a run folder, while it is written or after.
 
     `path` is the folder, or the name of a run under the directory of runs (`UNDERTOW_DIR`, else `runs/`);
-    `latest` is the newest one there.
+    `latest` is the newest one there. An address such as `s3://bucket/run` is read through a copy in a cache.
     """
-    return Run(locate(path))
+    address = address_of(path)
+    return Run(locate(path)) if address is None else Run(*_fetched(address))
 
 
 def locate(path: str | os.PathLike[str]) -> Path:
     """The folder meant: a run as given, a name under the directory of runs, or the run that a folder leads to."""
+    address = address_of(path)
+    if address is not None:
+        return _fetched(address)[0]
     directory = Settings.resolve().directory
     if os.fspath(path) == LATEST:  # never ./latest: where the command is called must not change its meaning
         return _latest(directory)
@@ -72,6 +80,14 @@ def locate(path: str | os.PathLike[str]) -> Path:
     raise UnreadableRunError(
         f"there is no run {str(path)!r}, here or in {directory}", way_out=f"There are: {', '.join(near)}"
     )
+
+
+def _fetched(address: str) -> tuple[Path, Mirror]:
+    from undertow.store.cloud.mirror import Mirror
+
+    mirror = Mirror(address)
+    mirror.fetch()
+    return mirror.folder, mirror
 
 
 def _latest(directory: Path) -> Path:
@@ -116,7 +132,8 @@ _TOGETHER = 256  # frames read at a time
 class Run:
     """What a run recorded. Numbers line up with `steps`; NaN where nothing was measured."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mirror: Mirror | None = None) -> None:
+        self._mirror = mirror  # what keeps the folder up to date, if it is a copy
         self.reader = RunReader(folder)
         self._engine = Engine()
         self._engine_layers: LayerTable | None = None
@@ -161,6 +178,8 @@ class Run:
 
     def refresh(self) -> bool:
         """Pick up what was written since; True if anything is new."""
+        if self._mirror is not None:
+            self._mirror.refresh()
         changed = self.reader.refresh()
         if changed:
             self.__dict__.pop("_diagnosis", None)

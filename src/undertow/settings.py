@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from undertow.errors import SettingError
+from undertow.schema.addresses import address_of
 
 ON_CRITICAL = ("warn", "ignore", "raise")
 DEFAULT_DISK_BUDGET = 2_000_000_000
@@ -24,7 +25,7 @@ _NO = {"0", "false", "no", "off", ""}
 class Settings:
     """Every argument of `watch`, and what only the environment decides. Build it with `resolve`."""
 
-    run_dir: Path | None = None
+    run_dir: Path | str | None = None  # a folder, or an address such as s3://bucket/run
     name: str | None = None
     every: int | str = "auto"  # "auto", or a number of steps
     budget: float = 0.01  # share of the step time that measuring may cost
@@ -169,6 +170,18 @@ def _path(value: Any, refuse: Refusal) -> Path:
     raise refuse("the path of a folder")
 
 
+def _place(value: Any, refuse: Refusal) -> Path | str:
+    address = address_of(cast(Any, value)) if isinstance(value, (str, os.PathLike)) else None
+    return address or _path(value, refuse)
+
+
+def _directory(value: Any, refuse: Refusal) -> Path:
+    path = _path(value, refuse)
+    if address_of(value) is not None:
+        raise refuse("a folder on this machine; a run goes to an address with run_dir")
+    return path
+
+
 def _text(value: Any, refuse: Refusal) -> str:
     if isinstance(value, str) and value.strip() and value.isprintable():
         return value
@@ -199,7 +212,7 @@ def _whole(value: Any) -> int | None:
 
 
 _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
-    "run_dir": _path,
+    "run_dir": _place,
     "name": _text,
     "every": _every,
     "budget": _budget,
@@ -208,7 +221,7 @@ _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
     "activations": _activations,
     "on_critical": _on_critical,
     "quiet": _truth,
-    "directory": _path,
+    "directory": _directory,
     "disabled": _truth,
     "disk_budget": _bytes,
     "resume": _truth,

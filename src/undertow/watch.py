@@ -34,6 +34,7 @@ from undertow.probe.recorder import Recorder
 from undertow.probe.step import number_now
 from undertow.probe.subjects import Subjects
 from undertow.ranks import follower_place, governor_here, leader_here, within
+from undertow.schema.addresses import address_of
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.severity import Severity
@@ -44,6 +45,7 @@ from undertow.store.latest import new_run_folder, point_latest
 
 if TYPE_CHECKING:
     from undertow.run import Run
+    from undertow.store.cloud.upload import Uploader
 
 _PATIENCE = 30.0  # seconds to wait for the background thread when closing
 
@@ -125,7 +127,11 @@ class Watch:
             check_globs(settings.include, settings.exclude, roots)
         if settings.resume and settings.run_dir is None:
             raise SettingError("resume was asked for without a run folder", way_out="Name the folder with run_dir")
-        self.folder = Path(settings.run_dir or new_run_folder(settings.directory, settings.name or ""))
+        self._uploader = self._begin_upload()
+        if self._uploader is not None:
+            self.folder = self._uploader.folder
+        else:
+            self.folder = Path(settings.run_dir or new_run_folder(settings.directory, settings.name or ""))
         self._facts = _facts(settings)
         self._chronicle = Chronicle(self.folder, self._facts, settings.resume, settings.disk_budget or None)
         if settings.run_dir is None:
@@ -147,6 +153,8 @@ class Watch:
         self._recorder.start()
         atexit.register(self._at_exit)
         _open.append(self)
+        if self._uploader is not None:
+            self._uploader.start(self._at_exit)
 
     # -- for users ----------------------------------------------------------------------------------------
 
@@ -203,8 +211,9 @@ class Watch:
         self._update_facts()
         if ended:
             self._chronicle.close()
+        uploaded = self._uploader is not None and self._uploader.close(_PATIENCE)
         if not self.settings.quiet:
-            _say(closing_line(self.diagnose(), self.folder))
+            _say(closing_line(self.diagnose(), self.settings.run_dir if uploaded else self.folder))
         if self._to_raise is not None and status is RunStatus.FINISHED:  # found after the last step
             raise _critical(self._to_raise)
 
@@ -315,6 +324,15 @@ class Watch:
             facts.bytes_per_step = self._chronicle.bytes_written / facts.steps_seen
         if self._mailbox.dropped:
             self._chronicle.add_reason(f"{self._mailbox.dropped} frames came faster than they could be written")
+
+    def _begin_upload(self) -> Uploader | None:
+        """What sends the run to its address; None when it has a folder on this machine."""
+        address = None if self.settings.run_dir is None else address_of(self.settings.run_dir)
+        if address is None:
+            return None
+        from undertow.store.cloud.spool import begin_upload
+
+        return begin_upload(address, self.settings.resume, _say)
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import click
 
 from undertow.cli.output import busy, console, show
 from undertow.errors import UnreadableRunError
+from undertow.schema.addresses import address_of
 
 if TYPE_CHECKING:
     from undertow.store.listing import RunSummary
@@ -28,7 +29,7 @@ def command(root: Path | None, as_json: bool) -> None:
 
     given = root is not None
     root = root if root is not None else Settings.resolve().directory
-    if given and not root.is_dir():
+    if given and address_of(root) is None and not root.is_dir():
         raise UnreadableRunError(f"{root} is not a folder", way_out="Give a folder that holds runs")
     with busy(f"looking for runs in {root}"):
         summaries = find_runs(root)
@@ -44,7 +45,7 @@ def command(root: Path | None, as_json: bool) -> None:
 
 def _record(summary: RunSummary) -> dict[str, object]:
     return {
-        "folder": str(summary.folder),
+        "folder": summary.address or str(summary.folder),
         "name": summary.name,
         "status": summary.status,
         "steps": summary.steps,

@@ -9,7 +9,7 @@ from undertow.schema.findings import Diagnosis
 from undertow.views.wording import percent
 
 
-def closing_line(diagnosis: Diagnosis, folder: Path) -> str:
+def closing_line(diagnosis: Diagnosis, folder: Path | str | None) -> str:
     """What was watched, what it cost, how it went, and what to type next."""
     steps = diagnosis.steps.recorded
     if not steps:

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from undertow.errors import UndertowError
+from undertow.schema.addresses import address_of
 from undertow.store.documents import RUN_FILE
 from undertow.store.missing import missing_files
 from undertow.store.reader import RunReader
 
-_DEEPEST = 3  # folders between the root and a run
+DEEPEST = 3  # folders between the root and a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,17 @@ class RunSummary:
     last_loss: float | None
     created: float
     problem: str = ""
+    address: str = ""  # of a run that is not on a disk of this machine
 
 
 def find_runs(root: Path) -> list[RunSummary]:
     """The root itself if it is a run, and the runs in the folders below it."""
-    summaries = [_summary(folder) for folder in _run_folders(Path(root), _DEEPEST)]
+    address = address_of(root)
+    if address is not None:
+        from undertow.store.cloud.remote_runs import remote_runs
+
+        return remote_runs(address)
+    summaries = [summary_of(folder) for folder in _run_folders(Path(root), DEEPEST)]
     return sorted(summaries, key=lambda summary: (-summary.created, summary.folder))
 
 
@@ -44,7 +51,8 @@ def _run_folders(folder: Path, depth: int) -> list[Path]:
     return [found for path in inner if depth for found in _run_folders(path, depth - 1)]
 
 
-def _summary(folder: Path) -> RunSummary:
+def summary_of(folder: Path, *, whole: bool = True) -> RunSummary:
+    """Of a run that is not whole here, nothing is said to be missing."""
     try:
         reader = RunReader(folder)
         losses = reader.scalars("loss") if "loss" in reader.scalar_names else np.empty(0)
@@ -56,7 +64,7 @@ def _summary(folder: Path) -> RunSummary:
             last_step=int(reader.steps[-1]) if len(reader.steps) else None,
             last_loss=float(losses[-1]) if len(losses) else None,
             created=reader.facts.created if math.isfinite(reader.facts.created) else 0.0,
-            problem="; ".join([*reader.problems, *missing_files(reader)]),
+            problem="; ".join([*reader.problems, *(missing_files(reader) if whole else [])]),
         )
     except (UndertowError, OSError) as error:
         why = error.message if isinstance(error, UndertowError) else str(error)
