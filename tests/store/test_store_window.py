@@ -11,6 +11,7 @@ from tests.store.small_runs import new_writer
 
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
+from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.reader import RunReader
 from undertow.store.rows import RowTable
 from undertow.store.window import Window
@@ -154,3 +155,63 @@ def test_window_joins_layer_sets(tmp_path: Path) -> None:
         assert np.nanmax(window.maximum[:, layer]) == finite.max()
         assert window.nonfinite[:, layer].sum() == np.isinf(numbers).sum()
         assert window.nan[:, layer].sum() == np.isnan(numbers).sum()
+
+
+def indexed(reader: RunReader) -> tuple[int, int]:
+    """Of how many files of frames the rows were looked at, and how many there are."""
+    segments = reader._segments.segments(("update", 1))
+    return sum(segment._index is not None for segment in segments), len(segments)
+
+
+@pytest.fixture
+def many_files(tmp_path: Path) -> tuple[Path, NDArray[np.float32]]:
+    values = values_of(4000, 40)
+    write(tmp_path / "run", values, disk_budget=20_000_000)  # small files, and nothing to thin
+    return tmp_path / "run", values
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "columns", "most"),
+    [(0, 3999, 100, 2), (0, 3999, 10, 2), (3000, 3100, 200, 2), (700, 3500, 40, 4)],
+)
+def test_a_window_looks_at_no_more_frames_than_it_must(
+    many_files: tuple[Path, NDArray[np.float32]], first: int, last: int, columns: int, most: int
+) -> None:
+    folder, values = many_files
+    reader = RunReader(folder)
+    check(reader.window("update_norm", first, last, columns), values[:, 0], first, last)
+    looked, there = indexed(reader)
+    assert there >= 8
+    assert looked <= most
+
+
+def test_frames_speak_for_a_damaged_summary(many_files: tuple[Path, NDArray[np.float32]]) -> None:
+    folder, values = many_files
+    for level in ZOOM_LEVELS:  # the rows that sum up frame 2048
+        segment = RunReader(folder)._zoom.segments(("update", level))[0]
+        data = bytearray(segment.path.read_bytes())
+        at = segment._start + (2048 // level) * segment._stride
+        data[at : at + 8] = b"\xa5" * 8
+        segment.path.write_bytes(data)
+    reader = RunReader(folder)
+    check(reader.window("update_norm", 0, 3999, 150), values[:, 0], 0, 3999)
+    looked, there = indexed(reader)
+    assert looked == there
+
+
+def test_steps_that_are_trained_again_are_all_in_a_window(tmp_path: Path) -> None:
+    """Resumed from an earlier step: steps go back while frames go on."""
+    values = values_of(3000, 40)
+    layers = np.arange(40, dtype=np.int32)
+    writer = new_writer(tmp_path / "run", 40, disk_budget=16_000_000)
+    for i, one in enumerate(values):
+        step = i if i < 2000 else i - 1500
+        assert writer.append(Frame(i, step, float(i), {}, {"update": Block("update", layers, one)}))
+    writer.close()
+    reader = RunReader(tmp_path / "run")
+    for first, last in ((0, 1999), (600, 900), (1600, 1999)):
+        window = reader.window("update_norm", first, last, 50)
+        shown = [i for i in range(3000) if first <= (i if i < 2000 else i - 1500) <= last]
+        finite = np.where(np.isfinite(values[shown, 0]), values[shown, 0], np.nan)
+        assert np.nanmax(window.maximum) == np.nanmax(finite)
+        assert window.nan.sum() == np.isnan(values[shown, 0]).sum()

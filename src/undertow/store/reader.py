@@ -18,11 +18,12 @@ from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, Catalogue
 from undertow.store.frames import FrameSource
 from undertow.store.journal import EVENTS_FILE, read_journal
 from undertow.store.layout import ABSENT, SCALARS, SegmentFacts
+from undertow.store.levels import Levels
 from undertow.store.liveness import is_alive
 from undertow.store.overlay import overlay
 from undertow.store.rows import Integers, RowTable, Timeline
 from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
-from undertow.store.window import LevelTables, Window, summarize_window
+from undertow.store.window import Window, summarize_window
 
 _ATTEMPTS = 8  # a writer that replaces a file between two looks does so rarely
 _FRAMES_AT_ONCE = 64
@@ -45,7 +46,7 @@ class RunReader:
         self._timeline = Timeline(RowTable.of([]))
         self._more = False  # frames were seen that `refresh` has not told of
         self._tables: dict[str, tuple[RowTable, Integers]] = {}
-        self._levels: dict[str, list[LevelTables]] = {}
+        self._levels: dict[str, list[Levels]] = {}
         self._document_versions: tuple[object, ...] = ()
         self._damaged_events = 0
         self._document_problems: list[str] = []
@@ -232,8 +233,16 @@ class RunReader:
         stream = self._stream(quantity)
         if QUANTITIES.get(quantity) is not None and QUANTITIES[quantity].width > 1:
             raise UnknownNameError(f"{quantity!r} is a sketch: it has no smallest or largest value")
-        span = (first_step, last_step)
-        return self._stable(lambda: summarize_window(self._level_tables(stream), quantity, ids, span, max(1, columns)))
+        span, columns = (first_step, last_step), max(1, columns)
+
+        def read() -> Window:
+            levels = self._levels_of(stream)
+            # Where several sets of layers share a stream, the frames of each say which one leads.
+            alone = len(levels) == 1
+            tables = [one.around(span, columns) if alone else one.whole() for one in levels]
+            return summarize_window(tables, quantity, ids, span, columns)
+
+        return self._stable(read)
 
     def _table(self, stream: str) -> tuple[RowTable, Integers]:
         """The rows of a stream that belong to frames, and the place of each in `steps`."""
@@ -242,19 +251,14 @@ class RunReader:
             self._tables[stream] = (table, self._timeline.position[frame])
         return self._tables[stream]
 
-    def _level_tables(self, stream: str) -> list[LevelTables]:
+    def _levels_of(self, stream: str) -> list[Levels]:
         """For each set of layers that the stream was recorded for: its rows at every zoom level."""
         if stream not in self._levels:
             by_layers: dict[tuple[int, ...], dict[int, list[Segment]]] = {}
             for catalogue, (name, level) in [(c, key) for c in (self._segments, self._zoom) for key in c.keys]:
                 for segment in self._usable(catalogue, stream, level) if name == stream else []:
                     by_layers.setdefault(segment.facts.layers, {}).setdefault(level, []).append(segment)
-            found: list[LevelTables] = []
-            for levels in by_layers.values():
-                tables = {level: RowTable.of(segments) for level, segments in levels.items()}
-                tables[1] = self._timeline.committed(tables.get(1, RowTable.of([])))[0]
-                found.append(tables)
-            self._levels[stream] = found
+            self._levels[stream] = [Levels(segments, self._timeline) for segments in by_layers.values()]
         return self._levels[stream]
 
     def _usable(self, catalogue: Catalogue, stream: str, level: int) -> list[Segment]:

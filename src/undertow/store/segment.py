@@ -72,6 +72,7 @@ class Segment:
                 raise DamagedSegmentError(str(error)) from None
         self._index: list[NDArray[Any]] | None = None
         self._rows: Rows = np.empty(0, np.int64)
+        self._extent: tuple[int, int] | None = None
         self.damaged_rows = 0
 
     @property
@@ -85,6 +86,18 @@ class Segment:
     @property
     def column_count(self) -> int:
         return len(self._columns)
+
+    @property
+    def row_count(self) -> int:
+        """Good and damaged ones."""
+        return self.batches * self.rows_per_batch if self.batches else 0
+
+    def extent(self) -> tuple[int, int]:
+        """The first and the last sequence number as they stand there, before anybody has checked them."""
+        if self._extent is None:
+            raw, last = self._map(), SEQUENCE if self.facts.level == 1 else LAST_SEQUENCE
+            self._extent = int(self._view(raw, SEQUENCE)[0, 0]), int(self._view(raw, last)[-1, -1])
+        return self._extent
 
     def index(self) -> tuple[Rows, list[NDArray[Any]]]:
         """Numbers of the good rows, and the key columns (sequence, step, time, …) of those rows."""

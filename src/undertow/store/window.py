@@ -36,7 +36,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pick:
+class Pick:
     """Chosen rows of one set of layers, of several levels, in order of sequence and without overlap."""
 
     level: Integers
@@ -46,19 +46,19 @@ class _Pick:
     frames: Integers
 
     @classmethod
-    def of(cls, level: int, table: RowTable, inside: NDArray[np.bool_]) -> _Pick:
+    def of(cls, level: int, table: RowTable, inside: NDArray[np.bool_]) -> Pick:
         place = np.flatnonzero(inside)
         return cls(
             np.full(len(place), level), place, table.sequence[place], table.last_sequence[place], table.frames[place]
         )
 
-    def take(self, which: NDArray[np.bool_] | Integers) -> _Pick:
-        return _Pick(
+    def take(self, which: NDArray[np.bool_] | Integers) -> Pick:
+        return Pick(
             self.level[which], self.place[which], self.sequence[which], self.last_sequence[which], self.frames[which]
         )
 
-    def join(self, other: _Pick) -> _Pick:
-        both = _Pick(
+    def join(self, other: Pick) -> Pick:
+        both = Pick(
             np.concatenate([self.level, other.level]),
             np.concatenate([self.place, other.place]),
             np.concatenate([self.sequence, other.sequence]),
@@ -80,13 +80,13 @@ class _Pick:
         return total[np.searchsorted(self.sequence, last, "right")] - total[np.searchsorted(self.sequence, first)]
 
 
-def _pick(tables: LevelTables, level: int, span: tuple[int, int]) -> _Pick:
+def pick_rows(tables: LevelTables, level: int, span: tuple[int, int]) -> Pick:
     """Rows that together hold every frame of the span once, at `level` wherever that is possible."""
     inside = {
-        number: _Pick.of(number, table, (table.step >= span[0]) & (table.last_step <= span[1]))
+        number: Pick.of(number, table, (table.step >= span[0]) & (table.last_step <= span[1]))
         for number, table in tables.items()
     }
-    nothing = _Pick.of(1, RowTable.of([]), np.zeros(0, np.bool_))
+    nothing = Pick.of(1, RowTable.of([]), np.zeros(0, np.bool_))
     pick = inside.get(level, nothing)
     for coarser in (number for number in _LEVELS if number > level):
         # Rows at this level that a disk budget took away live on in the coarser ones.
@@ -100,19 +100,26 @@ def _pick(tables: LevelTables, level: int, span: tuple[int, int]) -> _Pick:
     return pick
 
 
+def count_rows(tables: LevelTables, span: tuple[int, int]) -> dict[int, int]:
+    """How many rows of each level touch the span."""
+    return {level: int(((t.step <= span[1]) & (t.last_step >= span[0])).sum()) for level, t in tables.items()}
+
+
+def level_for(counts: Mapping[int, int], columns: int) -> int:
+    """The coarsest level that has enough rows."""
+    return next((number for number in reversed(_LEVELS) if counts.get(number, 0) >= columns), 1)
+
+
 def summarize_window(
     tracks: Sequence[LevelTables], quantity: str, layer_ids: Integers, span: tuple[int, int], columns: int
 ) -> Window:
-    counts = [
-        {level: int(((t.step <= span[1]) & (t.last_step >= span[0])).sum()) for level, t in tables.items()}
-        for tables in tracks
-    ]
+    counts = [count_rows(tables, span) for tables in tracks]
     # The set of layers with most frames leads: it sets the level and where rows begin.
     lead = max(range(len(tracks)), key=lambda i: sum(n * level for level, n in counts[i].items()), default=None)
     if lead is None:
         return _Sums(0, len(layer_ids)).window(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), 1)
-    level = next((number for number in reversed(_LEVELS) if counts[lead].get(number, 0) >= columns), 1)
-    picks = [_pick(tables, level, span) for tables in tracks]
+    level = level_for(counts[lead], columns)
+    picks = [pick_rows(tables, level, span) for tables in tracks]
     merged = max(1, len(picks[lead].sequence) // columns)
     edges = picks[lead].sequence[::merged]
     sums = _Sums(len(edges), len(layer_ids))
