@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
+from tests.store.small_runs import frame, new_writer
 
 import undertow
-from tests.store.small_runs import frame, new_writer
 from undertow.cli import main
 from undertow.errors import SettingError, UnreadableRunError, UnwritableRunError
 from undertow.schema.addresses import address_of
@@ -291,7 +291,7 @@ def test_names_from_elsewhere_do_not_lead_out_of_the_cache(tmp_path: Path) -> No
     MemoryFileSystem.store["/bucket/run/../../evil"] = MemoryFileSystem.store["/bucket/run/run.json"]
     mirror = Mirror("memory://bucket/run")
     mirror.fetch()
-    assert not [path for path in tmp_path.rglob("evil")]
+    assert not list(tmp_path.rglob("evil"))
     assert len(RunReader(mirror.folder).steps) == 1
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.store.small_runs import frame, new_writer
 
 import undertow
-from tests.store.small_runs import frame, new_writer
 from undertow.errors import UnreadableRunError, UnwritableRunError
 from undertow.schema.facts import RunStatus
 from undertow.store.cloud.place import Place
