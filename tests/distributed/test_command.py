@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import undertow
+from undertow.checkpoints.team import Team
 
 SCRIPT = """
 import torch, torch.distributed as dist
@@ -55,6 +57,14 @@ def test_a_script_under_torchrun_makes_one_run(tmp_path: Path) -> None:
     assert done.stderr.count("undertow: ") == 1  # the closing line, from the first rank alone
 
 
+def test_every_tensor_is_taken_by_one_process() -> None:
+    sizes = [5, 1, 9, 0, 3, 3, 7, 2]
+    shares = [Team(rank, 3, 3).mine(sizes, lambda size: size) for rank in range(3)]
+    assert sorted(place for share in shares for place in share) == list(range(len(sizes)))
+    assert max(sum(sizes[place] for place in share) for share in shares) <= 11
+
+
+@pytest.mark.slow
 def test_weights_of_a_checkpoint_over_two_processes(tmp_path: Path) -> None:
     torch.manual_seed(1)
     state = {f"layers.{i}.weight": torch.randn(40, 50 + i) for i in range(6)}

@@ -28,6 +28,7 @@ def test_a_rank_that_is_killed_is_left_out(tmp_path: Path) -> None:
     assert any("rank 1 was lost" in reason for reason in run.diagnose().coverage.reasons)
 
 
+@pytest.mark.slow
 def test_without_the_first_rank_the_others_train_on(tmp_path: Path) -> None:
     first, second = ranks.start(2, [str(tmp_path), "first_dies"])
     said, _ = second.communicate(timeout=120)
