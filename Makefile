@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
+.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -22,6 +22,11 @@ chromium:
 
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow
+
+# Also with the heavy packages of other people, which `make test` does without.
+test-integrations: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[integrations]'
+	$(BIN)/python -m pytest tests/integrations
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from undertow.probe.assemble import Assembler
 from undertow.probe.readings import NewLayers, Note, RawFrame
 from undertow.schema.facts import RunFacts
 from undertow.schema.findings import Diagnosis, Finding, StepRange
+from undertow.schema.frames import Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 from undertow.store.reader import RunReader
@@ -41,6 +42,7 @@ class Chronicle:
         self._steps_recorded = 0
         self._last_recorded = -1
         self._facts_written = time.monotonic()
+        self.on_frames: Callable[[Sequence[Frame]], None] | None = None  # told of what was just written
         self.first_step = 0
         if self._writer.last_step is not None:
             self.first_step = self._writer.last_step + 1
@@ -75,6 +77,8 @@ class Chronicle:
             for change in changes:
                 self._writer.event("finding", frame.step, **to_record(change))
                 yield change
+        if self.on_frames is not None:
+            self.on_frames(frames)
 
     def take_layers(self, new: NewLayers) -> None:
         self._writer.set_layers(new.table, new.graph)

@@ -7,7 +7,7 @@ import os
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from undertow.schema.addresses import address_of
 
 ON_CRITICAL = ("warn", "ignore", "raise")
 DEFAULT_DISK_BUDGET = 2_000_000_000
+SINKS = ("tensorboard", "wandb", "mlflow", "trackio", "prometheus", "opentelemetry", "webhook", "slack")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _YES = {"1", "true", "yes", "on"}
 _NO = {"0", "false", "no", "off", ""}
@@ -38,6 +39,7 @@ class Settings:
     disabled: bool = False
     disk_budget: int = DEFAULT_DISK_BUDGET
     resume: bool = False
+    sinks: tuple[Any, ...] = ()  # where else numbers and findings go: "tensorboard:DIR", or objects of the user's own
 
     @classmethod
     def resolve(cls, **arguments: Any) -> Settings:
@@ -59,12 +61,18 @@ class Settings:
 
     def to_record(self) -> dict[str, Any]:
         """Plain data for `run.json`."""
-        record = asdict(self)
+        record = asdict(replace(self, sinks=()))
+        record["sinks"] = [kind_of_sink(sink) for sink in self.sinks]  # addresses may hold secrets
         for name in ("run_dir", "directory"):
             record[name] = None if record[name] is None else str(record[name])
         if callable(self.on_critical):
             record["on_critical"] = "a function"
         return record
+
+
+def kind_of_sink(sink: Any) -> str:
+    """`tensorboard` for `tensorboard:logs`."""
+    return sink.partition(":")[0] if isinstance(sink, str) else type(sink).__name__
 
 
 def _refuse_unknown(given: Iterable[str], known: list[str], place: str) -> None:
@@ -201,6 +209,25 @@ def _bytes(value: Any, refuse: Refusal) -> int:
     return size
 
 
+def _sinks(value: Any, refuse: Refusal) -> tuple[Any, ...]:
+    given: Any = value.replace(",", " ").split() if isinstance(value, str) else value
+    sinks = list(cast(Iterable[Any], given)) if isinstance(given, (list, tuple)) else [given]
+    for sink in sinks:
+        kind, _, target = sink.partition(":") if isinstance(sink, str) else ("", "", "")
+        if not isinstance(sink, str):
+            fits = all(callable(getattr(sink, name, None)) for name in ("numbers", "finding", "close"))
+        elif kind in ("webhook", "slack"):
+            fits = target.startswith(("http://", "https://"))
+        elif kind == "prometheus":
+            fits = not target or 0 < (_whole(target.rpartition(":")[2]) or 0) < 65536
+        else:
+            fits = kind in SINKS
+        if not fits:
+            example = 'such as "tensorboard", "tensorboard:logs", "prometheus:9464" or "slack:https://…"'
+            raise refuse(f"{', '.join(SINKS)}, each with what it goes to, {example}")
+    return tuple(sinks)
+
+
 def _whole(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
@@ -225,4 +252,5 @@ _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
     "disabled": _truth,
     "disk_budget": _bytes,
     "resume": _truth,
+    "sinks": _sinks,
 }

@@ -44,6 +44,7 @@ from undertow.show.closing import closing_line
 from undertow.store.latest import new_run_folder, point_latest
 
 if TYPE_CHECKING:
+    from undertow.integrations.sinks.feed import Feed
     from undertow.run import Run
     from undertow.store.cloud.upload import Uploader
 
@@ -138,6 +139,7 @@ class Watch:
             point_latest(settings.directory, self.folder)
         self._first_step = self._chronicle.first_step
         self._callbacks: list[Callable[[Finding], object]] = []
+        self._feed = self._feed_sinks()
         self._to_raise: Finding | None = None
         self._warned: set[str] = set()
         self._lock = threading.Lock()
@@ -211,6 +213,8 @@ class Watch:
         self._update_facts()
         if ended:
             self._chronicle.close()
+        if self._feed is not None:
+            self._feed.close()
         uploaded = self._uploader is not None and self._uploader.close(_PATIENCE)
         if not self.settings.quiet:
             _say(closing_line(self.diagnose(), self.settings.run_dir if uploaded else self.folder))
@@ -292,6 +296,8 @@ class Watch:
         if change.change is Change.CLOSED:
             return
         finding = self._chronicle.explained(change)
+        if self._feed is not None:
+            self._feed.finding(change.key, finding)
         for callback in self._callbacks:
             self._call(callback, finding)
         if finding.severity is Severity.CRITICAL and finding.code not in self._warned:
@@ -303,6 +309,21 @@ class Watch:
                 self._to_raise = finding
             elif action == "warn" and not self.settings.quiet:
                 _say(f"{finding.code} at step {finding.first_step}: {finding.summary}")
+
+    def _feed_sinks(self) -> Feed | None:
+        """Pass numbers and findings on to where the user wants them besides, in threads of their own."""
+        if not self.settings.sinks:
+            return None
+        from undertow.integrations.sinks.kinds import feed_of
+
+        def trouble(line: str) -> None:
+            self._chronicle.add_reason(line)
+            if not self.settings.quiet:
+                _say(line)
+
+        feed = feed_of(self.settings.sinks, self.folder, self.settings.name or "", trouble)
+        self._chronicle.on_frames = feed.frames
+        return feed
 
     def _call(self, callback: Callable[[Finding], object], finding: Finding) -> None:
         try:

@@ -39,6 +39,7 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 @click.option("--on-critical", metavar="warn|ignore|raise", help="What to do when a critical finding opens.")
 @click.option("--disk-budget", metavar="BYTES", help="Thin old frames beyond this size (2GB by default).")
 @click.option("--resume", is_flag=True, default=None, help="Continue the run in --run-dir.")
+@click.option("--sink", "sinks", metavar="KIND[:TARGET]", multiple=True, help="Pass numbers and findings on; see docs.")
 @click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
 @click.option(
     "--live/--no-live",
@@ -58,8 +59,8 @@ def command(
     """
     if not module:
         check_script(script)
-    for globs in ("include", "exclude"):
-        options[globs] = list(options[globs]) or None
+    for several in ("include", "exclude", "sinks"):
+        options[several] = list(options[several]) or None
     settings = Settings.resolve(**options)
     target = run_module if module else run_script
     return lambda: watched(settings, lambda: target(script, arguments), live)
