@@ -30,6 +30,13 @@ def sick_run(folder: Path) -> Path:
     return write(folder, training, name="sick one")
 
 
+def spread_run(folder: Path) -> Path:
+    """Quantiles and drift of every weight."""
+    spread = {"gradient_abs_p05": 0.01, "gradient_abs_p50": 0.1, "gradient_abs_p95": 1.0, "gradient_max_abs": 3.0}
+    drift = {"weight_drift": 0.2, "weight_cosine_to_start": 0.9, "weight_mean": 0.0, "weight_std": 0.1}
+    return write(folder, Training().run(20, **spread, **drift), name="spread")
+
+
 def hostile_run(folder: Path) -> Path:
     names = (SCRIPT, "\u202egnidaelsim", "n" * 10_000, "head")
     return write(folder, Training(*names).run(5), name=f"{SCRIPT} \u202eeman")

@@ -9,7 +9,7 @@ const AXIS = 6;
 const SOON = 90; // milliseconds after the last move at which new points are asked for
 
 export class Chart {
-  /** `sources` give points for (first, last, columns), a line each; `options`: title, names, logarithmic, smoothing, bands, tools. */
+  /** `sources` give points for (first, last, columns), a line each; `options`: title, names, logarithmic, smoothing, bands, between, tools. */
   constructor(span, sources, options) {
     this.span = span;
     this.sources = [sources].flat();
@@ -40,7 +40,7 @@ export class Chart {
 
   #tools() {
     const name = this.options.title.replaceAll(" ", "_");
-    const several = this.sources.length > 1, titles = [...(several ? ["run"] : []), "step", "smallest", "mean", "largest"];
+    const several = this.sources.length > 1, titles = [...(several ? ["curve"] : []), "step", "smallest", "mean", "largest"];
     const rows = () => this.lines.flatMap((line, number) => line.steps.map((step, place) => [
       ...(several ? [this.options.names[number]] : []), step, ...["minimum", "mean", "maximum"].map((part) => cell(line, part, place))]));
     return [
@@ -107,6 +107,7 @@ export class Chart {
       if (this.lines.length && this.lines.every((line) => !line.nonfinite.length)) pen.fillText("no numbers in these steps", GUTTER + 8, plot.top + plot.height / 2);
     } else {
       this.#paintScale(pen, plot, range, ink);
+      this.#paintBetween(pen, plot, range, ink("--accent"));
       this.lines.forEach((line, number) => this.#paintLine(pen, plot, range, line, ink(this.options.inks?.[number] ?? "--accent")));
     }
     for (const line of this.lines) this.#paintNonfinite(pen, plot, line, ink);
@@ -177,6 +178,25 @@ export class Chart {
     });
     this.#stroke(pen, plot, range, line, mean, colour, smooth ? 0.3 : 1);
     if (smooth) this.#stroke(pen, plot, range, line, smoothed(mean, smooth), colour, 1);
+    pen.restore();
+  }
+
+  /** The room between two lines, where both have a number. */
+  #paintBetween(pen, plot, range, colour) {
+    const [lower, upper] = (this.options.between ?? []).map((number) => this.lines[number]);
+    if (!lower || !upper) return;
+    pen.save();
+    pen.beginPath();
+    pen.rect(plot.left, plot.top, plot.width, plot.height);
+    pen.clip();
+    pen.fillStyle = colour;
+    pen.globalAlpha = 0.16;
+    const above = new Map(upper.steps.map((step, place) => [step, upper.mean[place]]));
+    const both = lower.steps.map((step, place) => [step, lower.mean[place], above.get(step) ?? null]).filter(([, low, high]) => low !== null && high !== null);
+    pen.beginPath();
+    for (const [step, , high] of both) pen.lineTo(this.x(step), this.#y(high, plot, range));
+    for (const [step, low] of both.reverse()) pen.lineTo(this.x(step), this.#y(low, plot, range));
+    pen.fill();
     pen.restore();
   }
 
@@ -282,7 +302,10 @@ export class Chart {
 
 /** Powers of ten where there are several; 1, 2 and 5 in about one; round numbers in less. */
 function decades(low, high, span, wanted) {
-  if (span > 1.5) return ticks(low, high, Math.min(wanted, span)).map((place) => 10 ** place);
+  if (span > 1.5) {
+    const every = Math.max(1, Math.ceil(span / wanted)), first = Math.ceil(low / every);
+    return Array.from({ length: Math.max(0, Math.floor(high / every) - first + 1) }, (_, place) => 10 ** (every * (first + place)));
+  }
   if (span < 0.4) return ticks(10 ** low, 10 ** high, wanted).filter((value) => value > 0);
   const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, place) => 10 ** (Math.floor(low) + place));
   return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((value) => value >= 10 ** low && value <= 10 ** high);

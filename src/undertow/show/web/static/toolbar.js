@@ -6,12 +6,13 @@ import { count, short } from "./numbers.js";
 
 const SCHEMES = [["Default", "Default"], ["ColorBlind", "Colour-blind"], ["HighContrast", "High contrast"], ["Monochrome", "Monochrome"]];
 const STATISTICS = [["maximum", "largest"], ["mean", "mean"], ["minimum", "smallest"]];
+const VIEWS = [["gradient_norm", "Gradients"], ["update_ratio", "Updates"], ["gradient_cosine", "Cosines"]];
 const FIRST = ["gradient_norm", "update_ratio", "gradient_cosine", "weight_norm", "activation_std"];
 
 export class Toolbar {
   constructor(page) {
     this.page = page;
-    this.filter = element("input", { type: "search", placeholder: "Filter: *.attn.*  (/)", "aria-label": "Filter layers", value: page.state.filter,
+    this.filter = element("input", { type: "search", placeholder: "*.attn.*  (/)", "aria-label": "Filter layers", value: page.state.filter,
       oninput: () => page.change({ filter: this.filter.value }) });
     this.count = element("span", { class: "quiet" });
     this.choices = element("div", { class: "row" });
@@ -26,12 +27,19 @@ export class Toolbar {
     this.count.textContent = rows.layerCount < page.layers.length ? `${rows.layerCount.toLocaleString("en")} of ${count(page.layers.length, "layer")}` : count(page.layers.length, "layer");
     if (drawn === this.drawn) return; // a list that is open stays so
     this.drawn = drawn;
-    this.choices.replaceChildren(this.#quantities(),
-      page.statistics.length > 1 ? select("over steps", STATISTICS.filter(([name]) => page.statistics.includes(name)), state.statistic, (statistic) => page.change({ statistic })) : "",
+    this.choices.replaceChildren(this.#views(), this.#quantities(),
+      page.statistics.length > 1 ? select("over", STATISTICS.filter(([name]) => page.statistics.includes(name)), state.statistic, (statistic) => page.change({ statistic })) : "",
       select("groups", [["0", "none"], ["1", "1 name"], ["2", "2 names"], ["3", "3 names"]], String(page.depth), (depth) => page.change({ depth: Number(depth), closed: new Set() })),
       page.depth ? button(state.closed.size ? "Open all" : "Close all", () => page.closeAll(!state.closed.size), { class: "quiet" }) : "",
       page.scale.kind === "logarithmic" ? select("colour", [["", "value"], ["1", "change"]], state.relative ? "1" : "", (relative) => page.change({ relative: relative === "1" })) : "",
       select("palette", SCHEMES, state.scheme, (scheme) => page.change({ scheme })));
+  }
+
+  /** The three that most questions begin with. */
+  #views() {
+    const { page } = this, known = VIEWS.filter(([name]) => page.run.quantities.some((one) => one.name === name));
+    return element("div", { class: "views", role: "group", "aria-label": "Views" }, known.map(([name, title]) =>
+      button(title, () => page.change({ quantity: name }), { "aria-pressed": String(name === page.state.quantity), title: name.replaceAll("_", " ") })));
   }
 
   #quantities() {
@@ -40,9 +48,8 @@ export class Toolbar {
     const streams = [...new Set(known.map((one) => one.stream))];
     const groups = [["most used", known.filter((one) => FIRST.includes(one.name))],
       ...streams.map((stream) => [stream, known.filter((one) => one.stream === stream && !FIRST.includes(one.name))])];
-    const field = element("select", { onchange: (event) => page.change({ quantity: event.target.value }) },
+    return element("select", { "aria-label": "quantity", onchange: (event) => page.change({ quantity: event.target.value }) },
       groups.filter(([, ones]) => ones.length).map(([name, ones]) => element("optgroup", { label: name }, ones.map(option))));
-    return element("label", { class: "field" }, element("span", {}, "quantity"), field);
   }
 
   static scalarField(page) {

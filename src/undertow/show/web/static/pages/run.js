@@ -18,6 +18,7 @@ import { status } from "../words.js";
 
 const MOST_PINS = 8;
 const STATISTICS = ["maximum", "mean", "minimum"];
+const SPREAD = [["abs_p05", "5 %", "--run-3"], ["abs_p50", "50 %", "--run-1"], ["abs_p95", "95 %", "--run-3"], ["max_abs", "largest", "--run-2"]];
 
 /** `considerate`: this is a part of a page that scrolls. */
 export async function open(query, onDetails, { considerate = false } = {}) {
@@ -40,6 +41,7 @@ class RunPage {
       depth: query.depth === undefined ? null : Number(query.depth),
       closed: new Set((query.closed ?? "").split(",").filter(Boolean)),
       pins: (query.pins ?? "").split(",").filter(Boolean).map(Number),
+      spread: new Set((query.spread ?? "").split(",").filter(Boolean).map(Number)), // of the pins, those shown as quantiles
       logarithmic: query.log === "1",
       smoothing: Number(query.smooth ?? 0),
       scalar: [query.scalar, "loss"].find((name) => run.scalars.includes(name)) ?? run.scalars[0],
@@ -197,27 +199,35 @@ class RunPage {
     this.#rememberPins();
   }
 
-  #rememberPins() { this.#remember({ pins: [...this.charts.keys()].join(",") }); }
+  #rememberPins() {
+    const pins = [...this.charts.keys()];
+    this.#remember({ pins: pins.join(","), spread: pins.filter((id) => this.state.spread.has(id)).join(",") || null });
+  }
 
   #removePin(id) {
     this.charts.get(id)?.end();
     this.charts.delete(id);
   }
 
-  #addPin(id, spread = false) {
+  #addPin(id) {
     const layer = this.layers.find((one) => one.id === id);
     if (!layer) return;
     const { quantity } = this.state, { stream, finest = 0 } = this.quantity ?? {};
-    const parts = ["abs_p05", "abs_p50", "abs_p95"].map((part) => `${stream}_${part}`);
-    const canSpread = parts.every((name) => this.run.quantities.some((one) => one.name === name));
-    const drawn = spread && canSpread ? parts : [quantity];
+    const parts = SPREAD.map(([part]) => `${stream}_${part}`).filter((name) => this.run.quantities.some((one) => one.name === name));
+    const canSpread = parts.length >= 3, spread = canSpread && this.state.spread.has(id); // the largest value may be missing
+    const drawn = spread ? parts : [quantity];
     const sources = drawn.map((name) => (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity: name, layer: id, first, last, columns }, signal));
-    const what = spread ? `5th, 50th and 95th percentile of absolute ${stream} values` : quantity.replaceAll("_", " ");
+    const what = spread ? `absolute ${stream} values: median, 5 to 95 %, largest` : quantity.replaceAll("_", " ");
     const title = finest ? `${what}, the largest of every ${2 ** finest} steps` : what;
-    const swap = () => { this.#removePin(id); this.#addPin(id, !spread); };
+    const swap = () => {
+      if (!this.state.spread.delete(id)) this.state.spread.add(id);
+      this.#removePin(id);
+      this.#addPin(id);
+      this.#rememberPins();
+    };
     const chart = new Chart(this.span, sources, {
       title: `${layer.path} ${title}`, label: element("span", {}, named(layer.path), element("span", { class: "quiet" }, ` ${title}`)),
-      names: spread ? ["5 %", "50 %", "95 %"] : [""], inks: spread ? ["--run-3", "--run-1", "--run-2"] : undefined,
+      names: spread ? SPREAD.map(([, name]) => name) : [""], inks: spread ? SPREAD.map(([, , ink]) => ink) : undefined, between: spread ? [0, 2] : null,
       logarithmic: spread || this.scale.kind === "logarithmic",
       tools: [canSpread ? element("button", { type: "button", class: "quiet", onclick: swap }, spread ? "Value" : "Quantiles") : null,
         element("button", { type: "button", class: "quiet", onclick: () => this.unpin(id) }, "Unpin")],

@@ -1,0 +1,52 @@
+"""Quantiles of a layer, the views that most questions begin with, and the history of a weight."""
+
+from __future__ import annotations
+
+import pytest
+from tests.browser.conftest import Window
+from tests.browser.test_dashboard import wait_for_picture
+
+
+def test_views_choose_a_quantity(window: Window) -> None:
+    page = window.open("#/run?run=deep")
+    before = set(wait_for_picture(page, 30))
+    page.get_by_role("button", name="Cosines").click()
+    page.wait_for_timeout(300)
+    assert set(wait_for_picture(page, 30)) != before
+    assert page.get_by_role("button", name="Cosines").get_attribute("aria-pressed") == "true"
+    assert page.get_by_label("quantity").input_value() == "gradient_cosine"
+    assert page.locator(".toolbar").bounding_box()["height"] < 40  # type: ignore[index]
+
+
+def test_a_layer_is_shown_as_quantiles_and_the_address_remembers(window: Window) -> None:
+    page = window.open("#/run?run=spread&pins=0")
+    page.get_by_role("button", name="Quantiles").click()
+    chart = page.locator(".pins .chart")
+    assert "5 to 95 %" in chart.inner_text()
+    page.wait_for_timeout(500)  # the address follows a little later
+    page.reload()
+    chart.wait_for()
+    assert "5 to 95 %" in chart.inner_text()
+    page.wait_for_timeout(500)
+    chart.get_by_role("button", name="Table").click()
+    cells = page.locator("dialog tbody tr:nth-child(1) td").all_inner_texts()
+    assert cells == ["5 %", "0", "0.01", "0.01", "0.01"]
+    assert page.locator("dialog tbody tr").count() == 4 * 20
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_history_of_a_weight(window: Window, scheme: str) -> None:
+    window.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    page = window.open("#/weights?run=spread")
+    page.get_by_role("button", name="second.weight").click()
+    charts = page.locator(".history .chart")
+    charts.first.wait_for()
+    titles = charts.locator(".caption strong").all_inner_texts()
+    assert titles[:2] == ["norm", "moved since the start, of its norm then"]
+    page.get_by_role("button", name="second.weight").click()
+    assert charts.count() == 0
+
+
+def test_why_there_are_no_spectra_is_said(window: Window) -> None:
+    page = window.open("#/weights?run=spread")
+    page.get_by_text("spectra are not shown").wait_for()
