@@ -149,7 +149,7 @@ class Watch:
         self._governor = governor_here(settings, self._ranks)
         handle, idle = self._handle, self._idle
         if self._ranks is not None:
-            handle, idle = self._ranks.around(handle, idle)
+            handle, idle = self._ranks.around(handle, idle, self._stumble)
         self._mailbox = Mailbox(handle, idle, prompt=settings.on_critical == "raise")
         self._recorder = Recorder(subjects, self._governor, self._post, self._step_aside, self._first_step)
         self._recorder.start()
@@ -281,9 +281,12 @@ class Watch:
                     elif isinstance(item, Note):
                         self._chronicle.take_note(item)
         except Exception as error:
-            self._recorder.stop()
-            if self._facts.status is RunStatus.RUNNING:
-                self._step_aside(error)
+            self._stumble(error)
+
+    def _stumble(self, error: Exception) -> None:
+        self._recorder.stop()
+        if self._facts.status is RunStatus.RUNNING:
+            self._step_aside(error)
 
     def _record(self, raws: list[RawFrame]) -> None:
         began = time.thread_time()

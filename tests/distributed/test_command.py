@@ -30,7 +30,7 @@ for step in range(8):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-print("rank", dist.get_rank(), "done")
+print(f"rank {dist.get_rank()} done\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 

@@ -64,15 +64,17 @@ class Follower:
         if self._is_lost:
             self._lose("")
             return
-        if self._meeting is not None and not self._meet(self._meeting):
-            return
         try:
+            if self._meeting is not None and not self._meet(self._meeting):
+                return
             while self._waiting:
                 self._pass_on(self._waiting[0])
                 item = self._waiting.popleft()
                 self._waiting_bytes -= item.nbytes if isinstance(item, RawFrame) else 0
         except LinkBrokenError:
             self._lose("the first rank is gone")
+        except Exception as error:  # ours; the training goes on without us
+            self._lose(f"{type(error).__name__}: {error}")
 
     def finish(self) -> None:
         """After the mailbox has closed: send what is left, and the last word."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 
 from undertow.probe.distributed.meeting import Link, LinkBrokenError
@@ -24,7 +23,6 @@ class FollowerLink:
         self.gone: str | None = None  # why it sends no more; "" when it has ended in peace
         self.is_late = False  # not waited for until it has caught up
         self.is_short = False  # has been told which slots a comparison is enough for
-        self.last_sign = time.monotonic()
         self._link = link
         self._came = came
         self._roster: Roster | None = None
@@ -88,7 +86,6 @@ class FollowerLink:
             self._leave(str(error) or type(error).__name__)
 
     def _keep(self, message: Message, size: int) -> None:
-        self.last_sign = time.monotonic()
         if isinstance(message, Roster):
             self._roster = message
         elif isinstance(message, Part):

@@ -29,7 +29,7 @@ from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
 PATIENCE = 30.0  # seconds to wait for a rank's part of a step
-CLOSING_PATIENCE = 10.0  # seconds without a sign of life, once this rank has ended
+CLOSING_PATIENCE = 8.0  # seconds to wait for the others, once this rank has ended
 _NAP = 0.2
 
 Handle = Callable[[list[Item]], None]
@@ -38,7 +38,9 @@ Idle = Callable[[], None]
 
 class Leader:
     def __init__(self, place: Place, earlier: LayerTable, message: Mapping[str, Any]) -> None:
-        self._closing = False
+        self._closing, self._closing_since = False, 0.0
+        self._is_broken = False
+        self._failed: Callable[[Exception], None] = _raise
         self._message = message
         self._meeting: Meeting | None = Meeting(place)
         self._followers: list[FollowerLink] = []
@@ -56,15 +58,19 @@ class Leader:
         self._pace: Pace | None = None
         self._lost: set[int] = set()  # ranks whose end has been noted
 
-    def around(self, handle: Handle, idle: Idle) -> tuple[Handle, Idle]:
-        """The two functions that a mailbox calls, with the other ranks' parts worked in."""
+    def around(self, handle: Handle, idle: Idle, failed: Callable[[Exception], None]) -> tuple[Handle, Idle]:
+        """The two functions that a mailbox calls, with the other ranks' parts worked in.
+
+        `failed` is told of an error of ours; from then on only notes are passed on.
+        """
+        self._failed = failed
 
         def handle_all(items: list[Item]) -> None:
             self._own.extend(items)
             idle_also()
 
         def idle_also() -> None:
-            ready = self._take()
+            ready = self._take_carefully()
             if ready:
                 handle(ready)
             idle()
@@ -75,10 +81,10 @@ class Leader:
         """After the mailbox has closed: what is still missing is waited for, but not for long."""
         if self._meeting is not None:
             self._meeting.wait(CLOSING_PATIENCE)
-        self._closing = True
-        ready = self._take()
+        self._closing, self._closing_since = True, time.monotonic()
+        ready = self._take_carefully()
         while self._own:
-            ready += self._take()
+            ready += self._take_carefully()
         handle(ready + self._part_ways())
 
     def set_pace(self, from_step: int, intervals: dict[str, int]) -> None:
@@ -86,6 +92,17 @@ class Leader:
         self._pace = Pace(from_step, intervals)
 
     # -- in order -----------------------------------------------------------------------------------------
+
+    def _take_carefully(self) -> list[Item]:
+        if not self._is_broken:
+            try:
+                return self._take()
+            except Exception as error:
+                self._is_broken = True
+                self._failed(error)
+        notes: list[Item] = [item for item in self._own if isinstance(item, Note)]
+        self._own.clear()
+        return notes
 
     def _take(self) -> list[Item]:
         """Everything that is complete by now."""
@@ -173,7 +190,7 @@ class Leader:
         """Until when a part is worth waiting for."""
         if not self._closing:
             return self._head_since + PATIENCE
-        return max((one.last_sign for one in self._followers), default=0.0) + CLOSING_PATIENCE
+        return self._closing_since + CLOSING_PATIENCE
 
     # -- who holds what -----------------------------------------------------------------------------------
 
@@ -229,10 +246,9 @@ class Leader:
     def _part_ways(self) -> list[Item]:
         """Let the others end, too; those that give no sign of life are left behind."""
         with self._came:
-            while True:
-                silent = [one.last_sign for one in self._followers if one.gone is None]
-                left = max(silent, default=0.0) + CLOSING_PATIENCE - time.monotonic()
-                if not silent or left <= 0:
+            while any(one.gone is None for one in self._followers):
+                left = self._deadline() - time.monotonic()
+                if left <= 0:
                     break
                 self._came.wait(left)
         notes = self._notes()
@@ -240,6 +256,10 @@ class Leader:
             one.close()
         self._followers = []
         return notes
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _ranks(ranks: list[int]) -> str:
