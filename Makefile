@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui chromium clean
+.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -65,6 +65,9 @@ bench-analyze: $(INSTALLED)
 
 bench-ui: $(INSTALLED)
 	$(BIN)/python benchmarks/ui.py
+
+bench-scale: $(INSTALLED)
+	$(BIN)/python benchmarks/scale.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so

@@ -1,0 +1,129 @@
+"""A run that nobody here can train: simulated, but written by the real writer and read by the real reader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from scale_costs import blocks_of, layer_table, part, roster, take
+from undertow.probe.distributed.crew import Berth, Crew
+from undertow.probe.distributed.merging import Gathered
+from undertow.probe.distributed.messages import encode
+from undertow.probe.schedule import Governor
+from undertow.schema.facts import RunFacts, RunStatus
+from undertow.schema.frames import Frame
+from undertow.schema.graph import LayerGraph
+from undertow.schema.layers import LayerTable
+from undertow.store.writer import RunWriter
+
+_TOGETHER = 256  # frames that come together when steps are short
+
+# Reads the run in a process of its own, which has nothing of it in memory.
+_READER = """
+import sys, time
+from itertools import islice
+from pathlib import Path
+from undertow.detect.engine import Engine
+from undertow.store.reader import RunReader
+from undertow.views.tiles import tile_of
+def timed(name, action):
+    start = time.perf_counter()
+    result = action()
+    print(name, time.perf_counter() - start, flush=True)
+    return result
+reader = timed("open", lambda: RunReader(Path(sys.argv[1])))
+steps = len(reader.steps)
+assert steps == int(sys.argv[2]), steps
+timed("loss", lambda: reader.scalars("loss"))
+timed("series", lambda: reader.series("gradient_norm", 4321 % len(reader.layers)))
+timed("series-again", lambda: reader.series("gradient_norm", 7))
+level = max(0, (steps // 256).bit_length())
+tile = timed("tile", lambda: tile_of(reader, "gradient_norm", level, 0))
+print("tile-bytes", tile.codes.astype("<u2").nbytes)
+timed("tile-zoomed", lambda: tile_of(reader, "gradient_norm", max(0, level - 6), 3))
+print("memory", next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+engine = Engine()
+engine.set_layers(reader.layers, reader.graph)
+frames = list(islice(reader.frames(-1), 2048))
+bare = [frame for frame in frames if not frame.blocks]
+full = [frame for frame in frames if frame.blocks][:2]
+timed("judge-full", lambda: engine.observe_many(full))
+print("full-frames", len(full))
+timed("judge-bare", lambda: engine.observe_many(bare))
+print("bare-frames", len(bare))
+"""
+
+
+def governed_interval(cost: float, step_seconds: float) -> int:
+    """How often the governor would measure gradients and weights at this cost of a frame."""
+    governor = Governor(None)
+    for _ in range(64):
+        governor.spent({"gradient": cost / 2, "weight": cost / 2}, step_seconds + cost, first=False)
+    return next(step for step in range(1024, 4096) if governor.plan(step).weight) - next(
+        (step for step in range(1023, 0, -1) if governor.plan(step).weight), 0
+    )
+
+
+def merge_all(layers: int, ranks: int) -> tuple[float, int]:
+    """Processor seconds and bytes with which the first rank of so many makes one frame of one kind of reading."""
+    crew = Crew(LayerTable())
+    crew.enter(roster(0, layers, 1))
+    first = crew.berths[0]
+    # All ranks hold the same: one roster stands for all of them here. What they need is measured apart.
+    crew.berths.update({rank: Berth(first.roster, first.slots, first.portions) for rank in range(1, ranks)})
+    gathered = Gathered(crew)
+    gathered.add(0, first, part(0, layers, 1).kinds["gradients"][0])
+    message = encode(part(1, layers, 1))
+    start = time.thread_time()
+    for rank in range(1, ranks):
+        take(gathered, crew, rank, message)
+    assert gathered.reading()
+    assert np.isfinite(gathered.comparison.distance).all()
+    return time.thread_time() - start, len(message) * (ranks - 1)
+
+
+def write_long(folder: Path, layers: int, steps: int, every: int, budget: int) -> dict[str, float]:
+    facts = RunFacts(name=f"{layers} layers, {steps} steps")
+    writer = RunWriter(folder, facts, disk_budget=budget)
+    writer.set_layers(layer_table(layers), LayerGraph())
+    blocks = [blocks_of(layers, seed) for seed in range(4)]
+    _peak_memory()
+    before = _peak_memory()
+    start, processor = time.perf_counter(), time.process_time()
+    for first in range(0, steps, _TOGETHER):
+        frames = [
+            Frame(
+                step,
+                step,
+                float(step),
+                {"loss": 1 / (1 + step), "lr": 0.1, "step_time": 5.0},
+                blocks[step // every % 4] if step % every == 0 else {},
+            )
+            for step in range(first, min(first + _TOGETHER, steps))
+        ]
+        assert writer.append_many(frames) == len(frames), writer.last_error
+    wall, used = time.perf_counter() - start, time.process_time() - processor
+    facts.status = RunStatus.FINISHED
+    result = {"written": writer.bytes_written, "disk": writer.bytes_on_disk, "seconds": wall, "processor": used}
+    writer.close()
+    result["memory"] = max(0, _peak_memory() - before)
+    result["files"] = sum(1 for _ in folder.rglob("*.arrows"))
+    return result
+
+
+def _peak_memory() -> int:
+    """The most that this process has held since the last call, files that it had mapped included (Linux)."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # begin anew
+    return peak
+
+
+def read_long(folder: Path, steps: int) -> dict[str, float]:
+    command = [sys.executable, "-c", _READER, str(folder), str(steps)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {name: float(value) for name, value in (line.split() for line in printed.splitlines())}
