@@ -25,7 +25,7 @@ class Stage(IntEnum):
 
 
 STAGES: dict[Stage, tuple[str, ...]] = {
-    Stage.DATA: ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT006", "DST002"),  # one rank's data, or its device
+    Stage.DATA: ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT006", "DST002"),
     Stage.INITIALISATION: ("WGT002", "WGT003"),
     Stage.FORWARD: ("MOD001", "MOD002", "NUM004", "ACT001", "ACT002", "ACT003", "ACT004", "ACT005"),
     Stage.LOSS: ("LSS001", "LSS002", "LSS003", "LSS004", "NUM002"),
