@@ -129,6 +129,15 @@ def test_a_port_that_is_taken_is_named(folder: Path) -> None:
     assert done.stdout == ""
 
 
+def test_two_dashboards_on_one_port(served: Served, folder: Path) -> None:
+    command = [sys.executable, "-m", "undertow", "serve", str(folder), "--no-open", "--port", str(served.port)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert second.returncode == 2
+    assert str(served.port) in second.stderr
+    assert "Traceback" not in second.stderr
+    assert served.get("/api/runs").status == 200  # the first one goes on
+
+
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "undertow", "serve", str(tmp_path / "nothing" / "here"), "--no-open"],

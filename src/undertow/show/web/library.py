@@ -14,6 +14,7 @@ from typing import Any
 from undertow.errors import UnknownNameError
 from undertow.run import Run
 from undertow.schema.severity import Health
+from undertow.store.documents import RUN_FILE
 from undertow.store.listing import RunSummary, find_runs
 from undertow.views.verdict import Verdict, health_from_journal, judge
 
@@ -80,8 +81,8 @@ class Library:
             self._search()
             return list(self._listed.values())
 
-    def _search(self) -> None:
-        if time.monotonic() - self._searched < _LIST_SECONDS:
+    def _search(self, patience: float = _LIST_SECONDS) -> None:
+        if time.monotonic() - self._searched < patience:
             return
         summaries = find_runs(self.root)
         listed = [Listed(self._id(one.folder), one, self._health(one)) for one in summaries]
@@ -116,10 +117,18 @@ class Library:
             with self.reading(high) as other:
                 yield (one, other) if first == low else (other, one)
 
+    def _has_begun(self, identity: str) -> bool:
+        """A run that was not there when the folder was searched."""
+        inside = ".." not in identity.split("/") and not identity.startswith("/") and "\0" not in identity
+        try:
+            return inside and (self.root / identity / RUN_FILE).exists()
+        except OSError:  # a name that no folder can have
+            return False
+
     def _opened(self, identity: str) -> OpenRun:
         with self._lock:
             if identity not in self._listed:
-                self._search()
+                self._search(0 if self._has_begun(identity) else _LIST_SECONDS)
             if identity not in self._listed:
                 self._open.pop(identity, None)
                 raise UnknownNameError("there is no such run here", way_out="The list of runs shows those there are")
