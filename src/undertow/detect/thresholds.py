@@ -154,9 +154,13 @@ ATTENTION_LOGIT = 60.0
 ATTENTION_ENTROPY = 0.02  # of the largest possible, mean over heads and rows
 ATTENTION_FRAMES = 2
 
-# ACT005. Balanced routers send 1/n of the rows to each of n; early imbalance of two thirds is common.
+# ACT005. Balanced routers send 1/n of the rows to each of n; one that is new often sends all of them one way, because
+# what comes to it hardly differs yet. That ends as soon as it learns.
 ROUTER_LOAD = 0.95
 ROUTER_FRAMES = 2
+ROUTER_STEPS = 12  # over so many steps at least, while…
+ROUTER_DRIFT = 0.1  # …the median matrix that moves at all has gone so far, over its size…
+ROUTER_ANYWAY = 300  # …or over so many steps
 
 # WGT001. Over 200 steps healthy weights grow to at most three times their start.
 GROWN_BY = 10.0
@@ -341,6 +345,7 @@ FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and 
 # OPT008. Settings of optimizers.
 REBUILT_FRAMES = 3
 EPS_RATIO = 0.1  # median √v over eps; 1e2 to 1e7 in healthy trainings, 0.2 with branches that start next to zero
+EPS_RATIO_LARGEST = 100.0  # of any matrix: where one gradient is far above eps, the others are small for another reason
 EPS_REMAINING = 0.7
 EPS_UPDATE = 1e-3  # update over weight
 EPS_FRAMES = 2
@@ -351,6 +356,8 @@ DECAY_REMAINING = 0.7
 MOMENTUM = 0.995
 MOMENTUM_STEPS = 40
 MOMENTUM_REMAINING = 0.05
+EXCHANGED_MOMENTUM = 0.98  # first beta; in published recipes the mean remembers at most as long as the scale
+EXCHANGED_MEMORY = 5.0
 LAG = 5.0  # √mean(g²/v̂), median over matrices; about 1 in healthy trainings
 LAG_LASTS = 10  # steps; spikes come one to eight steps after it
 LAG_RISE = 1.5
