@@ -53,7 +53,8 @@ def simulated(options: argparse.Namespace, folder: Path) -> None:
     print(f"({result['processor']:.0f} s of processor time, {result['processor'] / steps * 1e6:.0f} µs a step)")
     print(f"  on disk: {result['disk'] / 1e9:.2f} GB in {result['files']:.0f} files ", end="")
     print(f"(budget {options.budget / 1e9:.2f} GB); the writer took up to {result['memory'] / 1e6:,.0f} MB more memory")
-    read = read_long(folder, steps)
+    read = read_long(folder, steps, options.every)
+    print(f"  frames with numbers: {steps // options.every:,} written, {read['kept-frames']:,.0f} kept")
     for name, what in (
         ("open", "open, in a new process"),
         ("loss", "loss of every step"),
@@ -66,9 +67,10 @@ def simulated(options: argparse.Namespace, folder: Path) -> None:
     print(f"  {'heatmap, bytes to the browser':34s} {read['tile-bytes'] / 1e6:10.1f} MB")
     print(f"  {'memory of the reader':34s} {read['memory'] / 1e6:10.0f} MB")
     full, bare = read["judge-full"] / max(1, read["full-frames"]), read["judge-bare"] / max(1, read["bare-frames"])
+    print(f"  {'rules, the first two such frames':34s} {read['judge-first'] * 1e3:10.1f} ms")
     print(f"  {'rules, a frame with numbers':34s} {full * 1e3:10.1f} ms")
     print(f"  {'rules, a frame of scalars':34s} {bare * 1e3:10.3f} ms")
-    print(f"  {'→ the whole diagnosis':34s} {full * steps / options.every + bare * steps:10.0f} s")
+    print(f"  {'→ the whole diagnosis':34s} {full * read['kept-frames'] + bare * steps:10.0f} s")
 
 
 def main() -> int:

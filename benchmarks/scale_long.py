@@ -25,7 +25,6 @@ _TOGETHER = 256  # frames that come together when steps are short
 # Reads the run in a process of its own, which has nothing of it in memory.
 _READER = """
 import sys, time
-from itertools import islice
 from pathlib import Path
 from undertow.detect.engine import Engine
 from undertow.store.reader import RunReader
@@ -39,7 +38,8 @@ reader = timed("open", lambda: RunReader(Path(sys.argv[1])))
 steps = len(reader.steps)
 assert steps == int(sys.argv[2]), steps
 timed("loss", lambda: reader.scalars("loss"))
-timed("series", lambda: reader.series("gradient_norm", 4321 % len(reader.layers)))
+series = timed("series", lambda: reader.series("gradient_norm", 4321 % len(reader.layers)))
+print("kept-frames", int((series == series).sum()))
 timed("series-again", lambda: reader.series("gradient_norm", 7))
 level = max(0, (steps // 256).bit_length())
 tile = timed("tile", lambda: tile_of(reader, "gradient_norm", level, 0))
@@ -48,9 +48,13 @@ timed("tile-zoomed", lambda: tile_of(reader, "gradient_norm", max(0, level - 6),
 print("memory", next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
 engine = Engine()
 engine.set_layers(reader.layers, reader.graph)
-frames = list(islice(reader.frames(-1), 2048))
-bare = [frame for frame in frames if not frame.blocks]
-full = [frame for frame in frames if frame.blocks][:2]
+bare, full = [], []
+for frame in reader.frames(reader.last_sequence - 40 * int(sys.argv[3])):
+    kind = full if frame.blocks else bare
+    if len(kind) < (12 if frame.blocks else 2000):
+        kind.append(frame)
+first, full = full[:2], full[2:]  # rules look at the first frames more closely
+timed("judge-first", lambda: engine.observe_many(first))
 timed("judge-full", lambda: engine.observe_many(full))
 print("full-frames", len(full))
 timed("judge-bare", lambda: engine.observe_many(bare))
@@ -123,7 +127,7 @@ def _peak_memory() -> int:
     return peak
 
 
-def read_long(folder: Path, steps: int) -> dict[str, float]:
-    command = [sys.executable, "-c", _READER, str(folder), str(steps)]
+def read_long(folder: Path, steps: int, every: int) -> dict[str, float]:
+    command = [sys.executable, "-c", _READER, str(folder), str(steps), str(every)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return {name: float(value) for name, value in (line.split() for line in printed.splitlines())}

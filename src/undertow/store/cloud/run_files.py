@@ -40,9 +40,12 @@ def is_growing(folder: Path, file: LocalFile) -> bool:
     """A segment without its end: more rows may follow."""
     if not file.name.endswith(SEGMENT_END):
         return False
-    with (folder / file.name).open("rb") as opened:
-        opened.seek(-min(file.size, len(END_OF_STREAM)), os.SEEK_END)
-        return opened.read() != END_OF_STREAM
+    try:
+        with (folder / file.name).open("rb") as opened:
+            opened.seek(-min(file.size, len(END_OF_STREAM)), os.SEEK_END)
+            return opened.read() != END_OF_STREAM
+    except OSError:
+        return False  # taken away, or cut, since the folder was listed
 
 
 def content_of(folder: Path, file: LocalFile) -> bytes:

@@ -51,13 +51,13 @@ class Upload:
             self._look()
         files = files_here(self.folder)
         now = time.monotonic()
-        growing = {file.name for file in files if is_growing(self.folder, file)}
+        changed = [file for file in files if self._sent.get(file.name) != file.version]
+        growing = {file.name for file in changed if is_growing(self.folder, file)}
         hold_back = not last and now < self._growing_due
         count = size = 0
-        for file in files:
+        for file in changed:
             # Scalars make a frame count: they wait for the files that still grow.
-            waits = hold_back and (file.name in growing or turn_of(file.name) == SCALARS_TURN)
-            if waits or self._sent.get(file.name) == file.version:
+            if hold_back and (file.name in growing or turn_of(file.name) == SCALARS_TURN):
                 continue
             try:
                 data = content_of(self.folder, file)
@@ -67,7 +67,7 @@ class Upload:
             self._sent[file.name] = file.version
             count, size = count + 1, size + len(data)
         if growing and not hold_back:
-            volume = sum(file.size for file in files if file.name in growing)
+            volume = sum(file.size for file in changed if file.name in growing)
             self._growing_due = now + volume / _GROWING_BYTES_PER_SECOND
         for name in self._sent.keys() - {file.name for file in files}:
             self.place.remove(name)
