@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -100,11 +101,9 @@ class KerasOptimizer(torch.optim.Optimizer):
 
 def _unfit(model: Any) -> str | None:
     """Why the numbers of this training would be wrong, if they would be."""
-    import keras  # pyright: ignore[reportMissingImports]
-
-    optimizer = model.optimizer
-    if keras.backend.backend() != "torch":
-        return f"Keras runs on {keras.backend.backend()}; Undertow watches it on torch (KERAS_BACKEND=torch)"
+    backend, optimizer = import_module("keras").backend.backend(), model.optimizer
+    if backend != "torch":
+        return f"Keras runs on {backend}; Undertow watches it on torch (KERAS_BACKEND=torch)"
     if getattr(optimizer, "inner_optimizer", None) is not None or getattr(optimizer, "loss_scale_factor", None):
         return "Keras' own loss scaling is not supported"
     if getattr(optimizer, "gradient_accumulation_steps", None):

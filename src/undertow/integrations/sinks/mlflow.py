@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
-from mlflow.entities import Metric  # pyright: ignore[reportMissingImports]
-
 from undertow.schema.findings import Finding
+
+# By name: a type checker without the package would take this file for it.
+mlflow: Any = import_module("mlflow")
+Metric: Any = import_module("mlflow.entities").Metric
 
 _EXPERIMENT = "undertow"
 _MOST = 1000  # metrics that a server takes at once
@@ -22,7 +24,7 @@ class MLflow:
     """Through a client of its own: the active run of the training is not touched."""
 
     def __init__(self, address: str | None, name: str) -> None:
-        self._client: Any = MlflowClient(address)
+        self._client: Any = mlflow.MlflowClient(address)
         experiment = self._client.get_experiment_by_name(_EXPERIMENT)
         identity = experiment.experiment_id if experiment else self._client.create_experiment(_EXPERIMENT)
         self._run: str = self._client.create_run(identity, run_name=name).info.run_id

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import trackio  # pyright: ignore[reportMissingImports]
-
 from undertow.schema.findings import Finding
 from undertow.schema.severity import Severity
+
+# By name: a type checker without the package would take this file for it.
+trackio: Any = import_module("trackio")
 
 
 class Trackio:

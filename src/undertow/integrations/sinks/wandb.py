@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import wandb  # pyright: ignore[reportMissingImports]
-
 from undertow.schema.findings import Finding
 from undertow.schema.severity import Severity
+
+# By name: a type checker without the package would take this file for it.
+wandb: Any = import_module("wandb")
 
 _STEP = "undertow/step"
 _LONGEST_TITLE = 64
