@@ -72,9 +72,19 @@ class TestDivergingLoss:
         assert cross_entropy(training(DivergingLoss()), noisy(np.geomspace(0.01, 1, 60))).codes() == []
 
     def test_all_that_was_learnt_is_lost(self) -> None:
-        run = follow(follow(training(DivergingLoss()), falling(60)), noisy([2.3] * 40))
+        run = follow(training(DivergingLoss()), falling(60))
+        run = follow(follow(run, noisy([2.3] * 2), update_ratio=0.5, update_norm=5.0), noisy([2.3] * 40))
         assert run.alarms() == ["OPT001"]
         assert "is lost" in run.findings()[0].summary
+
+    def test_a_classifier_that_is_back_at_a_guess_needs_no_other_witness(self) -> None:
+        run = cross_entropy(cross_entropy(training(DivergingLoss()), falling(60)), noisy([2.3] * 40))
+        assert run.alarms() == ["OPT001"]
+
+    def test_a_term_that_is_given_more_and_more_weight_is_a_hint(self) -> None:
+        run = follow(follow(training(DivergingLoss()), falling(20)), noisy(np.linspace(0.3, 2.4, 60)))
+        run = follow(run, noisy([2.4] * 40))
+        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
 
     def test_one_jump_to_a_harder_task_is_silent(self) -> None:
         run = follow(training(DivergingLoss()), falling(100, to=0.01))
@@ -360,6 +370,11 @@ class TestDefeatingSetting:
         assert run.alarms() == ["OPT008"]
         assert run.findings()[0].evidence[0].quantity == "optimizer_eps_ratio"
 
+    def test_gradients_that_vanish_in_some_layers_are_not_the_fault_of_eps(self) -> None:
+        ratios = {"first.weight": 1e-9, "second.weight": 1e-6, "third.weight": 0.01, "head.weight": 1e5}
+        run = self.run(noisy([2.3] * 10, 0.01), optimizer_eps_ratio=ratios, update_ratio=1e-5, update_norm=1e-5)
+        assert run.codes() == []
+
     def test_gradients_below_eps_by_success_are_silent(self) -> None:
         def ratio(step: int) -> float:
             return 10.0 if step < 60 else 0.01
@@ -387,6 +402,19 @@ class TestDefeatingSetting:
         assert run.alarms() == ["OPT008"]
         assert self.run(losses, optimizer_momentum=0.9).codes() == []
         assert self.run(falling(200), optimizer_momentum=0.999).codes() == []
+
+    @pytest.mark.parametrize(
+        ("betas", "codes"), [((0.999, 0.9), ["OPT008"]), ((0.9, 0.5), []), ((0.99, 0.95), []), ((0.9, 0.999), [])]
+    )
+    def test_betas_that_are_exchanged(self, betas: tuple[float, float], codes: list[str]) -> None:
+        memory = (1 - betas[1]) / (1 - betas[0])
+        run = training(DefeatingSetting())
+        for loss in falling(20):
+            settings = {**self.ADAM, "optimizer_step_count": float(run.step + 1), "optimizer_momentum": betas[0]}
+            scalars = {"loss": loss} | ({"optimizer_memory_ratio": memory} if run.step < 16 else {})
+            run.run(1, scalars=scalars, streams=self.STREAMS, **settings)
+        assert run.alarms() == codes
+        assert all(finding.ongoing for finding in run.findings())
 
     def test_a_second_moment_that_lags(self) -> None:
         losses = [*noisy([0.3] * 60), 0.3, 0.9, 20.0, 30.0]

@@ -206,6 +206,7 @@ def test_an_empty_group_and_the_rate_before_a_schedule(watch):
     assert w.run.scalars("optimizer_empty_groups").tolist() == [1.0, 1.0]
     np.testing.assert_allclose(w.run.scalars("initial_lr"), [0.01, 0.01])
     np.testing.assert_allclose(w.run.scalars("lr"), [0.005, 0.005])
+    np.testing.assert_allclose(w.run.scalars("optimizer_memory_ratio"), [0.01, 0.01])
 
 
 class Hiding(nn.Module):

@@ -25,20 +25,23 @@ class DefeatingSetting:
     The optimizer's own state beside its settings, for the weight matrices: another optimizer object at every step, or
     a step counter that stands still; Adam's eps far above the root of its second moment while little is learnt; a
     weight decay that takes several per cent of every weight at each step, with the weights seen to shrink; a momentum
-    of 0.995 or more while the loss does not fall; and gradients many times as large as Adam's second moment allows
+    of 0.995 or more while the loss does not fall; betas of Adam that are exchanged, so that the mean of the gradients
+    remembers many times as long as their scale; and gradients many times as large as Adam's second moment allows
     for, right before the loss leaps.
 
     Why it is bad
     -------------
     A rebuilt Adam has no memory and moves every weight by the full rate, whichever way. With a large eps Adam is plain
     SGD with a tiny rate. A large weight decay pulls all weights to zero whatever the data say. A large momentum keeps
-    going for hundreds of steps after the gradient has turned.
+    going for hundreds of steps after the gradient has turned, and a scale that forgets first makes those steps as large
+    as the latest gradient is small.
 
     When it is wrong
     ----------------
     Rebuilding the optimizer between phases is fine: only every step counts. Plain SGD has no memory to lose. A model
-    that has learnt its data has gradients below any eps: the rule asks that much of the loss is still there. Weight
-    decay is judged by the weights that shrink, not by its number alone. No false alarm in the zoo.
+    that has learnt its data has gradients below any eps: the rule asks that much of the loss is still there.
+    Where some layers have gradients far above eps, the others are small for another reason (GRD001). Weight decay is
+    judged by the weights that shrink, not by its number alone. No false alarm in the zoo.
 
     References
     ----------
@@ -53,6 +56,7 @@ class DefeatingSetting:
 
     def __init__(self) -> None:
         self._rebuilt, self._eps = Condition("rebuilt"), Condition("eps")
+        self._exchanged, self._memory = Condition("exchanged"), math.nan
         self._decay, self._momentum, self._lag = Condition("decay"), Condition("momentum"), Condition("lag")
         self._rebuilt_for = self._eps_for = self._still_for = 0
         self._rebuilt_since = self._eps_since = self._lag_step = 0
@@ -75,6 +79,7 @@ class DefeatingSetting:
             *self._observe_eps(view, matrices),
             *self._observe_decay(view, matrices),
             *self._observe_momentum(view, matrices),
+            *self._observe_exchanged(view),
             *self._observe_lag(view, matrices),
         )
 
@@ -126,7 +131,8 @@ class DefeatingSetting:
         updates = matrices.update_ratios(view)
         updates = updates[np.isfinite(updates)]
         slow = not len(updates) or float(np.median(updates)) < thresholds.EPS_UPDATE
-        if ratio > thresholds.EPS_RATIO or not unlearnt or not slow:
+        small = ratio <= thresholds.EPS_RATIO and float(ratios.max()) <= thresholds.EPS_RATIO_LARGEST
+        if not small or not unlearnt or not slow:
             self._eps_for = 0
             return self._eps.end()
         if self._eps_for == 0:
@@ -213,6 +219,25 @@ class DefeatingSetting:
             "loss does not fall."
         )
         return Verdict("momentum", True, Severity.MODERATE, (), loss.best_step, 0.8, summary, evidence)
+
+    def _observe_exchanged(self, view: View) -> tuple[Verdict, ...]:
+        self._memory = view.frame.scalars.get("optimizer_memory_ratio", self._memory)
+        if self._largest_momentum < thresholds.EXCHANGED_MOMENTUM or not self._memory > thresholds.EXCHANGED_MEMORY:
+            return self._exchanged.end()
+        return self._exchanged.hold(None, self._verdict_exchanged)
+
+    def _verdict_exchanged(self) -> Verdict:
+        first = self._largest_momentum
+        second = 1.0 - self._memory * (1.0 - first)
+        evidence = (
+            Evidence("optimizer_momentum", None, first, 0.9, f"Adam's first beta; its second one is {second:.3g}"),
+            Evidence("optimizer_memory_ratio", None, self._memory, 1.0, "memory of the mean over that of the scale"),
+        )
+        summary = (
+            f"Adam's betas of {first:.3g} and {second:.3g} look exchanged: the mean of its gradients remembers "
+            f"{self._memory:.0f} times as long as their scale."
+        )
+        return Verdict("exchanged", True, Severity.SEVERE, (), 0, 0.95, summary, evidence)
 
     # -- a second moment that lags ------------------------------------------------------------------------
 

@@ -43,12 +43,24 @@ def read_optimizer(optimizer: Optimizer, tensors: Sequence[torch.Tensor], rebuil
 
 
 def group_numbers(optimizer: Optimizer) -> dict[str, float]:
-    """How its parameter groups are filled, and what rate they were made with before a schedule took over."""
+    """How its parameter groups are filled, and what rate and memory they were made with."""
     groups = optimizer.param_groups
     found = {"optimizer_empty_groups": float(sum(not group["params"] for group in groups))}
     rates = [_number(group.get("initial_lr")) for group in groups]
     known = [rate for rate in rates if rate is not None]
-    return found | ({"initial_lr": max(known)} if known else {})
+    if known:
+        found["initial_lr"] = max(known)
+    memories = [memory for group in groups if (memory := _memory_ratio(group)) is not None]
+    return found | ({"optimizer_memory_ratio": max(memories)} if memories else {})
+
+
+def _memory_ratio(group: Mapping[str, Any]) -> float | None:
+    """How many times as long Adam's mean of the gradients remembers as their scale."""
+    betas = group.get("betas")
+    if "eps" not in group or not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        return None
+    first, second = map(_number, betas)
+    return (1.0 - second) / (1.0 - first) if first is not None and second is not None and first < 1 else None
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, float]:
