@@ -149,7 +149,8 @@ class NonfiniteGradient:
 def _origin_first(view: View, bad: NDArray[np.int32]) -> tuple[int, ...]:
     """All layers hit, beginning with those closest to the loss; the others from there to the input."""
     origin = view.layout.closest_to_the_loss(bad)
-    rest = [i for i in reversed(view.layout.in_order(bad)) if i not in origin]
+    known = set(origin)
+    rest = [i for i in reversed(view.layout.in_order(bad)) if i not in known]
     return (*origin, *rest)
 
 
