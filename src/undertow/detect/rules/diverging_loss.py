@@ -35,8 +35,9 @@ class DivergingLoss:
     ----------------
     Losses that go below zero (rewards, adversaries) have no natural size and are left out, and so are optimizers that
     step in turn: a generator's loss rises when its opponent learns. The loss of moving targets (values in reinforcement
-    learning) grows with them: without a cross-entropy, large updates or a hundredfold growth this is only a hint. One
-    jump to a higher level (harder data, another task) is no row of records. No false alarm in the zoo.
+    learning) grows with them, and a loss of which one term is given more and more weight (a prior) rises on purpose:
+    without a cross-entropy, large updates or a hundredfold growth this is only a hint. One jump to a higher level
+    (harder data, another task) is no row of records. No false alarm in the zoo.
 
     References
     ----------
@@ -52,7 +53,7 @@ class DivergingLoss:
         self._record = math.nan
         self._records: list[int] = []
         self._guess = math.nan  # the loss of a guess, for a cross-entropy that began near it
-        self._large_step = -(10**9)
+        self._large_step = self._large_step_since_best = -(10**9)
         self._back_for = 0
         self._levels: deque[float] = deque(maxlen=12)
 
@@ -77,10 +78,12 @@ class DivergingLoss:
             crossed = kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
             guess = loss_of_a_guess(view) if crossed else math.nan
             self._guess = guess if loss.first < thresholds.IMPLAUSIBLE_START * guess else math.nan
-        if view.row("update_ratio") is None or loss.value < thresholds.LEAPS_TO * loss.first:
+        if view.row("update_ratio") is None or loss.value < thresholds.LEAPS_TO * min(loss.first, loss.best):
             return
         if middle(matrices_of(view.layout).update_ratios(view)) > thresholds.DIVERGED_UPDATE:
-            self._large_step = view.step
+            self._large_step_since_best = view.step
+            if loss.value >= thresholds.LEAPS_TO * loss.first:
+                self._large_step = view.step
 
     def _observe_growing(self, loss: Loss) -> tuple[Verdict, ...]:
         if loss.seen <= thresholds.DIVERGED_START:
@@ -118,7 +121,9 @@ class DivergingLoss:
         recovering = loss.level < thresholds.BACK_STILL * self._levels[0]
         if self._back_for < thresholds.BACK_FOR or (recovering and not self._lost.is_open):
             return ()
-        return self._lost.hold(None, lambda: self._verdict("lost", loss, loss.best_step))
+        # A loss of several terms also rises because one of them is given more weight.
+        sure = self._guess == self._guess or self._large_step_since_best >= loss.best_step
+        return self._lost.hold(sure, lambda: self._verdict("lost", loss, loss.best_step, sure))
 
     def _verdict(self, key: str, loss: Loss, first: int, sure: bool = True) -> Verdict:
         if key == "growing":
