@@ -139,6 +139,13 @@ class TestSymmetricWeights:
         training.run(1, weight_row_spread=0.3, weight_drift=0.05)
         assert not training.findings()[0].ongoing
 
+    def test_widths_beside_random_means(self) -> None:
+        training = stack(SymmetricWeights(), "0:RNN", "1:Linear")  # two matrices of the same shape in one module
+        spread = {"0.weight": 0.3, "0.weight_hh_l0": 1e-8, "1.weight": 0.3}
+        assert training.run(9, weight_row_spread=spread, weight_drift=0.05).codes() == []
+        training.run(9, weight_row_spread=spread | {"0.weight": 1e-8}, weight_drift=0.05)
+        assert training.alarms() == ["WGT002"]
+
     def test_rows_that_had_no_chance_to_part(self) -> None:
         training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
         assert training.run(9, weight_row_spread=1e-8, weight_drift=1e-6).codes() == []

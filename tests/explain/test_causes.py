@@ -125,6 +125,13 @@ def test_samples_made_alike_by_the_program_let_weights_shrink_and_not_the_revers
     assert told(shrinking, found("ACT003", 0, 4)) == [("WGT005", None), ("ACT003", "WGT005")]
 
 
+def test_large_steps_undo_a_single_layer_and_weight_decay_makes_the_steps_of_all() -> None:
+    steps, one = found("UPD001", 0, 10), found("WGT005", 0, 27, layers=("norm.weight",))
+    assert told(one, steps) == [("UPD001", None), ("WGT005", "UPD001")]
+    most = found("WGT005", 0, 27, layers=("0.weight", "1.weight", "2.weight"))
+    assert told(most, steps) == [("WGT005", None), ("UPD001", "WGT005")]
+
+
 def test_a_training_that_cannot_learn_says_nothing_of_its_data() -> None:
     assert told(found("DAT004", 0, 120, "moderate", confidence=0.5), found("MOD002")) == [
         ("MOD002", None),

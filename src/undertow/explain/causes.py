@@ -158,6 +158,7 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("ACT003", ("WGT005", "WGT004"), "weights that no longer tell samples apart have nothing to do but shrink"),
     Link("WGT001", ("ACT001", "ACT002", "ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
     Link("WGT006", ("OPT003", "OPT004", "GRD006"), "each time what was learnt with it is lost"),
+    Link("UPD001", ("WGT005",), "steps of that size undo a layer faster than it learns"),
     Link("WGT005", ("UPD001", "OPT001"), "steps that shrink the weights undo what they have learnt"),
     Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
     Link("GRD002", ("UPD003",), "beside gradients of that size, what clipping leaves of the others moves nothing"),

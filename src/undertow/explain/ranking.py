@@ -28,6 +28,7 @@ _BY_PROGRAM = (
     "gradient_state",
     "unregistered_parameters",
 )  # evidence of how a program is written
+_FEW = 2  # layers
 _SOON = 50  # steps; what begins later does not follow from an event of a moment
 
 
@@ -120,7 +121,14 @@ def _is_runaway(finding: Finding) -> bool:
 
 
 def _is_the_reverse(cause: Finding, effect: Finding) -> bool:
-    """Weights that shrink make samples alike; only where the program makes them alike do weights shrink of it."""
+    """Weights that shrink make samples alike; only where the program makes them alike do weights shrink of it.
+
+    Weight decay shrinks most of them, and its steps are large; large steps shrink one or two.
+    """
+    if {cause.code, effect.code} == {"UPD001", "WGT005"}:
+        shrinking = cause if cause.code == "WGT005" else effect
+        by_steps = 0 < len(shrinking.layers) <= _FEW
+        return by_steps != (shrinking is effect)
     if "ACT003" not in (cause.code, effect.code) or cause.code == effect.code:
         return False
     collapse, other = (cause, effect) if cause.code == "ACT003" else (effect, cause)
