@@ -50,7 +50,7 @@ def chain() -> Any:
 def test_numbers_are_those_counted_by_hand(tmp_path: Path) -> None:
     from undertow.integrations.optax import watched
 
-    with watched(chain(), run_dir=tmp_path / "run", quiet=True) as optimizer:
+    with watched(chain(), run_dir=tmp_path / "run", every=1, quiet=True) as optimizer:
         params = train(optimizer)
     plain = train(chain())
     assert all(np.array_equal(one, other) for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(plain)))
@@ -103,7 +103,7 @@ def test_a_loss_that_is_not_finite_is_found_without_torch(tmp_path: Path) -> Non
     program = f"""
 import sys, jax, optax
 from undertow.integrations.optax import watched
-optimizer = watched(optax.sgd(50.0), run_dir={str(tmp_path / "run")!r}, quiet=True)
+optimizer = watched(optax.sgd(50.0), run_dir={str(tmp_path / "run")!r}, every=1, quiet=True)
 params = {{"dense": {{"kernel": jax.numpy.ones(4)}}}}
 state = optimizer.init(params)
 @jax.jit

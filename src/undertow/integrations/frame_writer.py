@@ -29,6 +29,7 @@ from undertow.store.latest import new_run_folder, point_latest
 from undertow.store.writer import RunWriter
 
 _MOST_WAITING = 1000  # frames; beyond this they are dropped and counted
+_NAP = 0.2  # seconds; a frame must be on disk within one
 _PATIENCE = 30.0  # seconds to write what waits, at the end
 
 
@@ -82,8 +83,8 @@ class FrameWriter:
 
     def _work(self) -> None:
         try:
-            while (item := self._waiting.get()) is not None:
-                self._take(item)
+            while self._take_what_waits():
+                pass
         except Exception as error:  # ours: the training goes on without us, and the user hears of it once
             self._closed = True
             self._facts.status = RunStatus.DETACHED
@@ -94,13 +95,22 @@ class FrameWriter:
         self._facts.ended = time.time()
         self._writer.close()
 
-    def _take(self, item: Frame | LayerTable) -> None:
-        if isinstance(item, LayerTable):
-            self._writer.set_layers(item, LayerGraph())
-            self._engine.set_layers(item, LayerGraph())
-            return
-        self._writer.append(item)
-        self._facts.steps_seen = max(self._facts.steps_seen, item.step + 1)
-        for frame, changes in self._engine.observe_many([item]):
-            for change in changes:
-                self._writer.event("finding", frame.step, **to_record(change))
+    def _take_what_waits(self) -> bool:
+        """Some frames together, which costs hardly more than one. False at the end."""
+        items = [self._waiting.get()]
+        if items[0] is not None and not self._closed:
+            time.sleep(_NAP)
+        while not self._waiting.empty():
+            items.append(self._waiting.get())
+        for item in items:
+            if isinstance(item, LayerTable):
+                self._writer.set_layers(item, LayerGraph())
+                self._engine.set_layers(item, LayerGraph())
+        frames = [item for item in items if isinstance(item, Frame)]  # layers are told of before any frame has them
+        if frames:
+            self._writer.append_many(frames)
+            self._facts.steps_seen = max(self._facts.steps_seen, frames[-1].step + 1)
+            for frame, changes in self._engine.observe_many(frames):
+                for change in changes:
+                    self._writer.event("finding", frame.step, **to_record(change))
+        return None not in items

@@ -29,6 +29,7 @@ except ImportError:
     raise UndertowError("JAX or optax is not installed", way_out="pip install jax optax") from None
 
 _MEASURED = ("norm", "rms", "mean", "mean_abs", "std", "min", "max", "max_abs", "zero_fraction", "nonfinite_count")
+_AUTO = 10  # steps: there is no budget to keep to, and a look costs some milliseconds on a CPU
 _KINDS = {
     "kernel": LayerKind.WEIGHT,
     "weight": LayerKind.WEIGHT,
@@ -69,14 +70,14 @@ class Watched(optax.GradientTransformationExtraArgs):
 def watched(optimizer: Any, **settings: Any) -> Any:
     """Record each update of an optax optimizer. Put it outermost, so that gradients come before clipping.
 
-    Arguments are `run_dir`, `name`, `every` (steps; `auto` is 1 here) and `quiet` of `undertow.watch`. The loss is
+    Arguments are `run_dir`, `name`, `every` (steps; `auto` is 10 here) and `quiet` of `undertow.watch`. The loss is
     recorded where `update` is given it, as `value=loss`.
     """
     resolved = Settings.resolve(**settings)
     if resolved.disabled:
         return optimizer
     inner = optax.with_extra_args_support(optimizer)
-    every = 1 if resolved.every == "auto" else int(resolved.every)
+    every = _AUTO if resolved.every == "auto" else int(resolved.every)
     writer = FrameWriter(resolved, str(jax.devices()[0]))
     frames = _Frames(writer)
 
