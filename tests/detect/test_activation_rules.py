@@ -98,40 +98,57 @@ class TestCollapsedRepresentation:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
         training.run(3, activation_std=1.0, activation_sample_spread=0.8)
         collapsed = {"encoder": 0.4, "code": 0.18, "decoder": 0.3}
-        training.run(1, activation_std=collapsed, activation_sample_spread=0.8)
+        training.run(9, activation_std=collapsed, activation_sample_spread=0.8)
         assert training.codes() == []
-        training.run(1, activation_std=collapsed, activation_sample_spread=0.8)
+        training.run(6, activation_std=collapsed, activation_sample_spread=0.8)
         (finding,) = training.findings()
         assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("code",), 3)
+
+    @pytest.mark.parametrize(("steps", "found"), [(100, []), (200, ["ACT003"])])
+    def test_a_classifier_may_guess_for_long_before_it_learns(self, steps: int, found: list[str]) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear", "head:Linear")
+        one, two = {"loss": 1.4, "loss_kind": 1.0}, {"loss": 1.8, "loss_kind": 0.0}  # now and then with a second term
+        training.run(1, scalars=one, activation_std=1.0, activation_sample_spread=0.2)
+        for step in range(steps):
+            training.run(1, scalars=two if step % 4 else one, activation_std=0.3, activation_sample_spread=1e-3)
+        assert training.codes() == found
+
+    @pytest.mark.parametrize(("kind", "found"), [(3.0, []), (0.0, ["ACT003"])])
+    def test_outputs_alone_shrink_to_their_targets_where_there_are_any(self, kind: float, found: list[str]) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "head:Linear")
+        training.run(1, activation_std=1.0, activation_sample_spread=0.8)
+        shrunk = {"a": 0.9, "head": 0.05}
+        training.run(30, scalars={"loss_kind": kind}, activation_std=shrunk, activation_sample_spread=0.8)
+        assert training.codes() == found
 
     def test_a_small_layer_of_a_model_that_learns_is_healthy(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
         training.run(1, activation_std=1.0, activation_sample_spread=0.8)
-        training.run(9, activation_std={"encoder": 0.4, "code": 0.08, "decoder": 3.0}, activation_sample_spread=0.8)
+        training.run(30, activation_std={"encoder": 0.4, "code": 0.08, "decoder": 3.0}, activation_sample_spread=0.8)
         assert training.codes() == []
 
     def test_a_single_sample_says_nothing(self) -> None:
         training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear")
         training.run(1, activation_std=1.0, activation_sample_spread=0.8)
-        assert training.run(5, activation_std=1.0, activation_sample_spread=0.0).codes() == []
+        assert training.run(30, activation_std=1.0, activation_sample_spread=0.0).codes() == []
 
     def test_the_same_output_with_a_deviation_within(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "decoder:Linear")
         training.run(1, activation_std=1.0, activation_sample_spread=0.8)
-        training.run(4, activation_std=1.0, activation_sample_spread={"encoder": 1e-5, "decoder": 0.8})
+        training.run(20, activation_std=1.0, activation_sample_spread={"encoder": 1e-5, "decoder": 0.8})
         assert training.findings()[0].layers == ("encoder",)
 
     def test_a_language_model_that_learns_the_frequent_words_first_is_healthy(self) -> None:
         training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear")
         training.run(1, activation_std={"a": 0.06, "b": 0.08}, activation_sample_spread={"a": 0.12, "b": 0.016})
-        training.run(9, activation_std={"a": 0.15, "b": 0.7}, activation_sample_spread={"a": 0.02, "b": 7e-4})
+        training.run(30, activation_std={"a": 0.15, "b": 0.7}, activation_sample_spread={"a": 0.02, "b": 7e-4})
         assert training.codes() == []
 
     @pytest.mark.parametrize(("before", "found"), [(0.45, ["ACT003"]), (0.9, [])])
     def test_outputs_that_shrink_to_small_targets_are_healthy(self, before: float, found: list[str]) -> None:
         training = stack(CollapsedRepresentation(), "a:Linear", "head:Linear")
         training.run(1, activation_std=1.0, activation_sample_spread=0.8)
-        training.run(6, activation_std={"a": before, "head": 8.0}, activation_sample_spread={"a": 0.8, "head": 0.001})
+        training.run(20, activation_std={"a": before, "head": 8.0}, activation_sample_spread={"a": 0.8, "head": 0.001})
         assert training.codes() == found
 
     def test_samples_that_come_in_apart_and_go_out_alike(self) -> None:

@@ -18,7 +18,13 @@ from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
+
+_OF_CLASSIFIERS = (
+    LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD, LossKind.BINARY_OF_LOGITS,
+    LossKind.BINARY_OF_PROBABILITIES,
+)  # fmt: skip
 
 
 class CollapsedRepresentation:
@@ -27,13 +33,14 @@ class CollapsedRepresentation:
     What it sees
     ------------
     How much the output of each layer with a weight matrix differs between samples, in the steps in which activations
-    are sampled, against the same layer at the start. Two things are reported, at two sampled steps in a row: a layer
-    of whose variance next to nothing lies between samples any more (0.3 %, and a tenth of what it was, while the
-    differences themselves have halved at least: a bias that grows only hides them; and where it is the last layer,
-    those of the layer before it have shrunk, too: outputs follow the size of the targets), and an inner layer whose
-    differences have shrunk to 20 % while those of the model's output have at least halved, so that what comes behind
-    ignores it. And a place where samples come in different and go out exactly alike from the first step on (a mean over
-    the samples themselves, say) while no other way leads around it: at three sampled steps, over four steps at least.
+    are sampled, against the same layer at the start. Two things are reported, at two sampled steps in a row, over
+    twelve steps at least (150 for a classifier): a layer of whose variance next to nothing lies between samples any
+    more (0.3 %, and a tenth of what it was, while the differences themselves have halved at least: a bias that grows
+    only hides them), and a layer whose differences have shrunk to 20 % while those of the model's output have at least
+    halved, so that what comes behind ignores it. The last layer counts only where those of the layer before it have
+    shrunk, too, or where no targets are known: outputs follow the size of the targets. And a place where samples come
+    in different and go out exactly alike from the first step on (a mean over the samples themselves, say) while no
+    other way leads around it: at three sampled steps, over four steps at least.
 
     Why it is bad
     -------------
@@ -43,13 +50,13 @@ class CollapsedRepresentation:
 
     When it is wrong
     ----------------
-    A model that starts with huge outputs, and shrinks them in all layers, could be taken for collapsed; in healthy
-    training the output learns to tell samples apart, so its differences grow. Where the program itself writes to the
-    weights between steps (the clamped critic of a GAN) the comparison begins anew. Weights that decay to zero
-    (WGT005) and dead units (ACT001) make collapsed layers, too, and are named before them. A summary of all samples
-    that is added to each of them is fine, because a way leads around it; so are learnt queries, which no sample
-    enters.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    A classifier often learns first to give every sample the same answer, that of a guess, and stays there for a while
+    before it begins to tell them apart; hence the long wait. A model that starts with huge outputs, and shrinks them in
+    all layers, could be taken for collapsed; in healthy training the output learns to tell samples apart, so its
+    differences grow. Where the program itself writes to the weights between steps (the clamped critic of a GAN) the
+    comparison begins anew. Weights that decay to zero (WGT005) and dead units (ACT001) make collapsed layers, too, and
+    are named before them. A summary of all samples that is added to each of them is fine, because a way leads around
+    it; so are learnt queries, which no sample enters.
 
     References
     ----------
@@ -72,6 +79,7 @@ class CollapsedRepresentation:
         self._alike = Streak()  # of those that let samples in different and out alike
         self._constant = Condition("constant")
         self._began: int | None = None  # the first sampled step
+        self._classifies = self._has_targets = False
 
     def grow(self, count: int) -> None:
         self._start = grown(self._start, count, np.nan)
@@ -82,6 +90,9 @@ class CollapsedRepresentation:
         self._between.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        kind = view.scalar("loss_kind")
+        self._classifies |= kind in _OF_CLASSIFIERS
+        self._has_targets |= kind > LossKind.UNKNOWN
         written = self._between.observe(view)
         if written is not None and bool((written > limit.COLLAPSED_ANEW).any()):
             self._begin_anew()
@@ -146,14 +157,18 @@ class CollapsedRepresentation:
         flat = share < np.minimum(limit.COLLAPSED_SHARE, self._start_share[ids] * limit.COLLAPSED_SHARE_TO)
         flat &= left < limit.COLLAPSED_SIGNAL_TO
         # Outputs alone may shrink to the size of small targets; what is before them collapses with them.
-        if len(ids) > 1:
-            flat[-1] &= left[-2] < limit.COLLAPSED_BEFORE_OUTPUT
+        alone = len(ids) > 1 and not left[-2] < limit.COLLAPSED_BEFORE_OUTPUT
+        flat[-1] &= not alone
         if left[-1] < limit.COLLAPSED_OUTPUT_TO:
             flat |= left < limit.COLLAPSED_TO
+            flat[-1] &= not (alone and self._has_targets)
         flat &= measured
         self._flat.end(ids[measured & ~flat])
         self._flat.hold(ids[flat], view.step)
-        due = ids[self._flat.length[ids] >= limit.COLLAPSED_FRAMES]
+        alternates = view.loss is not None and view.loss.actors > 1  # an adversary's answers are no guess
+        waits = self._classifies and not alternates
+        least = limit.COLLAPSED_STEPS_OF_CLASSIFIER if waits else limit.COLLAPSED_STEPS
+        due = ids[(self._flat.length[ids] >= limit.COLLAPSED_FRAMES) & (self._flat.span[ids] >= least)]
         if not len(due):
             return self._condition.end()
         members = tuple(view.layout.in_order(due))
