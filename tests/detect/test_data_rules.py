@@ -93,20 +93,24 @@ class TestUnrelatedTargets:
         return run
 
     def test_at_chance_with_healthy_updates(self) -> None:
-        run = self.run(noisy([CHANCE] * 60, 0.01))
+        run = self.run(noisy([CHANCE] * 120, 0.01))
         (finding,) = run.findings()
         assert (finding.code, finding.severity) == ("DAT004", Severity.MODERATE)
         assert finding.confidence <= 0.6
 
+    def test_a_plateau_at_the_start_is_healthy(self) -> None:
+        plateau, learning = noisy([CHANCE] * 70, 0.01), noisy(np.geomspace(CHANCE, 0.5, 60), 0.01)
+        assert self.run([*plateau, *learning]).codes() == []
+
     def test_gradients_that_agree_have_something_to_follow(self) -> None:
-        assert self.run(noisy([CHANCE] * 100, 0.01), gradient_cosine=0.6).codes() == []
+        assert self.run(noisy([CHANCE] * 120, 0.01), gradient_cosine=0.6).codes() == []
 
     def test_weights_that_have_not_gone_far_get_time(self) -> None:
-        assert self.run(noisy([CHANCE] * 100, 0.01), weight_drift=0.1).codes() == []
+        assert self.run(noisy([CHANCE] * 120, 0.01), weight_drift=0.1).codes() == []
 
     def test_updates_that_are_not_healthy_are_another_disease(self) -> None:
-        assert self.run(noisy([CHANCE] * 100, 0.01), update_ratio=1e-7, update_norm=1e-7).codes() == []
-        assert self.run(noisy([CHANCE] * 100, 0.01), update_ratio=0.9, update_norm=9.0).codes() == []
+        assert self.run(noisy([CHANCE] * 120, 0.01), update_ratio=1e-7, update_norm=1e-7).codes() == []
+        assert self.run(noisy([CHANCE] * 120, 0.01), update_ratio=0.9, update_norm=9.0).codes() == []
 
     def test_a_model_that_learns_is_silent(self) -> None:
         assert self.run(noisy(np.geomspace(CHANCE, 0.8 * CHANCE, 100), 0.01)).codes() == []

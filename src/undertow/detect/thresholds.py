@@ -47,6 +47,9 @@ GRADIENT_DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices mo
 GRADIENT_DEPTH_PATIENCE = 5
 GRADIENT_DEPTH_PATIENCE_IN_DOUBT = 25  # Adam can get a deep plain network out of it; most that will are by then
 GRADIENT_DEPTH_GAP_SHARE = 0.6  # of the whole loss, at one place
+CUT_OFF = 1e-10  # of the largest gradient: what no optimizer makes up for…
+CUT_OFF_UPDATE = 1e-7  # …so that a weight changes by less than it is rounded by
+CUT_OFF_FRAMES = 6
 
 # GRD002: gradient norm × weight norm / loss in the first steps; healthy at most 22. And growth since then: 13-fold.
 EXPLODING_FIRST_STEPS = 5
@@ -374,7 +377,7 @@ BATCHES = 5  # bad ones in a row, at most
 # DAT004. At the loss of a guess, with healthy updates and gradients that do not agree.
 CHANCE_FROM, CHANCE_TO = 0.96, 1.1  # of the loss of a guess
 CHANCE_REMAINING = 0.97
-CHANCE_STEPS = 40
+CHANCE_STEPS = 90  # small transformers guess for up to 65 before they learn
 CHANCE_COSINE = 0.2  # of successive gradients; 0.5 early in healthy classification, 0.1 for random tokens
 CHANCE_DRIFT = 0.3  # healthy classifiers have learnt by a third of this
 HEALTHY_UPDATE = (3e-4, 0.1)
@@ -415,5 +418,7 @@ COPIED_REMAINING = 0.2  # of the first loss
 ADDED_PATIENCE = 3  # steps with the same number of passes
 ADDED_SEEN_EARLY = 5  # losses: a first loss is that of a guess only at the start
 ADDED_WITHIN = 1.35  # factor by which the first loss may differ from the sum of guesses: two are told from one
+ADDED_WITHIN_OF_MANY = 1.8  # many are told from one more easily than two
+ADDED_MANY = 4
 ADDED_JUMP = 4.0  # deviations
 ADDED_NO_PROGRESS_AFTER = 10
