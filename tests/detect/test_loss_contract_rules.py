@@ -159,6 +159,12 @@ class TestAddedLosses:
             run.run(1, scalars=self.scalars(loss=16 * math.log(10) * 0.97**step))
         assert [finding.severity for finding in run.findings()] == [Severity.MILD]
 
+    def test_a_first_batch_of_few_targets_says_little_of_a_guess(self) -> None:
+        scalars = self.scalars(loss=1.6 * 8 * math.log(10), passes=8)
+        assert training(AddedLosses()).run(5, scalars=scalars).codes() == ["LSS004"]
+        scalars = self.scalars(loss=1.6 * 2 * math.log(10), passes=2)
+        assert training(AddedLosses()).run(5, scalars=scalars).codes() == []
+
     def test_divided_losses_are_silent(self) -> None:
         run = training(AddedLosses()).run(30, scalars=self.scalars(1 / 16, math.log(10)), update_ratio=0.5)
         assert run.codes() == []

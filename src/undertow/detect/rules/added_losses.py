@@ -77,7 +77,9 @@ class AddedLosses:
             guess = loss_of_a_guess(view)
             if self._anchored is None and guess > 0 and loss.seen <= thresholds.ADDED_SEEN_EARLY:
                 share = loss.first / (passes * guess)
-                self._anchored = 1 / thresholds.ADDED_WITHIN < share < thresholds.ADDED_WITHIN
+                many = passes >= thresholds.ADDED_MANY
+                within = thresholds.ADDED_WITHIN_OF_MANY if many else thresholds.ADDED_WITHIN
+                self._anchored = 1 / within < share < within
         if not self._anchored or self._seen < thresholds.ADDED_PATIENCE:
             return self._condition.stay()
         self._harm = self._harm or self._harm_of(view)

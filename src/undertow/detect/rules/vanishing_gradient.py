@@ -29,6 +29,8 @@ class VanishingGradient:
     measured steps when the first layers hardly move, at twenty-five when the optimizer makes up for small gradients,
     as Adam does, or the line falls by 2.2 decades only. Only differences between layers count, so the
     scale of the loss does not matter.
+    It also speaks of two or more matrices anywhere whose gradients are less than 1e-10 of the largest one, though not
+    zero, and whose updates are below rounding, at six measured steps without progress: what a closed gate leaves.
 
     Why it is bad
     -------------
@@ -52,7 +54,8 @@ class VanishingGradient:
     pace: ClassVar[Pace] = ("gradient", 5)
 
     def __init__(self) -> None:
-        self._condition = Condition("depth")
+        self._condition, self._cut = Condition("depth"), Condition("cut")
+        self._cut_length = self._cut_since = 0
         self._length = 0  # measured steps in a row
         self._since = 0
         self._starved = False  # the matrices furthest from the loss hardly move
@@ -67,6 +70,9 @@ class VanishingGradient:
         matrices = matrices_of(view.layout)
         if len(matrices) < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
             return ()
+        return (*self._observe_depth(view, matrices), *self._observe_cut(view, matrices))
+
+    def _observe_depth(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
         if view.ids("gradient") is not None and not self._measure(view, matrices):
             return self._condition.end()
         if self._length == 0:
@@ -83,6 +89,42 @@ class VanishingGradient:
         if len(sizes) != len(matrices):
             return self._condition.stay()
         return self._condition.hold(True, lambda: self._verdict(view, matrices, sizes, trend))
+
+    def _observe_cut(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+        """Matrices that get next to nothing wherever they are, while others get what they need."""
+        if self._condition.is_open or has_learnt(view.loss):
+            self._cut_length = 0
+            return self._cut.end()
+        if view.ids("gradient") is None or view.ids("update") is None:
+            return self._cut.stay()
+        sizes = matrices.values(view, "gradient_rms")
+        largest = float(np.fmax.reduce(sizes))
+        cut = (sizes > 0) & (sizes < thresholds.CUT_OFF * largest)
+        cut &= matrices.update_ratios(view) < thresholds.CUT_OFF_UPDATE
+        if cut.sum() < 2:
+            self._cut_length = 0
+            return self._cut.end()
+        if self._cut_length == 0:
+            self._cut_since = view.step
+        self._cut_length += 1
+        if self._cut_length < thresholds.CUT_OFF_FRAMES:
+            return ()
+        return self._cut.hold(True, lambda: self._cut_verdict(view, matrices, np.flatnonzero(cut), sizes))
+
+    def _cut_verdict(self, view: View, matrices: Matrices, places: NDArray[np.int64], sizes: Values) -> Verdict:
+        layout = view.layout
+        layers = tuple(int(i) for i in matrices.ids[places])
+        last, largest = int(matrices.ids[np.nanargmax(sizes)]), float(np.nanmax(sizes))
+        how = f"a typical gradient element, beside that of {layout.path(last)} at the same step"
+        evidence = tuple(
+            Evidence("gradient_rms", layout.path(int(matrices.ids[place])), float(sizes[place]), largest, how)
+            for place in places[:3]
+        )
+        summary = (
+            f"Next to no gradient reaches {name_layers(layout, layers)}: less than a ten-billionth of what other "
+            "layers get. Something in their way is closed, as a saturated gate is."
+        )
+        return Verdict(self._cut.key, True, Severity.SEVERE, layers, self._cut_since, 0.9, summary, evidence)
 
     def _measure(self, view: View, matrices: Matrices) -> bool:
         """False when gradients do not fade."""
