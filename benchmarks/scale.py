@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from scale_costs import Line, capture, rank_cost, storage
+from scale_costs import Line, capture, dashboard, rank_cost, storage
 from scale_long import governed_interval, merge_all, read_long, write_long
 
 
@@ -104,6 +104,10 @@ def main() -> int:
     written = size.at(layers) * options.steps / interval
     days = options.steps * options.step_seconds / 86_400
     print(f"  every {interval} steps: {written / 1e9:,.0f} GB written in {days:.0f} days, thinned to the budget")
+    print("dashboard, a processor's time")
+    opened, drawn = dashboard()
+    show("open a run", opened, "µs", 1e6, "layers", "frames")
+    show("heatmap of the whole run", drawn, "µs", 1e6, "layers", "frames")
     print("ranks")
     ranks_model(layers, ranks)
     taken, moved = merge_all(layers, ranks)

@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,9 @@ from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 from undertow.schema.quantities import STREAMS
+from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
+from undertow.views.tiles import tile_of
 
 # What a frame of a distributed training holds when everything is measured, but for activations.
 FRAME_STREAMS = ("gradient", "weight", "update", "optimizer", "rank", "sketch")
@@ -199,3 +202,25 @@ def storage(sizes: Sequence[int] = (100, 1000, 3000), frames: int = 64) -> tuple
             writer.close()
     points = [(layers,) for layers in sizes]
     return Line.through(points, sizes_written), Line.through(points, costs)
+
+
+# -- dashboard ------------------------------------------------------------------------------------------------------
+
+
+def dashboard() -> tuple[Line, Line]:
+    """Seconds to open a run, and to make the heatmap of all of it, in layers and in frames with numbers."""
+    sizes = [(100, 1000), (400, 1000), (100, 4000), (400, 4000)]
+    opened: list[float] = []
+    drawn: list[float] = []
+    for layers, frames in sizes:
+        with tempfile.TemporaryDirectory(prefix="undertow-scale-") as folder:
+            writer = RunWriter(Path(folder) / "run", RunFacts(name="scale"))
+            writer.set_layers(layer_table(layers), LayerGraph())
+            blocks = [blocks_of(layers, seed, ("gradient",)) for seed in range(4)]
+            writer.append_many([Frame(step, step, 0.0, {"loss": 1.0}, blocks[step % 4]) for step in range(frames)])
+            writer.close()
+            opened.append(seconds(partial(RunReader, writer.folder)))
+            reader = RunReader(writer.folder)
+            level = max(0, (frames // 256).bit_length())
+            drawn.append(seconds(partial(tile_of, reader, "gradient_norm", level, 0)))
+    return Line.through(sizes, opened), Line.through(sizes, drawn)
