@@ -96,6 +96,20 @@ class TestUnfitNormalisation:
         assert training.findings()[0].layers == (module,)
         assert not training.run(1, **fine).findings()[0].ongoing
 
+    def test_a_momentum_next_to_zero_in_a_new_normalisation(self) -> None:
+        settings: dict[str, Any] = {"activation_training": 1.0, "norm_momentum": {"norm": 0.001}}
+        new = {"weight_norm": {"norm.weight": math.sqrt(8)}, "update_norm": 0.0, "update_ratio": 0.0}
+        training = stack(UnfitNormalisation(), *NET).run(3, **settings, **new)
+        assert training.findings()[0].layers == ("norm",)
+        training.step = 5000  # by now the averages are those of the data
+        assert not training.run(1, **settings, **new).findings()[0].ongoing
+        assert (
+            stack(UnfitNormalisation(), *NET).run(3, **settings | {"norm_momentum": {"norm": 0.01}}, **new).codes()
+            == []
+        )
+        trained = new | {"weight_norm": {"norm.weight": 2.1}}
+        assert stack(UnfitNormalisation(), *NET).run(3, **settings, **trained).codes() == []
+
     def test_settings_of_a_module_in_evaluation_mode_do_nothing(self) -> None:
         training = stack(UnfitNormalisation(), *NET)
         assert training.run(3, activation_training=modes(drop=0.0), dropout_rate={"drop": 0.97}).codes() == []

@@ -237,6 +237,8 @@ FEWEST_NORM_SAMPLES = 2  # a picture's pixels are no samples of their own
 FEW_NORM_FRAMES = 2
 LARGE_EPS = 0.05
 LARGE_NORM_MOMENTUM = 0.9
+SMALL_NORM_MOMENTUM = 0.002  # the averages of a new normalisation mean nothing for a thousand steps
+SLOW_NORM_LASTS = 3.0  # times what its averages remember: what they began with is then gone
 LARGE_DROPOUT = 0.9
 
 # DAT001. Standardised, 0…1 and one-hot inputs have an RMS of 0.01 to 3, log-mel spectra up to 10.
