@@ -6,7 +6,10 @@ import math
 
 import pytest
 from tests.detect.building import Training
+from tests.detect.stacks import stack
 
+from undertow.detect.rules.never_updated import NeverUpdated
+from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
 
 
@@ -148,6 +151,23 @@ def test_a_group_with_a_rate_of_zero_that_was_never_trained(at_rest: tuple[str, 
 )
 def test_frozen_for_a_reason_raises_no_alarm(frozen: dict[str, object]) -> None:
     assert "UPD003" not in Training().run(12, **frozen).alarms()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "scale", "codes"),
+    [(3, 1.0, ["UPD003"]), (3, 0.97, []), (1, 1.0, [])],  # nobody loaded it; trained before; a layer of random features
+)
+def test_a_frozen_backbone_that_nobody_has_loaded(blocks: int, scale: float, codes: list[str]) -> None:
+    names = [name for i in range(blocks) for name in (f"body.{2 * i}:Conv2d", f"body.{2 * i + 1}:BatchNorm2d")]
+    frozen = tuple(name.partition(":")[0] for name in names)
+    norms = {f"body.{2 * i + 1}.weight": scale for i in range(blocks)}
+    training = stack(NeverUpdated(), *names, "head:Linear", frozen=frozen)
+    rest, still = dict.fromkeys(frozen, float(GradientState.FROZEN)), dict.fromkeys(frozen, 0.0)
+    training.run(
+        8, gradient_state=rest, update_norm=still, update_ratio=still,
+        weight_max_abs=norms, weight_mean=norms, weight_std=dict.fromkeys(norms, 0.0),
+    )  # fmt: skip
+    assert training.alarms() == codes
 
 
 def test_layers_released_one_after_the_other_are_frozen_by_plan() -> None:

@@ -17,6 +17,7 @@ from undertow.schema.quantities import GradientState
 
 PATIENCE = 5
 MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
+BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
 ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
 SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
 _GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
@@ -35,6 +36,7 @@ class UntrainedFreeze:
         self._seen: NDArray[np.bool_] = np.zeros(0, bool)
         self._has_seen_all = False
         self._is_default: NDArray[np.bool_] = np.zeros(0, bool)  # when first measured
+        self._is_new_scale: NDArray[np.bool_] = np.zeros(0, bool)  # of a normalisation: one everywhere
         self._start = WeightStart()
         self._measured = 0  # steps since the set of frozen layers became what it is
         self._moved = False
@@ -47,6 +49,7 @@ class UntrainedFreeze:
         self._known = grown(self._known, count, False)
         self._seen = grown(self._seen, count, False)
         self._is_default = grown(self._is_default, count, False)
+        self._is_new_scale = grown(self._is_new_scale, count, False)
         self._start.grow(count)
 
     def observe(self, view: View) -> None:
@@ -92,6 +95,10 @@ class UntrainedFreeze:
         bound = np.array([default_bound(layer) for layer in layers])
         count = np.array([layer.parameter_count for layer in layers], np.float64)
         self._is_default[chosen] = looks_default(bound, count, *(row[new] for row in rows))
+        largest, mean, deviation = (row[new] for row in rows[:3])
+        is_scale = np.array([layer.kind == LayerKind.NORM_SCALE for layer in layers], bool)
+        ones = (largest == 1) & (np.abs(mean - 1) < 1e-6) & ~(deviation > 1e-6)
+        self._is_new_scale[chosen] = is_scale & ones
         self._seen[chosen] = True
         self._has_seen_all = bool(self._seen[[layer.id for layer in view.layout.layers.parameters]].all())
 
@@ -107,6 +114,9 @@ class UntrainedFreeze:
         trained = [layer for layer in matrices if not resting[layer.id]]
         frozen = [layer for layer in matrices if resting[layer.id]]
         out = np.zeros(len(self.members), bool)
+        if self.is_new_backbone(layout, resting):
+            out[[layer.id for layer in layout.layers.parameters if resting[layer.id]]] = True
+            return out
         if not frozen or len(frozen) > MOST * len(trained):
             return out
         for layer in frozen:
@@ -114,6 +124,16 @@ class UntrainedFreeze:
                 mine = [other.id for other in layout.layers.parameters if other.group == layer.group]
                 out[[i for i in mine if resting[i]]] = True
         return out
+
+    def is_new_backbone(self, layout: Layout, resting: NDArray[np.bool_]) -> bool:
+        """A deep part at rest under a small head, none of whose normalisations has ever moved from a scale of one."""
+        parameters = layout.layers.parameters
+        scales = [layer.id for layer in parameters if layer.kind == LayerKind.NORM_SCALE and resting[layer.id]]
+        matrices = [layer.id for layer in parameters if len(layer.shape) >= 2]
+        frozen = int(resting[matrices].sum())
+        trained = len(matrices) - frozen
+        deep = len(scales) >= BACKBONE and frozen >= BACKBONE * max(trained, 1) and trained > 0
+        return deep and bool(self._is_new_scale[scales].all())
 
     def _belongs_elsewhere(
         self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]

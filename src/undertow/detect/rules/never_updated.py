@@ -34,8 +34,10 @@ class NeverUpdated:
     Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it; or one
     that an optimizer holds, whose weights were bit for bit the same after five measured steps with a non-zero
     gradient, while other weights moved. Or a layer with `requires_grad` set to False that still holds exactly the
-    random weights PyTorch gives a new layer of its shape, alone among layers that train. Or, in the first steps,
-    layers that run inside the model and get a gradient without being parts of it, as those in a plain Python list.
+    random weights PyTorch gives a new layer of its shape, alone among layers that train. Or a deep frozen part under a
+    small head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights. Or, in the
+    first steps, layers that run inside the model and get a gradient without being parts of it, as those in a plain
+    Python list.
 
     Why it is bad
     -------------
@@ -51,8 +53,9 @@ class NeverUpdated:
     and steps with a learning rate of zero do not count. Updates too small for the number format round away; that
     is said as the reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were
     never trained either. Frozen layers are left alone when they are a named part as a whole, a copy of a trained
-    layer, the base of an adapter, more than half as many as the trained ones, or released later; a single layer of
-    random features that is meant to stay random is taken for a mistake.
+    layer, the base of an adapter, more than half as many as the trained ones (a deep part with new normalisations
+    excepted), or released later; a single layer of random features that is meant to stay random, and a deep one with
+    normalisations, are taken for a mistake.
 
     References
     ----------
@@ -289,6 +292,11 @@ class NeverUpdated:
         verb, its = ("is", "it was") if len(layers) == 1 else ("are", "they were")
         summary = f"{named} {verb} frozen with the random weights {its} made with, while the rest learns."
         how = "requires_grad is False, and the weights are spread evenly up to the bound of PyTorch's initialisation"
+        resting = np.zeros(layout.count, bool)
+        resting[list(layers)] = True
+        if self._freeze.is_new_backbone(layout, resting):
+            summary += " Were they to be loaded from a file?"
+            how = "requires_grad is False, and every normalisation among them still has a scale of exactly one"
         evidence = tuple(
             Evidence("gradient_state", layout.path(i), float(GradientState.FROZEN), None, how) for i in layers[:5]
         )
