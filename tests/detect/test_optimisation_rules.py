@@ -81,6 +81,15 @@ class TestDivergingLoss:
         run = cross_entropy(cross_entropy(training(DivergingLoss()), falling(60)), noisy([2.3] * 40))
         assert run.alarms() == ["OPT001"]
 
+    @pytest.mark.parametrize(("later", "severity"), [(0.95, Severity.MILD), (0.3, Severity.SEVERE)])
+    def test_beside_answers_that_stay_right_a_rising_loss_is_a_hint(self, later: float, severity: Severity) -> None:
+        run = training(DivergingLoss())
+        for step, loss in enumerate([*falling(40), *noisy(np.geomspace(0.23, 23, 60))]):
+            right = 0.95 if 20 < step < 50 else 0.1 if step <= 20 else later
+            scalars = {"loss": loss, "loss_kind": 1.0, "loss_classes": 10.0, "output_accuracy": right}
+            run.run(1, scalars=scalars)
+        assert {finding.severity for finding in run.findings()} == {severity}
+
     def test_a_term_that_is_given_more_and_more_weight_is_a_hint(self) -> None:
         run = follow(follow(training(DivergingLoss()), falling(20)), noisy(np.linspace(0.3, 2.4, 60)))
         run = follow(run, noisy([2.4] * 40))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import median
 from typing import ClassVar
 
 from undertow.detect import thresholds
@@ -36,8 +37,8 @@ class DivergingLoss:
     Losses that go below zero (rewards, adversaries) have no natural size and are left out, and so are optimizers that
     step in turn: a generator's loss rises when its opponent learns. The loss of moving targets (values in reinforcement
     learning) grows with them, and a loss of which one term is given more and more weight (a prior) rises on purpose:
-    without a cross-entropy, large updates or a hundredfold growth this is only a hint. One jump to a higher level
-    (harder data, another task) is no row of records. No false alarm in the zoo.
+    without a cross-entropy whose answers become wrong, large updates or a hundredfold growth this is only a hint. One
+    jump to a higher level (harder data, another task) is no row of records. No false alarm in the zoo.
 
     References
     ----------
@@ -54,6 +55,8 @@ class DivergingLoss:
         self._records: list[int] = []
         self._guess = math.nan  # the loss of a guess, for a cross-entropy that began near it
         self._large_step = self._large_step_since_best = -(10**9)
+        self._accuracies: deque[float] = deque(maxlen=3)
+        self._best_accuracy = 0.0
         self._back_for = 0
         self._levels: deque[float] = deque(maxlen=12)
 
@@ -78,12 +81,25 @@ class DivergingLoss:
             crossed = kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
             guess = loss_of_a_guess(view) if crossed else math.nan
             self._guess = guess if loss.first < thresholds.IMPLAUSIBLE_START * guess else math.nan
+        accuracy = view.scalar("output_accuracy")
+        if not math.isnan(accuracy):
+            self._accuracies.append(accuracy)
+            self._best_accuracy = max(self._best_accuracy, median(self._accuracies))
         if view.row("update_ratio") is None or loss.value < thresholds.LEAPS_TO * min(loss.first, loss.best):
             return
         if middle(matrices_of(view.layout).update_ratios(view)) > thresholds.DIVERGED_UPDATE:
             self._large_step_since_best = view.step
             if loss.value >= thresholds.LEAPS_TO * loss.first:
                 self._large_step = view.step
+
+    @property
+    def _guesses(self) -> bool:
+        """A cross-entropy has a natural size. It may still be one term of several: not while the answers stay right."""
+        if self._guess != self._guess:
+            return False
+        if len(self._accuracies) < 2 or self._best_accuracy < thresholds.LEARNT_ACCURACY:
+            return True
+        return median(self._accuracies) < thresholds.KEPT_ACCURACY * self._best_accuracy
 
     def _observe_growing(self, loss: Loss) -> tuple[Verdict, ...]:
         if loss.seen <= thresholds.DIVERGED_START:
@@ -104,7 +120,7 @@ class DivergingLoss:
         if len(self._records) < thresholds.DIVERGED_RECORDS or loss.noise > loss.level:
             return self._growing.stay()
         first = self._records[0]
-        sure = self._guess == self._guess or loss.level > thresholds.DIVERGED_BEYOND_DOUBT * loss.first
+        sure = self._guesses or loss.level > thresholds.DIVERGED_BEYOND_DOUBT * loss.first
         sure = sure or self._large_step >= first - thresholds.LARGE_UPDATE_LASTS
         return self._growing.hold(sure, lambda: self._verdict("growing", loss, first, sure))
 
@@ -122,7 +138,7 @@ class DivergingLoss:
         if self._back_for < thresholds.BACK_FOR or (recovering and not self._lost.is_open):
             return ()
         # A loss of several terms also rises because one of them is given more weight.
-        sure = self._guess == self._guess or self._large_step_since_best >= loss.best_step
+        sure = self._guesses or self._large_step_since_best >= loss.best_step
         return self._lost.hold(sure, lambda: self._verdict("lost", loss, loss.best_step, sure))
 
     def _verdict(self, key: str, loss: Loss, first: int, sure: bool = True) -> Verdict:
