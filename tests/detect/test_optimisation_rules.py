@@ -265,6 +265,13 @@ class TestUnsuitableRate:
         assert finding.detected_step <= 12
         assert "schedule" in finding.summary
 
+    def test_a_rate_cut_again_and_again_while_the_loss_falls(self) -> None:
+        losses = [*noisy(np.geomspace(1.2, 0.6, 24), 0.02), *noisy([0.6] * 76, 0.02)]
+        rates = [5e-3 * 0.3 ** (step // 9) for step in range(100)]  # ReduceLROnPlateau with the wrong mode
+        assert follow(training(UnsuitableRate()), losses, rates).alarms() == ["OPT007"]
+        slower = [5e-3 * 0.3 ** (step // 40) for step in range(100)]
+        assert follow(training(UnsuitableRate()), losses, slower).codes() == []
+
     @pytest.mark.parametrize("steps", [20, 100, 400])
     def test_the_end_of_a_cosine_is_silent(self, steps: int) -> None:
         rates = [0.05 * (1 + math.cos(math.pi * step / steps)) for step in range(steps)]

@@ -133,8 +133,10 @@ class UnsuitableRate:
 
     def _observe_schedule(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
         fallen = 0
-        if history.now > thresholds.FALLING_UNTIL * history.peak:
-            self._fell_while_falling = loss.falling  # the last time it was said is when the rate went
+        # The last time it is said is when the rate went; where that was early, when a trend can first be seen.
+        if history.now > thresholds.FALLING_UNTIL * history.peak or loss.seen <= thresholds.FALLING_SEEN:
+            early = loss.seen <= thresholds.FALLING_SEEN
+            self._fell_while_falling = loss.falling or (early and self._fell_while_falling)
         for share, (fewest, part) in thresholds.FALLEN_TO.items():
             below = history.fallen_for(share)
             if below >= max(fewest, part * (history.steps - below)):
@@ -156,7 +158,8 @@ class UnsuitableRate:
             evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "what is left of the first loss"))
         summary = (
             f"The schedule has let the learning rate fall from {history.peak:.3g} to {history.now:.3g} within "
-            f"{history.steps} steps, before the model has learnt. Is it stepped per batch with settings for epochs?"
+            f"{history.steps} steps, before the model has learnt. Is it stepped per batch with settings for epochs, or "
+            "does it wait for a metric to rise that should fall?"
         )
         first = max(view.step - below, 0)
         return Verdict("schedule", True, Severity.SEVERE, (), first, 0.93, summary, tuple(evidence))
