@@ -117,6 +117,14 @@ def test_growth_towards_the_input_is_exploding() -> None:
     assert finding.layers[0] == "a.weight"
 
 
+@pytest.mark.parametrize(("sizes", "found"), [((3e-2, 1e-2, 2e-5, 5e-5), []), ((1e-1, 1e-2, 1e-3, 1e-5), ["GRD002"])])
+def test_a_trunk_and_a_small_second_loss_make_no_line(sizes: tuple[float, ...], found: list[str]) -> None:
+    names = ("trunk", "middle", "redraw", "picture")
+    training = watched_by(ExplodingGradient(), *names)
+    training.run(5, gradient_rms={f"{name}.weight": size for name, size in zip(names, sizes, strict=True)})
+    assert training.codes() == found
+
+
 def recurrent() -> Training:
     training = Training("rnn", "head")
     layers = [

@@ -43,6 +43,7 @@ GRADIENT_DEPTH_DECADES = 3.0
 GRADIENT_DEPTH_DECADES_IN_DOUBT = 2.2  # six plain ReLU layers make this, and may learn yet
 GRADIENT_DEPTH_DECADES_TO_END = 2.0
 GRADIENT_DEPTH_FIT = 0.6
+EXPLODING_FEW, EXPLODING_FIT_OF_FEW = 6, 0.9  # two sizes, as of a trunk and a small second loss, fit a line at 0.8
 GRADIENT_DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices move faster
 GRADIENT_DEPTH_PATIENCE = 5
 GRADIENT_DEPTH_PATIENCE_IN_DOUBT = 25  # Adam can get a deep plain network out of it; most that will are by then

@@ -42,7 +42,8 @@ class ExplodingGradient:
     ----------------
     Recurrent networks that clip live with large gradients: there the bounds are a hundred times as high, unless a
     step throws the weights about all the same. Gradients that start near zero on purpose (zero-initialised branches)
-    grow a thousandfold in health; there the loss falls, and nothing is said. One bad batch is a spike (GRD006). In
+    grow a thousandfold in health; there the loss falls, and nothing is said. A part with a small loss of its own has
+    small gradients beside the trunk: fewer than six matrices must rise evenly. One bad batch is a spike (GRD006). In
     the zoo of healthy trainings the gradient grows 13-fold at most and the first sensitivity is 22 at most; there was
     no false alarm in 68.
 
@@ -143,7 +144,9 @@ class ExplodingGradient:
         with np.errstate(divide="ignore", invalid="ignore"):
             sizes = np.log10(matrices.values(view, "gradient_rms"))
         trend = depth_trend(sizes)
-        steep = -trend.rise >= thresholds.GRADIENT_DEPTH_DECADES and trend.fit >= thresholds.GRADIENT_DEPTH_FIT
+        few = trend.size < thresholds.EXPLODING_FEW
+        least_fit = thresholds.EXPLODING_FIT_OF_FEW if few else thresholds.GRADIENT_DEPTH_FIT
+        steep = -trend.rise >= thresholds.GRADIENT_DEPTH_DECADES and trend.fit >= least_fit
         if not steep or trend.size < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
             self._inverted = 0
             return None
