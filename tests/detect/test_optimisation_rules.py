@@ -391,6 +391,13 @@ class TestDefeatingSetting:
         run = self.run(noisy([2.3] * 10, 0.01), optimizer_eps_ratio=ratios, update_ratio=1e-5, update_norm=1e-5)
         assert run.codes() == []
 
+    def test_gradients_that_fade_later_are_not_the_fault_of_eps(self) -> None:
+        run = self.run(
+            noisy([2.3] * 20, 0.01), optimizer_eps_ratio=lambda step: 1e4 if step < 8 else 1e-6,
+            update_ratio=1e-5, update_norm=1e-5,
+        )  # fmt: skip
+        assert run.codes() == []
+
     def test_gradients_below_eps_by_success_are_silent(self) -> None:
         def ratio(step: int) -> float:
             return 10.0 if step < 60 else 0.01

@@ -356,6 +356,7 @@ FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and 
 # OPT008. Settings of optimizers.
 REBUILT_FRAMES = 3
 EPS_RATIO = 0.1  # median √v over eps; 1e2 to 1e7 in healthy trainings, 0.2 with branches that start next to zero
+EPS_RATIO_FITS = 10.0  # median
 EPS_RATIO_LARGEST = 100.0  # of any matrix: where one gradient is far above eps, the others are small for another reason
 EPS_REMAINING = 0.7
 EPS_UPDATE = 1e-3  # update over weight

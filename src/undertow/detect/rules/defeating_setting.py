@@ -56,6 +56,7 @@ class DefeatingSetting:
 
     def __init__(self) -> None:
         self._rebuilt, self._eps = Condition("rebuilt"), Condition("eps")
+        self._eps_has_fitted = False  # once: what makes gradients small later is something else
         self._exchanged, self._memory = Condition("exchanged"), math.nan
         self._decay, self._momentum, self._lag = Condition("decay"), Condition("momentum"), Condition("lag")
         self._rebuilt_for = self._eps_for = self._still_for = 0
@@ -126,13 +127,14 @@ class DefeatingSetting:
             return self._eps.stay()
         loss = view.loss
         ratio = float(np.median(ratios))
+        self._eps_has_fitted |= ratio > thresholds.EPS_RATIO_FITS
         # A loss that has fallen a lot makes gradients small by success.
         unlearnt = loss is not None and not loss.remaining < thresholds.EPS_REMAINING
         updates = matrices.update_ratios(view)
         updates = updates[np.isfinite(updates)]
         slow = not len(updates) or float(np.median(updates)) < thresholds.EPS_UPDATE
         small = ratio <= thresholds.EPS_RATIO and float(ratios.max()) <= thresholds.EPS_RATIO_LARGEST
-        if not small or not unlearnt or not slow:
+        if self._eps_has_fitted or not small or not unlearnt or not slow:
             self._eps_for = 0
             return self._eps.end()
         if self._eps_for == 0:
