@@ -44,7 +44,7 @@ def test_exit_codes_and_streams(sick: Path) -> None:
         (("report",), 2, "RUN"),
         (("report", "x", "--jsn"), 2, "--json"),
         (("explain", "XYZ9"), 2, "'XYZ9'"),
-        (("export", "x", "--to", "gif"), 2, "'gif'"),
+        (("export", "x", "--to", "tiff"), 2, "'tiff'"),
         (("demo", "--fault", "nope"), 2, ". Try: undertow demo --help"),
     ],
 )

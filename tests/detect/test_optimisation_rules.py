@@ -339,10 +339,10 @@ class TestUnsuitableRate:
         assert finding.evidence[0].quantity == "update_ratio"
 
     def test_a_warm_up_and_a_learning_model_are_not_too_slow(self) -> None:
-        tiny = {"update_ratio": 1e-6, "update_norm": 1e-6}
         rates = [1e-5 * (step + 1) for step in range(30)]
-        assert follow(training(UnsuitableRate()), noisy([2.3] * 30, 0.01), rates, **tiny).codes() == []
-        assert follow(training(UnsuitableRate()), falling(100), **tiny).codes() == []
+        still = noisy([2.3] * 30, 0.01)
+        assert follow(training(UnsuitableRate()), still, rates, update_ratio=1e-6, update_norm=1e-6).codes() == []
+        assert follow(training(UnsuitableRate()), falling(100), update_ratio=1e-6, update_norm=1e-6).codes() == []
 
 
 class TestDefeatingSetting:
