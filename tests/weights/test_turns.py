@@ -85,3 +85,18 @@ def test_workers_change_nothing() -> None:
     now = {f"l{i}.weight": random.normal(0, 0.1, (40 + i, 300)).astype(np.float32) for i in range(6)}
     then = {name: value + np.float32(0.01) for name, value in now.items()}
     assert undertow.weights(now, then, workers=3) == undertow.weights(now, then, workers=1)
+
+
+def test_small_ones_are_not_put_off_for_ever() -> None:
+    """Larger ones go first, but only of the next few: whoever reads the results sees them come."""
+    begun: list[int] = []
+
+    def work(place: int) -> int:
+        begun.append(place)
+        return place
+
+    sizes = [1, *[ALWAYS] * 100]
+    turns = in_turn(range(101), sizes.__getitem__, work, 2)
+    next(turns)
+    assert 0 < begun.index(0) <= 8
+    assert len(list(turns)) == 100
