@@ -174,7 +174,7 @@ def test_a_run_is_followed_while_it_is_written(window: Window, folder: Path) -> 
     assert "live" in page.locator("#bar .live").inner_text()
     page.get_by_role("button", name="Pause").wait_for()
     run.write(500)
-    page.get_by_text("step 799").wait_for()
+    page.get_by_text("step 799").first.wait_for()
     wait_until(page, lambda colours: len(colours) > 30 and NOT_SAMPLED not in colours)  # the new steps are drawn
     run.finish()
     page.get_by_text("finished").wait_for()

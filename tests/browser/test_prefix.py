@@ -30,6 +30,7 @@ def address(folder: Path) -> Iterator[str]:
 
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()  # whoever calls before the server is ready waits
     server = uvicorn.Server(
         uvicorn.Config(proxy, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)  # type: ignore[arg-type]
     )

@@ -77,7 +77,7 @@ def test_a_run_grows_in_its_frame(cell: Cell, tmp_path: Path) -> None:
     for written in (300, 700):  # from one level of zoom to the next
         writer.write(written)
         cell.tell(run)
-        cell.frame.get_by_text(f"step {writer.step - 1:,}").wait_for()
+        cell.frame.get_by_text(f"step {writer.step - 1:,}").first.wait_for()
     picture = cell.frame.locator(".heatmap")
     picture.wait_for()
     cell.page.wait_for_timeout(600)
