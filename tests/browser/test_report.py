@@ -14,7 +14,7 @@ from tests.cli.conftest import write
 from tests.detect.building import Training
 
 from undertow.run import open_run
-from undertow.show.html.page import write_report
+from undertow.show.html.report_file import write_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -14,8 +14,8 @@ from tests.cli.conftest import write
 from tests.detect.building import Training
 
 from undertow.run import Run
-from undertow.show.html.page import page as page_of
-from undertow.show.html.snapshot import snapshot
+from undertow.show.page.page import page as page_of
+from undertow.show.page.snapshot import snapshot
 from undertow.views.verdict import judge
 
 if TYPE_CHECKING:

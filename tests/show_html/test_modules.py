@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from undertow.show.html.modules import joined
-from undertow.show.html.page import page
+from undertow.show.page.modules import joined
+from undertow.show.page.page import page
 
 
 def written(folder: Path, **modules: str) -> Path:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from undertow.show.html.quantise import MARKED, MARKS, quantise, restore
+from undertow.show.page.quantise import MARKED, MARKS, quantise, restore
 from undertow.views.codes import NOT_SAMPLED, decode, encode
 from undertow.views.scale import ScaleKind
 

@@ -23,7 +23,7 @@ from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import Layer, LayerTable
 from undertow.schema.quantities import STREAMS
-from undertow.show.html.page import write_report
+from undertow.show.html.report_file import write_report
 from undertow.store.writer import RunWriter
 
 MOST_BYTES = 5_000_000

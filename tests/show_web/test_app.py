@@ -19,7 +19,7 @@ from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import Layer, LayerTable
 from undertow.schema.quantities import STREAMS
-from undertow.show.web.app import STATIC
+from undertow.show.page import STATIC
 from undertow.store.writer import RunWriter
 from undertow.views.codes import NOT_A_NUMBER, NOT_SAMPLED, decode
 from undertow.views.tiles import COLUMNS

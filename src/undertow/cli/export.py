@@ -85,7 +85,7 @@ def _painter(
 
 def _reporter(run: Run) -> Callable[[Path], None]:
     """The same as `undertow report --html`."""
-    from undertow.show.html.page import write_report
+    from undertow.show.html.report_file import write_report
 
     def write(path: Path) -> None:
         write_report(run, path)

@@ -63,7 +63,7 @@ def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, detai
 
 def _write_html(run: str, file: Path) -> None:
     from undertow.run import open_run
-    from undertow.show.html.page import write_report
+    from undertow.show.html.report_file import write_report
 
     with busy("reading the run") as tell:
         size = write_report(open_run(run), file, tell)

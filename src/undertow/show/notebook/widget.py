@@ -16,9 +16,9 @@ import traitlets
 
 from undertow.errors import UndertowError
 from undertow.run import Run, open_run
-from undertow.show.html.page import page
-from undertow.show.html.pictures import Allowance
-from undertow.show.html.snapshot import Extent, snapshot
+from undertow.show.page.page import page
+from undertow.show.page.pictures import Allowance
+from undertow.show.page.snapshot import Extent, snapshot
 from undertow.views.verdict import Verdict, judge
 
 _SHARE = 0.01  # of the time, for the thread

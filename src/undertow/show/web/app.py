@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from undertow.errors import SettingError, UndertowError, UnknownNameError, UnreadableRunError
 from undertow.explain.pages import page_of
 from undertow.schema.quantities import QUANTITIES
+from undertow.show.page import STATIC
 from undertow.show.web.guard import LOOPBACK, Guard
 from undertow.show.web.library import Library
 from undertow.show.web.live import Streams
@@ -28,7 +29,6 @@ from undertow.views.parting import parting
 from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
 
-STATIC = Path(__file__).parent / "static"
 _MOST_COLUMNS = 4096
 _FARTHEST = 1 << 53  # steps: what a browser's numbers hold
 _COMPRESS_FROM = 4096

@@ -1,5 +1,5 @@
 // What `server.js` asks a server for, from a run that the page itself carries: a report, or a cell of a notebook.
-// `show/html/snapshot.py` says how it is packed, `show/html/quantise.py` what the bytes of a picture mean.
+// `show/page/snapshot.py` says how it is packed, `show/page/quantise.py` what the bytes of a picture mean.
 
 import { decode, isNonfinite } from "./colours.js";
 

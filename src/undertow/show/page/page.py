@@ -1,24 +1,17 @@
-"""The file: what a browser may do with it, its style, its scripts, its numbers, and words for those without scripts."""
+"""A page in one piece: what a browser may do with it, its style, scripts and numbers, and words without scripts."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html
-import os
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
-from undertow.errors import UnwritableRunError
-from undertow.run import Run
 from undertow.schema.findings import Diagnosis
-from undertow.show.html.modules import joined
-from undertow.show.html.plain import plain
-from undertow.show.html.snapshot import Extent, snapshot
-from undertow.views.verdict import Verdict
+from undertow.show.page import STATIC
+from undertow.show.page.modules import joined
+from undertow.show.page.plain import plain
 
-_STATIC = Path(__file__).parents[1] / "web" / "static"
 _STYLES = ("style.css", "report.css")
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -43,24 +36,6 @@ _PAGE = """<!doctype html>
 """
 
 
-def write_report(run: Run, file: Path, tell: Callable[[str], None] = lambda message: None) -> int:
-    """Write the report of a run, and say how many bytes it has. An old file is never half overwritten."""
-    tell("judging the run")
-    verdict = Verdict(run.diagnose(), from_journal=False)
-    text = page(verdict.diagnosis, snapshot(run, verdict, Extent(), tell)).encode()
-    partial = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        partial.write_bytes(text)
-        partial.replace(file)
-    except OSError as problem:
-        raise UnwritableRunError(
-            f"{file} cannot be written: {problem.strerror or problem}", way_out="Choose another file"
-        ) from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return len(text)
-
-
 def page(diagnosis: Diagnosis | None, data: bytes = b"") -> str:
     """A whole page. Without data it waits until it is sent some, as in a notebook."""
     style, script = _style(), _script()
@@ -80,12 +55,12 @@ def page(diagnosis: Diagnosis | None, data: bytes = b"") -> str:
 
 @cache
 def _style() -> str:
-    return "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in _STYLES)
 
 
 @cache
 def _script() -> str:
-    script = joined(_STATIC, "report.js", {"server.js": "embedded.js"})
+    script = joined(STATIC, "report.js", {"server.js": "embedded.js"})
     assert "</script" not in script.lower()
     return script
 

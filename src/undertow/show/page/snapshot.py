@@ -17,7 +17,7 @@ import msgspec
 from undertow.explain.pages import page_of
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis
-from undertow.show.html.pictures import Allowance, Picture, pictures
+from undertow.show.page.pictures import Allowance, Picture, pictures
 from undertow.views import documents
 from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.scale import usual_of
