@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 FEWEST_FOR_TAIL = 50
 NEGLIGIBLE = 1e-12  # of the largest square: rounding
 _STRIDE = 16
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +47,28 @@ def heavy_tail(squares: Floats, counts: Floats) -> Tail | None:
         return None
     slope = remaining[starts] / excess[starts]  # α − 1
 
-    def distances(rows: slice, places: NDArray[np.intp]) -> Floats:
-        """How far law and data are apart at these places, for these starts; 0 where a place is below the start."""
+    def distances(rows: Places, places: Places) -> Floats:
+        """How far law and data are apart at most, at these places, for these starts."""
         first = starts[rows, None]
-        law = 1.0 - np.exp(-slope[rows, None] * np.maximum(logs[places] - logs[first], 0.0))
-        data = (middle[places] - below[first]) / remaining[first]
-        return np.where(places >= first, np.abs(law - data), 0.0)
+        apart = np.exp(slope[rows, None] * np.minimum(logs[first] - logs[places], 0.0))
+        apart += (middle[places] - below[first]) / remaining[first] - 1.0
+        apart[places < first] = 0.0
+        return np.abs(apart, out=apart).max(axis=1)
 
     # The distance at every sixteenth place is a lower bound: most starts need no more than that to be ruled out.
-    some = np.append(np.arange(0, len(values), _STRIDE), len(values) - 1)
-    least = distances(slice(None), some).max(axis=1)
+    everywhere = np.arange(len(values))
+    least = distances(np.arange(len(starts)), np.append(everywhere[::_STRIDE], len(values) - 1))
+    order = np.argsort(least, kind="stable")
     best, distance = -1, np.inf
-    for place in np.argsort(least, kind="stable").tolist():
-        if least[place] > distance:
+    for turn in range(0, len(order), _AT_ONCE):
+        rows = order[turn : turn + _AT_ONCE]
+        rows = rows[least[rows] <= distance]
+        if not len(rows):
             break
-        far = float(distances(slice(place, place + 1), np.arange(int(starts[place]), len(values))).max())
-        if far < distance or (far == distance and place < best):
-            best, distance = place, far
+        far = distances(rows, everywhere[int(starts[rows].min()) :])
+        near = float(far.min())
+        place = int(rows[far == near].min())
+        if near < distance or (near == distance and place < best):
+            best, distance = place, near
     start = int(starts[best])
     return Tail(1.0 + float(slope[best]), round(float(remaining[start])), float(values[start]), distance)

@@ -8,13 +8,13 @@ quadrature for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.gram import gram, slabs
 from undertow.checkpoints.elements import Elements
 
 Floats = NDArray[np.float64]
@@ -25,7 +25,9 @@ WIDTH = 16
 POWERS = 12
 # Share of a Ritz vector in the last block below which its value counts as converged: then right to about 1e-4.
 CONVERGED = 1e-3
-_BLOCK = 1 << 20
+# Where the matrix is taller than this, and narrow, its Gram matrix is cheaper to make once than to go without.
+_TALL = 2
+_NARROW = 1280
 _SEED = 0x5EED
 
 
@@ -38,20 +40,9 @@ class Nodes:
     known: int
 
 
-def slabs(elements: Elements, unit: float, dtype: type[np.floating[Any]]) -> Iterator[NDArray[Any]]:
-    """The matrix in pieces, divided by unit, standing upright: the shorter side of the matrix is the second axis of
-    every piece. No copy of what already has the type."""
-    rows, columns = elements.matrix_shape
-    matrix = elements.matrix
-    step = max(1, _BLOCK // min(rows, columns))
-    for start in range(0, max(rows, columns), step):
-        stored = matrix[start : start + step] if rows >= columns else matrix[:, start : start + step].T
-        values = elements.widen(stored)
-        yield (values if unit == 1.0 else values / unit).astype(dtype, copy=False)
-
-
 def spectral_nodes(elements: Elements, unit: float) -> Nodes:
-    """Of the Gram matrix of the shorter side of x / unit. The matrix is read `POWERS` times."""
+    """Of the Gram matrix of the shorter side of x / unit. A large matrix is read `POWERS` times, a narrow one once."""
+    times = _gram_times(elements, unit)
     side = min(elements.matrix_shape)
     generator = np.random.default_rng(_SEED)  # our own stream, always the same: results repeat
     block = generator.standard_normal((side, WIDTH)).astype(np.float32)
@@ -64,7 +55,7 @@ def spectral_nodes(elements: Elements, unit: float) -> Nodes:
         if last == 0:  # the whole range of the matrix is in the basis
             break
         basis[:, size : size + last] = block
-        block = _gram_times(elements, unit, block)
+        block = times(block)
         small[: size + last, size : size + last] = basis[:, : size + last].T @ block
         size += last
     squares, vectors = np.linalg.eigh(small[:size, :size], UPLO="U")
@@ -87,8 +78,16 @@ def _new_directions(block: NDArray[np.float32], basis: NDArray[np.float32]) -> N
     return turned[:, np.abs(np.diagonal(remainder)) > 0.99]
 
 
-def _gram_times(elements: Elements, unit: float, block: NDArray[np.float32]) -> NDArray[np.float32]:
-    product = np.zeros_like(block)
-    for slab in slabs(elements, unit, np.float32):
-        product += slab.T @ (slab @ block)
-    return product
+def _gram_times(elements: Elements, unit: float) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    short, long = sorted(elements.matrix_shape)
+    if short <= _NARROW and long >= _TALL * short:
+        small = gram(elements, unit, np.float32).astype(np.float32)
+        return lambda block: small @ block
+
+    def times(block: NDArray[np.float32]) -> NDArray[np.float32]:
+        product = np.zeros_like(block)
+        for slab in slabs(elements, unit, np.float32):
+            product += slab.T @ (slab @ block)
+        return product
+
+    return times

@@ -6,15 +6,12 @@ cores, a singular value decomposition was seen to take ten times as long with tw
 
 from __future__ import annotations
 
-import ctypes
-import glob
-import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 
-import numpy as np
+from undertow.analyze.openblas import openblas
 
 _lock = threading.Lock()
 _inside = 0
@@ -46,22 +43,8 @@ def one_thread() -> Generator[bool]:
 
 @cache
 def _controls() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """The two functions of the OpenBLAS that numpy's wheels bring along."""
-    folder = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs")
-    for path in sorted(glob.glob(os.path.join(folder, "lib*openblas*"))):
-        try:
-            library = ctypes.CDLL(path)
-        except OSError:
-            continue
-        for prefix, suffix in (
-            ("scipy_openblas", "64_"),
-            ("scipy_openblas", ""),
-            ("openblas", "64_"),
-            ("openblas", ""),
-        ):
-            get = getattr(library, f"{prefix}_get_num_threads{suffix}", None)
-            limit = getattr(library, f"{prefix}_set_num_threads{suffix}", None)
-            if get is not None and limit is not None:
-                limit.restype = None
-                return get, limit
-    return None
+    """The two functions that ask for the number of threads and set it."""
+    library = openblas()
+    get = None if library is None else library.control("get_num_threads")
+    limit = None if library is None else library.control("set_num_threads")
+    return None if get is None or limit is None else (get, limit)

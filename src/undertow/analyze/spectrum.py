@@ -8,13 +8,14 @@ spectrum comes from a Krylov space.
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.eigenvalues import eigenvalues
+from undertow.analyze.gram import gram
 from undertow.analyze.heavy_tail import FEWEST_FOR_TAIL, heavy_tail
-from undertow.analyze.krylov import POWERS, WIDTH, Nodes, slabs, spectral_nodes
+from undertow.analyze.krylov import POWERS, WIDTH, Nodes, spectral_nodes
 from undertow.checkpoints.elements import Elements
 from undertow.schema.checkpoints import Spectrum
 
@@ -25,7 +26,6 @@ EXACT_UP_TO = 512  # from here on the Krylov space is the cheaper one
 # smallest one is not far below; in matrices that are nearly square it always is.
 _TALL = 2
 _CLOSE = 1e-3
-_STRETCH = 512
 
 
 def spectrum(elements: Elements, norm: float, reach: float, exact_up_to: int = EXACT_UP_TO) -> Spectrum | None:
@@ -71,18 +71,7 @@ def _every_node(elements: Elements, unit: float) -> Nodes:
     short, long = sorted(elements.matrix_shape)
     squares = np.zeros(short)
     if elements.dtype != "float64" and long >= _TALL * short:
-        squares = _eigenvalues(elements, unit, np.float32)
+        squares = eigenvalues(gram(elements, unit, np.float32), np.float32)
     if squares[-1] <= _CLOSE * squares[0]:
-        squares = _eigenvalues(elements, unit, np.float64)
+        squares = eigenvalues(gram(elements, unit, np.float64), np.float64)
     return Nodes(squares, np.ones(short), short)
-
-
-def _eigenvalues(elements: Elements, unit: float, dtype: type[np.floating[Any]]) -> Floats:
-    """Of the Gram matrix, falling: products of short stretches in `dtype`, added up in float64."""
-    side = min(elements.matrix_shape)
-    gram = np.zeros((side, side))
-    for slab in slabs(elements, unit, dtype):
-        for start in range(0, len(slab), _STRETCH):
-            part = slab[start : start + _STRETCH]
-            gram += part.T @ part
-    return np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
