@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from undertow.probe.arrival import arrived
 from undertow.probe.readings import NewLayers, Note, RawFrame
 
 Item = RawFrame | NewLayers | Note
@@ -66,7 +67,8 @@ class Mailbox:
             closing = self._closing
             while self._items:
                 batch = [self._items.popleft() for _ in range(len(self._items))]
-                self._handle([item for item, _ in batch])
+                with arrived(item.complete for item, _ in batch if isinstance(item, RawFrame)):
+                    self._handle([item for item, _ in batch])
                 self._handled_bytes += sum(size for _, size in batch)
             self._done.set()
             self._idle()

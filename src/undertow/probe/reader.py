@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment
+from undertow.probe.arrival import Moments, moments
 from undertow.probe.readings import Number, Reading, Slots
 from undertow.probe.tensor_list import TensorList
 
@@ -55,6 +56,7 @@ class TensorReader:
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
         self._cpu: Any = None
+        self._cuda: set[torch.device] = set()
 
     def kernel_for(self, device_type: str) -> Kernel:
         kernel = self._kernels.get(device_type)
@@ -88,6 +90,8 @@ class TensorReader:
             if len(devices) > 1:
                 places = [place for place, tensor in enumerate(tensors) if tensor.device == device]
                 chosen, mine = slots[places], [tensors[place] for place in places]
+            if device.type == "cuda":
+                self._cuda.add(device)
             kernel = self.kernel_for(device.type)
             on_device = getattr(kernel, "measure_on_device", None)
             measure = kernel.measure if device.type == "cpu" or on_device is None else on_device
@@ -105,6 +109,10 @@ class TensorReader:
         if of.shapes is None:
             return None
         return self._cpu.mark(of.parameters, of.dtypes, of.shapes, of.of_gradients)
+
+    def moments(self) -> Moments:
+        """When what has been read so far will be there."""
+        return moments(self._cuda) if self._cuda else ()
 
     # -- has it changed? ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.partials import Partials
+from undertow.probe.arrival import Moments
 from undertow.probe.catalogue import Layout
 from undertow.probe.forward import ModuleReading
 from undertow.probe.signals.readings import HeldReading, SignalReadings
@@ -99,6 +100,7 @@ class RawFrame:
     held: list[HeldReading] = field(default_factory=list[HeldReading])
     local: list[Reading] = field(default_factory=list[Reading])  # gradients of this rank alone, before an average
     apart: RanksApart | None = None  # in a distributed training
+    complete: Moments = ()  # on devices that work by themselves: when all of this is there
     noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks
 
     @property

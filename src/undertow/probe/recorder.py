@@ -391,6 +391,7 @@ class Recorder:
 
     def _emit(self, frame: RawFrame) -> None:
         self._pending = None
+        frame.complete = self._reader.moments()
         is_first_of_step = not self._step_shared or frame.joined
         if is_first_of_step:
             now = time.perf_counter()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from undertow.measure.partials import SKETCH_BUCKETS
 
 _FEWEST_ROWS, _MOST_ROWS = 32, 512  # of a chunk; a row is as wide as a sketch
-_ENOUGH_CHUNKS = 2048  # to keep every processor of a large device busy for several rounds
+_ENOUGH_CHUNKS = 1024  # to keep every processor of a large device busy for several rounds
 _MOST_TABLES = 32
 
 

@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from undertow.measure.kernels.triton_elements import find_chunk, guess, mix, store_moments, store_sketch, wide
+from undertow.measure.kernels.triton_private import count_privately, private_counters, private_histogram
 
 WINDOW = tl.constexpr(32)
 INFINITY = tl.constexpr(float("inf"))
@@ -32,7 +33,7 @@ LARGEST_PEAK = tl.constexpr(2.0**24)
 def measure_chunks(
     addresses, tensor_of, start_of, length_of, order, moments, exponents, sketches, trusted, number,
     FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr,
-    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PRIVATE: tl.constexpr,
 ):  # fmt: skip
     """`number` is that of all chunks; `order` names those of this format."""
     chunk, start, length, address = find_chunk(
@@ -43,7 +44,7 @@ def measure_chunks(
         pivot, scale, lowest = guess(address, length, FORMAT)
         good = _measure_fast(
             address, length, (start // 32).to(tl.uint32), pivot, scale, lowest,
-            chunk, moments, exponents, sketches, number, FORMAT, LANES, MOMENTS, EXPONENTS, SKETCH,
+            chunk, moments, exponents, sketches, number, FORMAT, LANES, MOMENTS, EXPONENTS, SKETCH, PRIVATE,
         )  # fmt: skip
     tl.store(trusted + chunk, good.to(tl.int8))
 
@@ -52,7 +53,7 @@ def measure_chunks(
 def _measure_fast(
     address, length, word, pivot, scale, lowest, chunk, moments, exponents, sketches, number,
     FORMAT: tl.constexpr, LANES: tl.constexpr,
-    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PRIVATE: tl.constexpr,
 ):  # fmt: skip
     """Whether the result can be trusted; only then it is stored."""
     THREADS: tl.constexpr = 1024 // LANES  # each of them reads neighbours, 16 bytes
@@ -67,6 +68,8 @@ def _measure_fast(
     histogram = tl.zeros((WINDOW,), tl.int32)
     sketch = tl.zeros((THREADS, LANES), tl.float64)
     whole = length // 4096
+    if EXPONENTS and PRIVATE:
+        base, counters = private_counters(places, THREADS)
     TILES: tl.constexpr = 255 // (4 * LANES)  # as many as a byte can count
     for stretch in range(0, whole, TILES):
         bytes = tl.zeros((THREADS, 2, 2, 2), tl.uint32)
@@ -81,9 +84,11 @@ def _measure_fast(
                     x, x == x, word + (tile * 4 + row) * 32 + words, bits, pivot, scale,
                     one, two, three, four, total, low, high, zeros, sketch, False, MOMENTS, EXPONENTS, SKETCH,
                 )  # fmt: skip
-            if EXPONENTS:
+                if EXPONENTS and PRIVATE:
+                    count_privately(x, counters, lowest, THREADS)
+            if EXPONENTS and not PRIVATE:
                 bytes += _count_rows(x0, x1, lowest) + _count_rows(x2, x3, lowest)
-        if EXPONENTS:
+        if EXPONENTS and not PRIVATE:
             histogram += _histogram(bytes)
     rows = (length + 1023) // 1024
     for row in range(whole * 4, rows):
@@ -93,8 +98,12 @@ def _measure_fast(
             x, present, word + row * 32 + words, bits, pivot, scale,
             one, two, three, four, total, low, high, zeros, sketch, True, MOMENTS, EXPONENTS, SKETCH,
         )  # fmt: skip
-        if EXPONENTS:
+        if EXPONENTS and PRIVATE:
+            count_privately(x, counters, lowest, THREADS)
+        elif EXPONENTS:
             histogram += _histogram(_count_rows(x, x * 0.0, lowest))
+    if EXPONENTS and PRIVATE:
+        histogram = private_histogram(base, THREADS)
     trusted = length > 0
     zero_count = tl.sum(zeros)
     if MOMENTS:
@@ -119,7 +128,7 @@ def _measure_fast(
                 second + 2.0 * center * first + count * center * center,
             )  # fmt: skip
         if EXPONENTS:
-            _store_window(exponents + chunk * 256, histogram, lowest, zero_count)
+            _store_window(exponents + chunk * 256, histogram, lowest, zero_count, PRIVATE)
             if tl.sum(histogram) + zero_count < length:
                 tl.debug_barrier()  # what has just been stored is added to
                 _add_outside(pointer, length, lowest, exponents + chunk * 256, LANES)
@@ -187,14 +196,15 @@ def _nibbles(x, lowest):
 
 
 @triton.jit
-def _store_window(out, histogram, lowest, zeros):
-    """The order of `histogram` is that in which `_count_rows` and its callers joined the halves of words."""
+def _store_window(out, histogram, lowest, zeros, PRIVATE: tl.constexpr):
+    """Without private counters, the order of `histogram` is that in which the halves of words were joined."""
     tl.store(out + tl.arange(0, 256), tl.where(tl.arange(0, 256) == 0, zeros, 0))
     tl.debug_barrier()  # the next store overwrites some of what other threads have just written
     index = tl.arange(0, WINDOW)
-    word = ((index >> 4) & 1) + 2 * ((index >> 3) & 1)
-    nibble = ((index >> 2) & 1) + 2 * ((index >> 1) & 1) + 4 * (index & 1)
-    tl.store(out + lowest + word * 8 + nibble, histogram)
+    if not PRIVATE:
+        word = ((index >> 4) & 1) + 2 * ((index >> 3) & 1)
+        index = word * 8 + ((index >> 2) & 1) + 2 * ((index >> 1) & 1) + 4 * (index & 1)
+    tl.store(out + lowest + index, histogram)
 
 
 @triton.jit

@@ -36,7 +36,7 @@ class _Format:
     warps: int
 
 
-_REGISTERS = 128  # at most, so that two programs run beside each other on a processor
+_REGISTERS = 80  # at most, so that three programs run beside each other on a processor
 _REPAIRERS = 512  # programs that look for chunks to repair
 
 _READING = {
@@ -116,6 +116,7 @@ class TritonKernel:
             "SKETCH": bool(want & Want.SKETCH),
         }
         scratch = _scratch(chunks, wanted, device)
+        private = device.type == "cuda" and torch.version.cuda is not None
         trusted = torch.empty(chunks.number, dtype=torch.int8, device=device)
         addresses = self._addresses.table(flat, device)
         for dtype, order in chunks.orders:
@@ -130,7 +131,7 @@ class TritonKernel:
                 "num_warps": reading.warps,
             }
             if dtype != torch.float64:
-                measure_chunks[(len(order),)](*given, **how, **wanted, maxnreg=_REGISTERS)
+                measure_chunks[(len(order),)](*given, **how, **wanted, maxnreg=_REGISTERS, PRIVATE=private)
             repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)

@@ -23,11 +23,11 @@ def repair_chunks(
 ):  # fmt: skip
     """Measure in float64 what `measure_chunks` could not: seldom any of the `listed` chunks, so programs are few."""
     for at in range(tl.program_id(0), listed, tl.num_programs(0)):
-        chunk, start, length, address = find_chunk(addresses, tensor_of, start_of, length_of, order + at, BYTES)
-        bad = length > 0
+        bad = at >= 0
         if FORMAT != tl.float64:
-            bad = tl.load(trusted + chunk) == 0
+            bad = tl.load(trusted + tl.load(order + at)) == 0
         if bad:
+            chunk, start, length, address = find_chunk(addresses, tensor_of, start_of, length_of, order + at, BYTES)
             pivot, scale, lowest = guess(address, length, FORMAT)
             _measure_exactly(
                 address, length, (start // 32).to(tl.uint32), pivot,
