@@ -259,6 +259,41 @@ def test_a_loss_has_a_floor_where_values_pull_against_their_exponentials(watch, 
     assert first(one_step(watch, loss_of, activations=True)[0]).get("loss_without_floor") == expected
 
 
+def density(x):
+    return torch.distributions.Normal(x[:, 0], F.softplus(x[:, 1]) + 1e-3).log_prob(TARGETS[:, 0])
+
+
+def mixture(x):
+    weight, mean = x.chunk(2, 1)
+    return torch.logsumexp(weight.log_softmax(1) - 0.5 * ((TARGETS[:, :1] - mean) / 0.3) ** 2, 1)
+
+
+def nearest(x):
+    return torch.logsumexp(-((x - TARGETS) ** 2), 1) + (x[:, 0] - TARGETS[:, 0]) ** 2
+
+
+REWARDS = {
+    "density": (lambda x, _: -density(x).mean(), None),
+    "density, wrong": (lambda x, _: density(x).mean(), 2.0),
+    "density, weighted by returns below zero": (lambda x, _: -(density(x) * -SHARES[:, 0]).mean(), None),
+    "mixture": (lambda x, _: -mixture(x).mean(), None),
+    "mixture, wrong": (lambda x, _: mixture(x).mean(), 2.0),
+    "contrast": (lambda x, _: nearest(x).mean(), None),
+    "margin": (lambda x, _: F.relu(1 - (x - TARGETS).square().sum(1)).mean(), None),
+    "penalty": (lambda x, m: F.mse_loss(x, TARGETS) + 0.1 * sum(p.square().sum() for p in m.parameters()), None),
+    "penalty, wrong": (lambda x, m: F.mse_loss(x, TARGETS) - 0.1 * sum(p.pow(2).sum() for p in m.parameters()), 3.0),
+    "norms, wrong": (lambda x, m: F.mse_loss(x, TARGETS) - 0.1 * m[0].weight.norm(), 3.0),
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_loss_that_rewards_errors_or_weights_has_no_floor(watch, name):
+    loss_of, expected = REWARDS[name]
+    model = mlp(6, 10, CLASSES)
+    scalars, _ = one_step(watch, lambda x: loss_of(x, model), model, activations=True)
+    assert first(scalars).get("loss_without_floor") == expected
+
+
 def test_a_flow_and_its_log_determinant(watch):
     def flow(sign):
         def loss_of(x):

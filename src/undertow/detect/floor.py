@@ -11,10 +11,26 @@ from undertow.detect.loss_trend import Loss
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import Floor as Form
 from undertow.schema.severity import Severity
 
 _PATIENCE = 2  # measured steps
 _SEEN = 9  # losses by which the size of the first ones is known
+
+_FORMS = {
+    Form.EXPONENTIAL: (
+        "a value and its exponential both stand in the loss, and both make it smaller the same way",
+        "a log-scale (or a log-determinant) has the wrong sign, so that it and its exponential fall together.",
+    ),
+    Form.REWARDS_ERRORS: (
+        "squared errors inside of a density stand in the loss with a minus sign",
+        "it makes the targets as unlikely as it can. Minimise the negative log-likelihood.",
+    ),
+    Form.REWARDS_WEIGHTS: (
+        "squares or absolute values of weights stand in the loss with a minus sign",
+        "a penalty on the weights is subtracted, so that they grow for ever. Add it.",
+    ),
+}
 
 
 class Floor:
@@ -23,6 +39,7 @@ class Floor:
     def __init__(self) -> None:
         self._condition = Condition("floor")
         self._formed = 0  # measured steps in a row
+        self._form = Form.NONE
         self._since = 0
         self._size = 0.0  # of the first losses
         self._doublings: list[int] = []  # steps at which the loss was twice as far below zero as at the one before
@@ -32,11 +49,11 @@ class Floor:
         if not math.isnan(formed):
             if self._formed == 0:
                 self._since = view.step
-            self._formed = self._formed + 1 if formed else 0
+            self._formed, self._form = self._formed + 1 if formed else 0, formed
         if view.loss is not None and view.loss.actors > 1:
             return self._condition.end()
         if self._formed >= _PATIENCE:
-            return self._condition.hold("form", self._verdict_of_form)
+            return self._condition.hold(self._form, self._verdict_of_form)
         if view.loss is not None and self._falls_for_ever(view.loss):
             level = view.loss.level
             return self._condition.hold("fall", lambda: self._verdict_of_fall(level))
@@ -57,13 +74,11 @@ class Floor:
         return steady and min(waits) >= limit.FLOOR_FEWEST_STEPS
 
     def _verdict_of_form(self) -> Verdict:
-        how = "a value and its exponential both stand in the loss, and both make it smaller the same way"
-        evidence = Evidence("loss_without_floor", None, 1.0, 0.0, how)
-        summary = (
-            "The loss has no floor: a log-scale (or a log-determinant) has the wrong sign, so that it and its "
-            "exponential fall together."
+        how, why = _FORMS[self._form]
+        evidence = Evidence("loss_without_floor", None, self._form, Form.NONE, how)
+        return Verdict(
+            "floor", True, Severity.SEVERE, (), self._since, 0.9, f"The loss has no floor: {why}", (evidence,)
         )
-        return Verdict("floor", True, Severity.SEVERE, (), self._since, 0.9, summary, (evidence,))
 
     def _verdict_of_fall(self, level: float) -> Verdict:
         how = f"it has doubled {len(self._doublings)} times below zero, each time as fast as the time before"

@@ -27,7 +27,7 @@ class Quantity:
     of: str
     merge: Merge
     what: str
-    width: int = 1  # numbers per layer; more than one only for stored sketches
+    width: int = 1  # numbers per layer; more than one only for stored sketches and histograms
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ STATISTICS: tuple[tuple[str, str, Merge, str], ...] = (
 STATISTIC_NAMES: tuple[str, ...] = tuple(row[0] for row in STATISTICS)
 
 STORED_SKETCH_WIDTH = 64
+STORED_HISTOGRAM_WIDTH = 32
 
 
 def _statistics_of(stream: str, of: str, unit: str) -> tuple[Quantity, ...]:
@@ -227,6 +228,20 @@ SKETCH = Stream(
     ),
 )  # fmt: skip
 
+_SPREAD = (
+    "absolute values at landmark frames: the exponent of the lowest bucket, then the share of the non-zero finite "
+    "elements in each power of two from there up; the lowest bucket holds smaller ones, too"
+)
+
+HISTOGRAM = Stream(
+    "histogram",
+    covers_modules=False,
+    quantities=(
+        _extra("gradient_histogram", "histogram", "share", _GRADIENT, Merge.DERIVED, _SPREAD, STORED_HISTOGRAM_WIDTH),
+        _extra("weight_histogram", "histogram", "share", _WEIGHT, Merge.DERIVED, _SPREAD, STORED_HISTOGRAM_WIDTH),
+    ),
+)
+
 _REPLICAS = "replicas of the parameter on different ranks, after the step"
 
 RANK = Stream(
@@ -241,7 +256,9 @@ RANK = Stream(
     ),
 )  # fmt: skip
 
-STREAMS: dict[str, Stream] = {s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, OPTIMIZER, RANK, SKETCH)}
+STREAMS: dict[str, Stream] = {
+    s.name: s for s in (GRADIENT, WEIGHT, UPDATE, ACTIVATION, OPTIMIZER, RANK, SKETCH, HISTOGRAM)
+}
 
 QUANTITIES: dict[str, Quantity] = {q.name: q for s in STREAMS.values() for q in s.quantities}
 
@@ -281,3 +298,12 @@ class LossReduction:
     NONE = 0.0
     MEAN = 1.0
     SUM = 2.0
+
+
+class Floor:
+    """Values of the scalar `loss_without_floor`: what makes a loss fall for ever."""
+
+    NONE = 0.0
+    EXPONENTIAL = 1.0  # a value and its exponential fall together
+    REWARDS_ERRORS = 2.0  # squared errors inside of a density have a minus sign
+    REWARDS_WEIGHTS = 3.0  # the squares of weights have one

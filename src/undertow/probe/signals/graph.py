@@ -12,7 +12,9 @@ from undertow.probe.autograd_graph import nodes_of
 from undertow.probe.signals.attention import read_attention
 from undertow.probe.signals.attention_contract import normalised_elsewhere, seen_keys
 from undertow.probe.signals.floor import has_no_floor
+from undertow.probe.signals.functions import Followed, note_functions
 from undertow.probe.signals.nodes import Node, operation
+from undertow.probe.signals.reward import rewards
 from undertow.probe.signals.router import find_gates
 from undertow.probe.signals.terms import Term, find_terms
 from undertow.probe.signals.tokens import (
@@ -30,11 +32,9 @@ _EMPTY_LOOKS = 2  # after which a model is taken to have neither
 _PARTS = (nn.Softmax, nn.Dropout, nn.Identity)  # what is computed in these belongs to the module around them
 
 
-class Span(Protocol):
+class Span(Followed, Protocol):
     """A module that ran: the numbers of the operations inside each of its calls, and room for what they show."""
 
-    module: nn.Module
-    spans: list[tuple[int, int]]
     attention_logits: list[float]
     attention_entropies: list[float]
     attention_state: float | None
@@ -54,19 +54,20 @@ class GraphSignals:
         """Gives modules what belongs to them; the rest are numbers of the whole step."""
         if self._empty_looks >= _EMPTY_LOOKS:
             return {}
-        nodes = nodes_of(roots)
+        nodes, known = nodes_of(roots), list(modules)
         places = sorted(
-            ((last - first, first, last, one) for one in modules for first, last in one.spans),
+            ((last - first, first, last, one) for one in known for first, last in one.spans),
             key=lambda place: place[0],
         )
         with torch.no_grad():
             lookups = find_lookups(nodes)
             terms = [term for root in roots for term in find_terms(root)] if lookups else []
             found = self._attention(nodes, places, lookups) + self._gates(nodes, places) + len(lookups)
+            found += note_functions(nodes, known)
             self._padding(lookups, terms, places)
-            facts = {"targets_are_inputs": targets_are_inputs(lookups, terms), "loss_without_floor": None}
+            facts: dict[str, float | None] = {"targets_are_inputs": targets_are_inputs(lookups, terms)}
             if len(roots) == 1:
-                facts["loss_without_floor"] = has_no_floor(roots[0], nodes)
+                facts["loss_without_floor"] = rewards(roots[0]) or has_no_floor(roots[0], nodes)
         self._empty_looks = 0 if found else self._empty_looks + 1
         return {name: float(fact) for name, fact in facts.items() if fact is not None}
 
