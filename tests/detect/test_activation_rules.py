@@ -75,6 +75,18 @@ class TestDeadUnits:
         training = stack(DeadUnits(), "0:Linear", "1:LeakyReLU", "2:Dropout", "3:Linear")
         assert training.run(5, activation_zero_fraction=1.0).codes() == []
 
+    def test_a_relu_without_a_module_is_told_by_its_layer(self) -> None:
+        training = stack(DeadUnits(), "a:Linear", "b:Linear", "c:Linear")
+        training.run(2, activation_zero_fraction=0.0, activation_dead_fraction={"a": 0.1, "b": 1.0, "c": 0.0})
+        (finding,) = training.findings()
+        assert (finding.layers, finding.severity) == (("b",), Severity.SEVERE)
+        assert "the ReLU behind b" in finding.summary
+
+    def test_a_layer_that_starts_at_zero_has_no_dead_units(self) -> None:
+        training = stack(DeadUnits(), "a:Linear", "b:Linear", "c:Linear")
+        training.run(30, activation_zero_fraction={"b": 1.0}, activation_dead_fraction={"b": 1.0})
+        assert training.codes() == []
+
 
 class TestSaturated:
     def test_names_hidden_functions_and_what_feeds_them(self) -> None:
@@ -87,6 +99,13 @@ class TestSaturated:
         assert (finding.code, finding.layers, finding.first_step) == ("ACT002", ("0", "1"), 2)
         training.run(1, activation_saturated_fraction=0.1)
         assert not training.findings()[0].ongoing
+
+    def test_a_function_without_a_module_is_told_by_its_layer(self) -> None:
+        training = stack(Saturated(), "a:Linear", "b:Linear", "c:Linear")
+        training.run(2, activation_saturated_fraction={"b": 0.9})
+        (finding,) = training.findings()
+        assert finding.layers == ("b",)
+        assert "the functions behind b" in finding.summary
 
     def test_the_last_function_may_saturate(self) -> None:
         training = stack(Saturated(), "0:Linear", "1:Tanh", "2:Linear", "3:Sigmoid")

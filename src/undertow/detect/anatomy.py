@@ -70,6 +70,10 @@ class Anatomy:
                 return self.sequence[place]
         return NONE
 
+    def owns(self, module: int) -> bool:
+        """Has it parameters of its own? A function behind such a module, without a module of its own, is part of it."""
+        return bool(self._owns[module])
+
     def source(self, module: int) -> int:
         """The nearest worker before this one that owns parameters, a normalisation included: what sets its scale."""
         for place in range(self._place.get(module, 0) - 1, -1, -1):

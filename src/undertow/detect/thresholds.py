@@ -133,6 +133,7 @@ DEAD_SHARE_OF_OUTPUTS = 0.5  # logits behind a ReLU: half of the classes can nev
 DEAD_ROWS = 1000  # samples a unit must have been silent for…
 DEAD_FRAMES = 4  # …over at least so many measured steps,
 DEAD_FRAMES_ALONE = 20  # or measured steps when the number of samples is not known
+ZEROS_OF_A_LAYER = 0.5  # of its own outputs; sums are exactly zero only where the weights are
 SILENT_FRAMES = 2  # measured steps at which every output was exactly zero: no healthy ReLU does that twice
 
 # ACT002. Healthy tanh layers with the usual gain have 0–15 % of their outputs beyond ±0.99.
@@ -149,6 +150,9 @@ COLLAPSED_OUTPUT_TO = 0.5  # …that of the model's output has fallen, too
 COLLAPSED_FRAMES = 2
 COLLAPSED_STEPS = 12  # random outputs shrink before the learnt ones grow…
 COLLAPSED_STEPS_OF_CLASSIFIER = 150  # …and classifiers may first guess for long: the same answer for every sample
+LATENT_NATS = 0.02  # per sample, at most, that the code of a variational autoencoder tells; new ones tell more…
+LATENT_FRAMES = 3
+LATENT_STEPS = 60  # …and healthy ones many times as much after so many steps
 COLLAPSED_ANEW = 0.3  # change of a weight's norm between two steps: its outputs are no longer those of the start
 ALIKE = 1e-9  # share of the variance between samples that is rounding…
 DIFFERENT = 1e-3  # …and one that is not
@@ -225,6 +229,10 @@ FORGETTING = 1.5  # loss over that at the start, and…
 FORGETTING_DRIFT = 0.3  # …distance of half of the matrices from where they started
 COPIED = 2e-6  # relative difference of two norms that cannot be chance
 
+SET_BACK_TRAVEL = 1.5  # times the steps between two measured ones, times the longer of their updates…
+SET_BACK_NOISE = 0.15  # …and a share of the distance, which is known from sketches only
+SET_BACK_SHARE = 0.6  # of the matrices
+SET_BACK_TIMES = 2
 OVERWRITTEN_AGAIN = 5  # steps since the time before: what is projected or clamped is written to at every step
 OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
 
@@ -342,6 +350,7 @@ LEAP_PATIENCE = 15  # steps after a leap in which the loss must follow
 LEAP_JUMP = 6.0  # deviations of the loss; healthy trainings with a constant rate: below 4, or 7 with random depth
 IMPLAUSIBLE_START = 3.0  # first loss over that of a guess: inputs or initial weights are to blame
 LARGE_UPDATE_LASTS = 20  # steps for which a large update may explain a loss
+STUCK_AFTER = 25  # losses: what one leap of the loss at the start has not undone by then, it has broken
 TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
 TINY_UPDATE_FRAMES, TINY_UPDATE_STEPS = 2, 10
 UNEQUAL_RATES = 10.0  # of two optimizers in turn; recipes for adversaries use up to 5
@@ -355,12 +364,18 @@ FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and 
 
 # OPT008. Settings of optimizers.
 REBUILT_FRAMES = 3
+REBUILT_TIMES = 3  # between epochs, with the same rate each time…
+REBUILT_SAME_RATE = 0.01
+REBUILT_UNEVEN = 0.1  # …at intervals that are multiples of the shortest, but for this share
 EPS_RATIO = 0.1  # median √v over eps; 1e2 to 1e7 in healthy trainings, 0.2 with branches that start next to zero
 EPS_RATIO_FITS = 10.0  # median
 EPS_RATIO_LARGEST = 100.0  # of any matrix: where one gradient is far above eps, the others are small for another reason
 EPS_REMAINING = 0.7
 EPS_UPDATE = 1e-3  # update over weight
 EPS_FRAMES = 2
+EPS_UNUSUAL = 1e-3  # Adam's; published recipes stay below it. Then a median √v below eps itself is enough
+MOMENTUM_ABSURD = 0.998  # no published recipe comes near it
+MOMENTUM_ABSURD_STEPS = 5
 DECAY_ABSURD = 0.02  # of every weight at each step; published recipes: 1e-6 to 1e-3
 DECAY_LARGE = 3e-3
 DECAY_KEPT = 0.85  # of the largest norm

@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment, Partials
+from undertow.probe.signals.functions import unit_dimension
 from undertow.probe.signals.modules import norm_values, raw_data, sample_spread
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
@@ -36,7 +37,6 @@ _BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
 }
 _is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
 _next_operation: Callable[[], int] = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
-_CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
 
 
 @dataclass(slots=True)
@@ -60,6 +60,7 @@ class ModuleReading:
     padding_inside: float | None = None
     router_loads: list[float] = field(default_factory=list[float])
     router_outputs: int | None = None
+    latent_nats: float | None = None
 
     def has_nonfinite_output(self) -> bool:
         on_host = (partials for partials in self.outputs if isinstance(partials, Partials))
@@ -249,8 +250,7 @@ def _leading(tensor: torch.Tensor) -> torch.Tensor:
 
 def _units(module: nn.Module, values: torch.Tensor, kernel: Kernel, partials: Partials) -> NDArray[np.uint8] | None:
     """One flag per channel or feature: was it ever non-zero in this call?"""
-    channels_first = values.dim() >= 4 or (values.dim() == 3 and isinstance(module, _CHANNELS_FIRST_3D))
-    dimension = 1 if channels_first or values.dim() == 2 else values.dim() - 1
+    dimension = unit_dimension(module, values.dim())
     if not partials.moments[0, Moment.ZERO]:
         return np.ones(values.shape[dimension], np.uint8)
     return kernel.unit_activity(values, dimension)

@@ -27,11 +27,12 @@ class DeadUnits:
 
     What it sees
     ------------
-    The outputs of ReLU modules (and of others that are exactly zero for negative inputs) in the steps in which
-    activations are sampled. A layer is reported when every output was exactly zero at two sampled steps, or when
-    nine of ten of its units (channels of a convolution) were silent for at least 1,000 samples. Named are the first
-    such layer in execution order and the layer whose sums it receives; those behind it see a constant and often die
-    as a consequence. For a ReLU behind the last layer (on the logits) half of the units are enough.
+    The outputs of ReLU modules (and of others that are exactly zero for negative inputs), and of ReLUs that are applied
+    as functions to the output of a layer, in the steps in which activations are sampled. A layer is reported when every
+    output was exactly zero at two sampled steps, or when nine of ten of its units (channels of a convolution) were
+    silent for at least 1,000 samples. Named are the first such layer in execution order and the layer whose sums it
+    receives; those behind it see a constant and often die as a consequence. For a ReLU behind the last layer (on the
+    logits) half of the units are enough.
 
     Why it is bad
     -------------
@@ -42,8 +43,8 @@ class DeadUnits:
     When it is wrong
     ----------------
     The share of zeros alone says nothing: many healthy networks have 70–90 % zeros, so only units that never speak
-    are counted. ReLUs applied as functions are seen through the gradient only (GRD004), and so is one ReLU module
-    that serves several layers.
+    are counted. A ReLU applied as a function to anything but the output of a layer (or its sum with another one) is
+    seen through the gradient only (GRD004).
     Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
 
     References
@@ -57,6 +58,7 @@ class DeadUnits:
         self._layout: Layout | None = None
         self._candidates: NDArray[np.int32] = np.zeros(0, np.int32)
         self._hidden: NDArray[np.bool_] = np.zeros(0, bool)
+        self._owning: NDArray[np.bool_] = np.zeros(0, bool)  # layers whose function has no module of its own
         self._silent, self._dead = Streak(), Streak()
         self._rows: NDArray[np.float64] = np.zeros(0)  # samples seen while a layer's units were silent
         self._share: NDArray[np.float64] = np.zeros(0)
@@ -86,7 +88,9 @@ class DeadUnits:
         kind, rows = view.scalar("loss_kind"), view.scalar("loss_rows")
         # What stands last may be a hinge that is content: it counts only as a prediction.
         judged = measured & (self._hidden | (kind in _PREDICTING and not np.isnan(dead).all()))
-        silent = judged & (zeros == 1)
+        # A layer that puts out zeros itself (one that starts at zero, say) has no function to blame.
+        judged &= ~self._owning | (zeros < limit.ZEROS_OF_A_LAYER)
+        silent = judged & np.asarray(np.where(self._owning, dead == 1, zeros == 1), bool)
         mostly = judged & (dead >= np.where(self._hidden, limit.DEAD_SHARE, limit.DEAD_SHARE_OF_OUTPUTS))
         self._silent.end(ids[measured & ~silent])
         self._dead.end(ids[measured & ~mostly])
@@ -113,20 +117,25 @@ class DeadUnits:
         anatomy = anatomy_of(layout)
         chosen = [
             i for i in anatomy.sequence
-            if _can_die(layout.layers[i].module_type) and anatomy.source(i) != NONE
+            if anatomy.owns(i) or (_can_die(layout.layers[i].module_type) and anatomy.source(i) != NONE)
         ]  # fmt: skip
         self._candidates = np.array(chosen, np.int32)
         self._hidden = np.array([anatomy.is_hidden(i) for i in chosen], bool)
+        self._owning = np.array([anatomy.owns(i) for i in chosen], bool)
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
         layout, anatomy = view.layout, anatomy_of(view.layout)
         first, source = members[0], anatomy.source(members[0])
         whole = bool(self._share[first] == 1)
-        layers = (source, first) if anatomy.is_hidden(first) else (first, source)
+        if anatomy.owns(first):
+            layers, place = (first,), f"the ReLU behind {layout.path(first)}"
+        else:
+            layers = (source, first) if anatomy.is_hidden(first) else (first, source)
+            place = f"{layout.path(first)}, behind {layout.path(source)}"
         since = self._silent if whole and self._silent.length[first] else self._dead
-        many = f", and of {count_of(len(members) - 1, 'layer')} behind it" if len(members) > 1 else ""
+        many = f", and of {count_of(len(members) - 1, 'layer')} after it" if len(members) > 1 else ""
         share = "Every unit" if whole else f"{self._share[first]:.0%} of the units"
-        summary = f"{share} of {layout.path(first)}, behind {layout.path(source)}{many}: never active."
+        summary = f"{share} of {place}{many}: never active."
         if not anatomy.is_hidden(first):
             summary += " It cuts off the model's own output."
         how = "share of units that were silent in all recent samples"

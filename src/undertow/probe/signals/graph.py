@@ -13,6 +13,7 @@ from undertow.probe.signals.attention import read_attention
 from undertow.probe.signals.attention_contract import normalised_elsewhere, seen_keys
 from undertow.probe.signals.floor import has_no_floor
 from undertow.probe.signals.functions import Followed, note_functions
+from undertow.probe.signals.latent import read_latent
 from undertow.probe.signals.nodes import Node, operation
 from undertow.probe.signals.reward import rewards
 from undertow.probe.signals.router import find_gates
@@ -41,6 +42,7 @@ class Span(Followed, Protocol):
     padding_inside: float | None
     router_loads: list[float]
     router_outputs: int | None
+    latent_nats: float | None
 
 
 Place = tuple[int, int, int, Span]  # how many operations a call ran, the first, the one behind the last, the module
@@ -67,6 +69,7 @@ class GraphSignals:
             self._padding(lookups, terms, places)
             facts: dict[str, float | None] = {"targets_are_inputs": targets_are_inputs(lookups, terms)}
             if len(roots) == 1:
+                found += self._latent(roots[0], places)
                 facts["loss_without_floor"] = rewards(roots[0]) or has_no_floor(roots[0], nodes)
         self._empty_looks = 0 if found else self._empty_looks + 1
         return {name: float(fact) for name, fact in facts.items() if fact is not None}
@@ -101,6 +104,14 @@ class GraphSignals:
                 if attention.entropy is not None:
                     owner.attention_entropies.append(attention.entropy)
         return found
+
+    def _latent(self, root: Any, places: list[Place]) -> bool:
+        latent = read_latent(root)
+        owner = _owner(latent.source, places) if latent is not None else None
+        if latent is None or owner is None:
+            return False
+        owner.latent_nats = latent.nats
+        return True
 
     def _gates(self, nodes: Sequence[Node], places: list[Place]) -> int:
         found = 0
