@@ -19,14 +19,18 @@ _LOWER = ctypes.c_char_p(b"L")
 _WIDE = 64  # columns that the reduction may take at once
 
 
-def eigenvalues(symmetric: NDArray[np.float64], dtype: type[np.floating[Any]]) -> NDArray[np.float64]:
-    """Falling, none below zero: of a Gram matrix, computed in `dtype`. Right to a few roundings of the largest."""
+def eigenvalues(symmetric: NDArray[Any], dtype: type[np.floating[Any]]) -> NDArray[np.float64]:
+    """Falling, none below zero: of a Gram matrix, computed in `dtype`. Right to a few roundings of the largest.
+
+    The matrix is used up.
+    """
     largest = float(symmetric.diagonal().max(initial=0.0))
     if largest <= 0.0:
         return np.zeros(len(symmetric))
-    values = _by_two_routines((symmetric / largest).astype(dtype, copy=False))
+    symmetric /= largest
+    values = _by_two_routines(symmetric.astype(dtype))
     if values is None:
-        values = np.linalg.eigvalsh(symmetric / largest)
+        values = np.linalg.eigvalsh(symmetric)
     return np.maximum(values[::-1].astype(np.float64), 0.0) * largest
 
 

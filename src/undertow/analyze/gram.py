@@ -29,12 +29,13 @@ def slabs(elements: Elements, unit: float, dtype: type[np.floating[Any]]) -> Ite
         yield (values if unit == 1.0 else values / unit).astype(dtype, copy=False)
 
 
-def gram(elements: Elements, unit: float, dtype: type[np.floating[Any]]) -> NDArray[np.float64]:
-    """Of x / unit: products of stretches in `dtype`, added up in float64."""
-    side = min(elements.matrix_shape)
-    total = np.zeros((side, side))
+def gram(elements: Elements, unit: float, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+    """Of x / unit: products of stretches in `dtype`, added up in float64 if there are several."""
+    total: NDArray[Any] | None = None
     for slab in slabs(elements, unit, dtype):
         for start in range(0, len(slab), _STRETCH):
             part = slab[start : start + _STRETCH]
-            total += part.T @ part
-    return total
+            product = part.T @ part
+            total = product if total is None else np.add(total, product, dtype=np.float64)
+    side = min(elements.matrix_shape)
+    return np.zeros((side, side)) if total is None else total

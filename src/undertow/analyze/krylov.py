@@ -81,7 +81,7 @@ def _new_directions(block: NDArray[np.float32], basis: NDArray[np.float32]) -> N
 def _gram_times(elements: Elements, unit: float) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
     short, long = sorted(elements.matrix_shape)
     if short <= _NARROW and long >= _TALL * short:
-        small = gram(elements, unit, np.float32).astype(np.float32)
+        small = gram(elements, unit, np.float32).astype(np.float32, copy=False)
         return lambda block: small @ block
 
     def times(block: NDArray[np.float32]) -> NDArray[np.float32]:
