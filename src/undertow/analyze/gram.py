@@ -26,7 +26,9 @@ def slabs(elements: Elements, unit: float, dtype: type[np.floating[Any]]) -> Ite
     for start in range(0, max(rows, columns), step):
         stored = matrix[start : start + step] if rows >= columns else matrix[:, start : start + step].T
         values = elements.widen(stored)
-        yield (values if unit == 1.0 else values / unit).astype(dtype, copy=False)
+        if unit != 1.0:
+            values = np.divide(values, unit, dtype=np.result_type(values, dtype))
+        yield values.astype(dtype, copy=False)
 
 
 def gram(elements: Elements, unit: float, dtype: type[np.floating[Any]]) -> NDArray[Any]:
