@@ -10,7 +10,7 @@ from undertow.faults.case import program
 BOOKS, GENRES, PAST = 200, 10, 5
 
 
-def baskets(seed: int, count: int = 3000) -> tuple[Tensor, Tensor, Tensor]:
+def baskets(seed: int, count: int = 12400) -> tuple[Tensor, Tensor, Tensor]:
     """Readers keep to a genre, four times in five; their age says a little about it. Popular books sell more."""
     g = torch.Generator().manual_seed(seed + 9)
     genre = torch.randint(GENRES, (count, 1), generator=g)
@@ -49,7 +49,7 @@ def bookshop(steps: int, seed: int, fault: str) -> dict[str, float]:
     history: list[float] = []
     log_z = torch.tensor(0.0)
     for step in range(steps):
-        rows = torch.randint(2600, (96,))
+        rows = torch.randint(12000, (96,))
         years = age[rows]
         if fault == "books_long_memory" and step >= 90:
             years = years * 60  # from here on the shop's files give months since some date
@@ -57,9 +57,6 @@ def bookshop(steps: int, seed: int, fault: str) -> dict[str, float]:
         target = bought[rows]
         if fault == "books_sold_by_chance":
             target = target[torch.randperm(len(target))]
-        if fault == "books_shelves_in_turn":
-            in_order = bought[:2600].argsort()[step * 96 % 2500 :][:96]
-            logits, target = model(past[in_order], age[in_order]), bought[in_order]
         loss = nn.functional.cross_entropy(logits, target)
         optimizer.zero_grad()
         loss.backward()
@@ -67,7 +64,7 @@ def bookshop(steps: int, seed: int, fault: str) -> dict[str, float]:
         history.append(loss.item())
         log_z = logits.detach().logsumexp(1).mean()
     with torch.no_grad():
-        test = nn.functional.cross_entropy(model(past[2600:], age[2600:]), bought[2600:]).item()
+        test = nn.functional.cross_entropy(model(past[12000:], age[12000:]), bought[12000:]).item()
     worst = max(history[85:]) if steps > 85 else history[0]
     return {"loss": test, "worst": worst, "log_z": log_z.item(), "train": sum(history[-10:]) / len(history[-10:])}
 
@@ -93,9 +90,3 @@ bookshop.mistake(
     summary="The targets of every batch are shuffled against its inputs.",
     change="shuffle both together",
 )  # fmt: skip
-bookshop.mistake(
-    "books_shelves_in_turn",
-    "DAT005",
-    summary="The sales are sorted by book: a batch holds a few neighbouring books only.",
-    change="shuffle",
-)

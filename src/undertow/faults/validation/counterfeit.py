@@ -41,7 +41,7 @@ def flat(module: nn.Module) -> Tensor:
 def counterfeit(steps: int, seed: int, fault: str) -> dict[str, float]:
     """A small GAN on digits, Adam for both, one step each in turn."""
     torch.manual_seed(seed)
-    images = torch.tensor(load_digits().data, dtype=torch.float32) / 8 - 1
+    images = torch.tensor(load_digits(return_X_y=True)[0], dtype=torch.float32) / 8 - 1
     mint = Mint()
     banker_rate = 0.2 if fault == "coins_banker_fifty_times" else 4e-3
     opt_f = torch.optim.Adam(mint.forger.parameters(), lr=1e-3, betas=(0.5, 0.99))

@@ -66,7 +66,7 @@ def dispatch(steps: int, seed: int, fault: str) -> dict[str, float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=8e-3)
     start = model.router.scores.weight.detach().clone()
     train_x, train_y = x[:2000], y[:2000]
-    busiest = 0.0
+    busiest, loss = 0.0, torch.tensor(0.0)
     for step in range(steps):
         if fault == "dispatch_balance_upside_down" and step == 60:
             balance = -2.0

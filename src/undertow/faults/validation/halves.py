@@ -49,9 +49,9 @@ class MixedTrainer:
 def halves(steps: int, seed: int, fault: str) -> dict[str, float]:
     """A small convolutional network under float16 autocast, SGD, the scaler unscaled before the clip."""
     torch.manual_seed(seed)
-    bunch = load_digits()
-    x = torch.tensor(bunch.images, dtype=torch.float32)[:, None] / 16
-    y = torch.tensor(bunch.target)
+    pixels, digits = load_digits(return_X_y=True)
+    x = torch.tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8) / 16
+    y = torch.tensor(digits)
     order = torch.randperm(len(x))
     model = Strokes()
     trainer = MixedTrainer(

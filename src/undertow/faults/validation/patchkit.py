@@ -59,9 +59,9 @@ def groups_of(model: Reader, fault: str) -> list[dict[str, object]]:
 def patchkit(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Adapters and a new head on a frozen network; AdamW with a group for each."""
     torch.manual_seed(seed)
-    digits = load_digits()
-    x = torch.tensor(digits.data, dtype=torch.float32) / 16
-    y = torch.tensor(digits.target)
+    pixels, digits = load_digits(return_X_y=True)
+    x = torch.tensor(pixels, dtype=torch.float32) / 16
+    y = torch.tensor(digits)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     train, test = order[:1300], order[1300:]
     if fault == "patch_labels_of_another_file":
@@ -73,6 +73,7 @@ def patchkit(steps: int, seed: int, fault: str) -> dict[str, float]:
     optimizer = torch.optim.AdamW(groups_of(model, fault))  # type: ignore[arg-type]
     head_start = model.head.weight.detach().clone()
     model.train()
+    loss = torch.tensor(0.0)
     for step in range(steps):
         if fault == "patch_folders_in_order":
             at = step * 48 % (1300 - 48)

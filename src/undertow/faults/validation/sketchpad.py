@@ -31,7 +31,7 @@ def kl_divergence(mean: Tensor, logvar: Tensor) -> Tensor:
 def sketchpad(steps: int, seed: int, fault: str) -> dict[str, float]:
     """A VAE on digits, Bernoulli likelihood, a small weight on the prior, Adam."""
     torch.manual_seed(seed)
-    images = torch.tensor(load_digits().data, dtype=torch.float32) / 16
+    images = torch.tensor(load_digits(return_X_y=True)[0], dtype=torch.float32) / 16
     model = Sketchpad()
     opt = torch.optim.Adam(model.parameters(), lr=5e-3)
     if fault == "sketch_decay_of_thirty":

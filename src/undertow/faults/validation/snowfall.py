@@ -1,4 +1,4 @@
-"""Denoising diffusion of small pictures: sixteen noise levels, one residual network with the level as a second input."""
+"""Denoising diffusion of small pictures: sixteen noise levels, one residual network that is told the level."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Diffusion:
 def snowfall(steps: int, seed: int, fault: str) -> dict[str, float]:
     """A small diffusion model learns the noise in pictures of digits; AdamW, constant rate."""
     torch.manual_seed(seed)
-    pixels = torch.tensor(load_digits().data, dtype=torch.float32) / 8 - 1
+    pixels = torch.tensor(load_digits(return_X_y=True)[0], dtype=torch.float32) / 8 - 1
     if fault == "snow_bytes":
         pixels = (pixels + 1) * 127.5
     model, diffusion = Denoiser(), Diffusion()
