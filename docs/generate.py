@@ -11,7 +11,7 @@ from pathlib import Path
 
 from undertow.explain.pages import Page, page_of
 from undertow.schema.codes import CODES
-from undertow.schema.quantities import QUANTITIES, STORED_SKETCH_WIDTH, STREAMS, Stream
+from undertow.schema.quantities import QUANTITIES, STORED_HISTOGRAM_WIDTH, STORED_SKETCH_WIDTH, STREAMS, Stream
 
 FOLDER = Path(__file__).parent
 NOTE = "<!-- Made by docs/generate.py from the source. Do not edit. -->"
@@ -24,6 +24,8 @@ STREAM_NOTES = {
     "optimizer": "Read right after the optimizer has stepped, in the steps in which weights are measured.",
     "rank": "Only in distributed trainings: of parameters that several ranks hold, beside their weights or gradients.",
     "sketch": f"Directions, kept now and then for later analyses: {STORED_SKETCH_WIDTH} numbers per layer.",
+    "histogram": "Whole distributions, at every 16th gradient frame and from the 1,024th on at every 64th: "
+    f"{STORED_HISTOGRAM_WIDTH} numbers per layer.",
 }
 
 

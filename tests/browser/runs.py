@@ -15,7 +15,7 @@ from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema.quantities import STORED_HISTOGRAM_WIDTH, STREAMS
 from undertow.store.writer import RunWriter
 
 GRADIENT = STREAMS["gradient"].names
@@ -35,6 +35,22 @@ def spread_run(folder: Path) -> Path:
     spread = {"gradient_abs_p05": 0.01, "gradient_abs_p50": 0.1, "gradient_abs_p95": 1.0, "gradient_max_abs": 3.0}
     drift = {"weight_drift": 0.2, "weight_cosine_to_start": 0.9, "weight_mean": 0.0, "weight_std": 0.1}
     return write(folder, Training().run(20, **spread, **drift), name="spread")
+
+
+def landmarks_run(folder: Path) -> Path:
+    """Three quarters of every tensor from 1/8 to 1/4, the rest from 1/2 to 1; counted at every eighth step."""
+    training = Training().run(
+        20, gradient_abs_p05=0.13, gradient_abs_p50=0.2, gradient_abs_p95=0.9, gradient_max_abs=1.0
+    )
+    parameters = np.array([layer.id for layer in training.layers.parameters], np.int32)
+    histogram = np.zeros((len(parameters), STORED_HISTOGRAM_WIDTH), np.float32)
+    histogram[:, 0] = -31
+    histogram[:, 1 + 31 - 3] = 0.75
+    histogram[:, 1 + 31 - 1] = 0.25
+    values = np.stack([histogram.ravel(), np.full(histogram.size, np.nan, np.float32)])
+    for frame in training.frames[::8]:
+        frame.blocks["histogram"] = Block("histogram", parameters, values)
+    return write(folder, training, name="landmarks")
 
 
 def hostile_run(folder: Path) -> Path:

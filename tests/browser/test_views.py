@@ -1,4 +1,4 @@
-"""Quantiles of a layer, the views that most questions begin with, and the history of a weight."""
+"""The distribution of a layer, the views that most questions begin with, and the history of a weight."""
 
 from __future__ import annotations
 
@@ -18,20 +18,31 @@ def test_views_choose_a_quantity(window: Window) -> None:
     assert page.locator(".toolbar").bounding_box()["height"] < 40  # type: ignore[index]
 
 
-def test_a_layer_is_shown_as_quantiles_and_the_address_remembers(window: Window) -> None:
+def test_a_layer_is_shown_as_a_distribution_and_the_address_remembers(window: Window) -> None:
     page = window.open("#/run?run=spread&pins=0")
-    page.get_by_role("button", name="Quantiles").click()
+    page.get_by_role("button", name="Distribution").click()
     chart = page.locator(".pins .chart")
-    assert "5 to 95 %" in chart.inner_text()
+    assert "5 %, median, 95 %, largest" in chart.inner_text()
     page.wait_for_timeout(500)  # the address follows a little later
     page.reload()
     chart.wait_for()
-    assert "5 to 95 %" in chart.inner_text()
+    assert "5 %, median, 95 %, largest" in chart.inner_text()
     page.wait_for_timeout(500)
     chart.get_by_role("button", name="Table").click()
     cells = page.locator("dialog tbody tr:nth-child(1) td").all_inner_texts()
     assert cells == ["5 %", "0", "0.01", "0.01", "0.01"]
-    assert page.locator("dialog tbody tr").count() == 4 * 20
+    curves = page.locator("dialog tbody tr", has_not_text="share from")
+    assert curves.count() == 4 * 20
+
+
+def test_what_is_guessed_between_quantiles_is_called_so(window: Window) -> None:
+    page = window.open("#/run?run=spread&pins=0&spread=0")
+    page.get_by_text("guessed between the quantiles").wait_for()
+    window.page.goto(f"{window.base}#/run?run=landmarks&pins=0&spread=0")
+    page.get_by_text("counted at 3 landmark steps").wait_for()
+    page.locator(".pins .chart").get_by_role("button", name="Table").click()
+    shares = page.locator("dialog tbody tr", has_text="share from 2^-3 to 2^-2")
+    assert shares.locator("td:nth-child(4)").all_inner_texts() == ["0.75", "0.75", "0.75"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

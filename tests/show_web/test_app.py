@@ -200,7 +200,7 @@ def test_palettes_are_those_of_every_medium(client: TestClient) -> None:
     assert all(len(shades) == 256 for shades in (*colours["sequential"].values(), *colours["diverging"].values()))
     for marks in colours["marks"].values():
         assert {mark["name"] for mark in marks} == {"not finite", "not sampled", "frozen", "no gradient", "zero"}
-        assert len({tuple(mark["colour"]) for mark in marks}) == len(marks)
+        assert len({(*mark["colour"], mark["pattern"]) for mark in marks}) == len(marks)
 
 
 def test_many_layers_are_told_in_few_words(client: TestClient, root: Path) -> None:

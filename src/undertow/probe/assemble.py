@@ -22,6 +22,7 @@ from undertow.measure.statistics import statistics
 from undertow.probe.catalogue import Layout
 from undertow.probe.dense import Dense, Mask, Row, Values, dense, exposed_mask, runs
 from undertow.probe.directions import Directions
+from undertow.probe.landmarks import histograms, is_landmark
 from undertow.probe.readings import RanksApart, RawFrame, host, number
 from undertow.probe.signals.frames import SignalAssembler
 from undertow.schema.frames import Block, Frame
@@ -101,6 +102,8 @@ class Assembler:
             if raw.has_gradient:
                 if self._gradient_frames % _SKETCH_EVERY == 0:
                     blocks[place]["sketch"] = self._stored_sketches(gradient_rows[place], weight_rows[place])
+                if is_landmark(self._gradient_frames):
+                    blocks[place] |= histograms(raw.layout, place, (gradients, with_gradient), (weights, with_weights))
                 self._gradient_frames += 1
 
     def _apart(self, apart: RanksApart, place: int, blocks: Blocks) -> None:

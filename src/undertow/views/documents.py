@@ -15,6 +15,7 @@ from undertow.schema.quantities import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow import ColorScheme
 from undertow.store.journal import EVENTS_FILE
 from undertow.views import codes, palette
+from undertow.views.density import Density
 from undertow.views.heatmap import Cell
 from undertow.views.lines import Line
 from undertow.views.places import where
@@ -131,6 +132,16 @@ def line(points: Line) -> dict[str, Any]:
     }
 
 
+def density(found: Density) -> dict[str, Any]:
+    return {
+        "steps": found.steps.tolist(),
+        "ends": found.ends.tolist(),
+        "low": found.low,
+        "shares": found.shares.astype(np.float64).round(5).tolist(),
+        "measured": found.is_measured,
+    }
+
+
 def _numbers(values: NDArray[np.float64]) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
@@ -155,6 +166,8 @@ _CODES = {
 
 
 def _marks(one: palette.Palette) -> list[dict[str, Any]]:
-    """In colour always: the dashboard draws no patterns, and greys alone would not tell marks apart."""
-    marks = palette.palette_of().marks if one.scheme is ColorScheme.MONOCHROME else one.marks
-    return [{"code": code, "name": marks[cell].name, "colour": marks[cell].colour} for cell, code in _CODES.items()]
+    marks = ((code, one.marks[cell]) for cell, code in _CODES.items())
+    return [
+        {"code": code, "name": mark.name, "colour": mark.colour, "pattern": mark.pattern, "over": mark.over}
+        for code, mark in marks
+    ]

@@ -27,6 +27,7 @@ class Pattern(StrEnum):
     HATCH = "hatch"  # diagonal lines
     LINES = "lines"  # level lines
     DOTS = "dots"
+    STIPPLE = "stipple"  # few small dots: almost plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,8 @@ _MARKS = {
         Cell.NONFINITE: Mark("not finite", (0, 0, 0), Pattern.HATCH, (255, 255, 255)),
         Cell.NO_GRADIENT: Mark("no gradient", (255, 255, 255), Pattern.DOTS, (0, 0, 0)),
         Cell.FROZEN: Mark("frozen", (255, 255, 255), Pattern.LINES, (0, 0, 0)),
-        Cell.NOT_SAMPLED: Mark("not sampled", (255, 255, 255)),
-        Cell.ZERO: Mark("zero", (0, 0, 0)),
+        Cell.NOT_SAMPLED: Mark("not sampled", (255, 255, 255), Pattern.STIPPLE, (90, 90, 90)),
+        Cell.ZERO: Mark("zero", (0, 0, 0), Pattern.STIPPLE, (160, 160, 160)),
     },
 }
 

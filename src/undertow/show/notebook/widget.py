@@ -23,7 +23,7 @@ from undertow.views.verdict import Verdict, judge
 
 _SHARE = 0.01  # of the time, for the thread
 _PAUSE = 1.0  # seconds between two looks
-_SMALL = Allowance(everything=600_000, others=250_000, first_tiles=2, asked_tiles=1, other_tiles=1, most=4)
+_SMALL = Allowance(everything=600_000, others=250_000, first_tiles=2, asked_tiles=1, other_tiles=1, most=4, densities=0)
 _EXTENT = Extent(pages=("run", "findings"), allowance=_SMALL, points=512)
 _VIEW = "application/vnd.jupyter.widget-view+json"
 

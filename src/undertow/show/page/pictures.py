@@ -33,6 +33,7 @@ class Allowance:
     asked_tiles: int = 2
     other_tiles: int = 1
     most: int | None = None  # pictures
+    densities: int = 450_000  # bytes for distributions, beside those for pictures
 
     def tiles(self, place: int, asked: int) -> int:
         return self.first_tiles if place == 0 else self.asked_tiles if place < asked else self.other_tiles

@@ -1,7 +1,7 @@
 """A run as a page can carry it: documents and pictures, each compressed, one after the other.
 
-First the number of parts and their lengths (32 bits each), then the parts: JSON, and a picture for each quantity in
-the order in which the JSON names them. `embedded.js` reads what is written here.
+First the number of parts and their lengths (32 bits each), then the parts: JSON, a picture for each quantity, and the
+distributions of each kind, in the order in which the JSON names them. `embedded.js` reads what is written here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from undertow.explain.pages import page_of
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis
+from undertow.show.page.densities import densities
 from undertow.show.page.pictures import Allowance, Picture, pictures
 from undertow.views import documents
 from undertow.views.lines import line_of_layer, line_of_scalar
@@ -49,8 +50,10 @@ def snapshot(run: Run, verdict: Verdict, extent: Extent | None = None, tell: Cal
     extent = extent or Extent()
     tell("writing down what was found")
     document = _document(run, verdict, extent)
+    spreads = densities(run, extent.allowance.densities) if len(run.steps) else []
     shown = list(_shown(run, verdict, extent, len(_packed(document)), tell))
-    parts = [_packed(document | _of_pictures(run, document, shown)), *(picture.data for picture in shown)]
+    told = document | _of_pictures(run, document, shown) | {"densities": [one.facts for one in spreads]}
+    parts = [_packed(told), *(picture.data for picture in shown), *(one.data for one in spreads)]
     return struct.pack(f"<{1 + len(parts)}I", len(parts), *map(len, parts)) + b"".join(parts)
 
 

@@ -148,7 +148,10 @@ def with_pattern(
         drawn = (x + y) % (4 * thick) < thick
     elif mark.pattern is Pattern.LINES:
         drawn = (y % (3 * thick) < max(1, thick // 2)) & (x == x)
-    else:
+    elif mark.pattern is Pattern.DOTS:
         drawn = ((x % (5 * thick)) // thick == 2) & ((y % (5 * thick)) // thick == 2)
+    else:
+        dot = max(1, thick // 2)
+        drawn = ((x % (12 * dot)) // dot == 3) & ((y % (12 * dot)) // dot == 3)
     pixels[where & drawn] = mark.over
     return pixels

@@ -24,6 +24,7 @@ from undertow.show.web.library import Library
 from undertow.show.web.live import Streams
 from undertow.store.names import known_name
 from undertow.views import documents
+from undertow.views.density import STREAMS, density_of
 from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.parting import parting
 from undertow.views.scale import scale_of, usual_of
@@ -64,6 +65,7 @@ class Pages:
             "tile": self.tile,
             "scalar": self.scalar,
             "line": self.line,
+            "density": self.density,
             "flow": self.flow,
             "weights": self.weights,
             "parting": self.parting,
@@ -122,6 +124,15 @@ class Pages:
             layer = reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
             window = reader.window(quantity, first, last, columns, [layer])
         return _json(documents.line(line_of_layer(window)))
+
+    def density(self, request: Request) -> Response:
+        first, last, columns = _span(request)
+        with self._library.reading(_text(request, "run")) as opened:
+            reader = opened.run.reader
+            stream = known_name(_text(request, "stream"), STREAMS, "kind of values")
+            layer = reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
+            found = density_of(reader, stream, layer, first, last, columns)
+        return _json(documents.density(found))
 
     def flow(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:

@@ -1,15 +1,21 @@
 // A line over steps. It stands in line with the heatmap: the same steps are at the same place.
 
+import { paintBands } from "./bands.js";
+import { densityNote, densityRows, highest, lowest, paintDensity } from "./density.js";
 import { button, csv, dialog, download, element, table } from "./dom.js";
 import { GUTTER, MARGIN } from "./heatmap.js";
 import { short, step as stepText, ticks } from "./numbers.js";
+import { patternOf } from "./painter.js";
 
 const TOP = 32; // for the title and the tools
 const AXIS = 6;
+const NAMED_AXIS = 24;
+const NARROW = 64; // pixels for the values of a chart that stands by itself
+const HATCHED = 7; // pixels, along the foot, that say where a number is not finite
 const SOON = 90; // milliseconds after the last move at which new points are asked for
 
 export class Chart {
-  /** `sources` give points for (first, last, columns), a line each; `options`: title, names, logarithmic, smoothing, bands, between, tools. */
+  /** `sources` give points for (first, last, columns), a line each; `options`: title, names, logarithmic, smoothing, bands, between, tools; `axis` for a chart by itself. */
   constructor(span, sources, options) {
     this.span = span;
     this.sources = [sources].flat();
@@ -17,9 +23,10 @@ export class Chart {
     this.canvas = element("canvas", { role: "img", "aria-label": `${this.options.title} over steps; “Table” shows its numbers` });
     this.readout = element("output", { class: "readout" });
     this.node = element("div", { class: "plot chart" }, this.canvas,
-      element("div", { class: "caption" }, element("strong", {}, this.options.label ?? this.options.title), this.readout),
+      element("div", { class: "caption" }, element("strong", {}, this.options.label ?? this.options.title), this.note = element("span", { class: "quiet small" }), this.readout),
       element("div", { class: "tools" }, this.options.tools ?? [], this.#tools()));
     this.lines = [];
+    this.gutter = this.options.axis ? NARROW : GUTTER; // in line with the heatmap, where there is one
     this.ends = [span.onChange(() => { this.draw(); this.#reload(); }), span.onCursor(() => this.draw())];
     this.observer = new ResizeObserver(() => { this.resize(); this.reload(); });
     this.observer.observe(this.node);
@@ -41,13 +48,17 @@ export class Chart {
   #tools() {
     const name = this.options.title.replaceAll(" ", "_");
     const several = this.sources.length > 1, titles = [...(several ? ["curve"] : []), "step", "smallest", "mean", "largest"];
-    const rows = () => this.lines.flatMap((line, number) => line.steps.map((step, place) => [
-      ...(several ? [this.options.names[number]] : []), step, ...["minimum", "mean", "maximum"].map((part) => cell(line, part, place))]));
+    const rows = () => [...this.#lineRows(several), ...densityRows(this.density)];
     return [
       button("Table", () => dialog(this.options.title, table(titles, rows().map((row) => row.map((value) => typeof value === "number" ? short(value, 6) : value)))), { class: "quiet" }),
       button("CSV", () => download(`${name}.csv`, csv(titles, rows())), { class: "quiet" }),
       button("PNG", () => this.canvas.toBlob((blob) => download(`${name}.png`, blob)), { class: "quiet" }),
     ];
+  }
+
+  #lineRows(several) {
+    return this.lines.flatMap((line, number) => line.steps.map((step, place) => [
+      ...(several ? [this.options.names[number]] : []), step, ...["minimum", "mean", "maximum"].map((part) => cell(line, part, place))]));
   }
 
   #reload() {
@@ -61,7 +72,10 @@ export class Chart {
     const asked = this.asked = new AbortController();
     const columns = Math.max(16, Math.min(2048, Math.round(1.5 * this.plot.width)));
     try {
-      const lines = await Promise.all(this.sources.map((get) => get(Math.max(0, Math.floor(first - edge)), Math.ceil(last + edge), columns, asked.signal)));
+      const wanted = [Math.max(0, Math.floor(first - edge)), Math.ceil(last + edge)], { density } = this.options;
+      const [spread, ...lines] = await Promise.all([density?.(...wanted, Math.min(columns, 480), asked.signal), ...this.sources.map((get) => get(...wanted, columns, asked.signal))]);
+      this.density = spread?.steps.length ? spread : null;
+      this.note.textContent = densityNote(this.density);
       this.lines = lines.map((line) => ({ ...line, nonfiniteAt: new Set(line.nonfinite) }));
       this.problem = null;
     } catch (error) {
@@ -82,10 +96,10 @@ export class Chart {
   }
 
   get plot() {
-    return { left: GUTTER, top: TOP, width: Math.max(1, (this.width || 800) - GUTTER - MARGIN), height: Math.max(1, (this.height || 100) - TOP - AXIS) };
+    return { left: this.gutter, top: TOP, width: Math.max(1, (this.width || 800) - this.gutter - MARGIN), height: Math.max(1, (this.height || 100) - TOP - (this.options.axis ? NAMED_AXIS : AXIS)) };
   }
 
-  x(step) { return GUTTER + ((step - this.span.first) / (this.span.last - this.span.first)) * this.plot.width; }
+  x(step) { return this.gutter + ((step - this.span.first) / (this.span.last - this.span.first)) * this.plot.width; }
 
   draw() {
     this.due ??= requestAnimationFrame(() => { this.due = null; this.#paint(); });
@@ -98,16 +112,18 @@ export class Chart {
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     pen.fillStyle = ink("--surface");
     pen.fillRect(0, 0, this.width, this.height);
-    this.#paintBands(pen, plot, ink);
+    paintBands(pen, plot, ink, this.options.bands, (step) => this.x(step));
+    if (this.options.axis) this.#paintSteps(pen, plot, ink);
     this.readout.textContent = this.problem ?? "";
     const range = this.#range();
     if (!range) {
       pen.fillStyle = ink("--quiet");
       pen.font = "12px system-ui, sans-serif";
-      if (this.lines.length && this.lines.every((line) => !line.nonfinite.length)) pen.fillText("no numbers in these steps", GUTTER + 8, plot.top + plot.height / 2);
+      if (this.lines.length && this.lines.every((line) => !line.nonfinite.length)) pen.fillText("no numbers in these steps", this.gutter + 8, plot.top + plot.height / 2);
     } else {
       this.#paintScale(pen, plot, range, ink);
-      this.#paintBetween(pen, plot, range, ink("--accent"));
+      if (this.density) paintDensity(pen, plot, ink("--accent"), this.density, (step) => this.x(step), (value) => this.#y(value, plot, range));
+      else this.#paintBetween(pen, plot, range, ink("--accent"));
       this.lines.forEach((line, number) => this.#paintLine(pen, plot, range, line, ink(this.options.inks?.[number] ?? "--accent")));
     }
     for (const line of this.lines) this.#paintNonfinite(pen, plot, line, ink);
@@ -129,6 +145,7 @@ export class Chart {
         if (!this.options.logarithmic || most > 0) high = Math.max(high, most);
       });
     }
+    if (this.density) [low, high] = [Math.min(low, lowest(this.density)), Math.max(high, highest(this.density))];
     if (!(low <= high)) return null;
     if (this.options.logarithmic) {
       const [from, to] = [Math.log10(low), Math.log10(high)], pad = Math.max(0.05, 0.06 * (to - from));
@@ -158,7 +175,7 @@ export class Chart {
       pen.lineTo(plot.left + plot.width, y);
       pen.stroke();
       pen.fillStyle = ink("--quiet");
-      pen.fillText(text, GUTTER - 6, y);
+      pen.fillText(text, this.gutter - 6, y);
     }
   }
 
@@ -218,29 +235,43 @@ export class Chart {
     pen.globalAlpha = 1;
   }
 
+  /** Hatched, as in the heatmap: neither needs its colour to be told. */
   #paintNonfinite(pen, plot, { steps, nonfinite }, ink) {
-    pen.fillStyle = ink("--nonfinite");
+    if (!nonfinite.length) return;
+    const colour = ink("--nonfinite"), pattern = pen.createPattern(patternOf({ pattern: "hatch", over: colour }, 1), "repeat");
     for (const place of nonfinite) {
       const left = this.x(steps[place]), right = this.x(steps[place + 1] ?? steps[place] + 1);
       if (right < plot.left || left > plot.left + plot.width) continue;
-      const from = Math.max(plot.left, left);
-      pen.globalAlpha = 0.16;
-      pen.fillRect(from, plot.top, Math.max(1, Math.min(right, plot.left + plot.width) - from), plot.height);
+      const from = Math.max(plot.left, left), wide = Math.max(1, Math.min(right, plot.left + plot.width) - from);
+      pen.fillStyle = colour;
+      pen.globalAlpha = 0.1;
+      pen.fillRect(from, plot.top, wide, plot.height);
       pen.globalAlpha = 1;
-      pen.fillRect(from, plot.top, Math.max(1, Math.min(right, plot.left + plot.width) - from), 4);
+      pen.fillStyle = pattern;
+      pen.fillRect(from, plot.top + plot.height - HATCHED, wide, HATCHED);
     }
   }
 
-  #paintBands(pen, plot, ink) {
-    for (const band of this.options.bands) {
-      const left = Math.max(plot.left, this.x(band.first)), right = Math.min(plot.left + plot.width, this.x(band.last + 1));
-      if (right < plot.left || left > plot.left + plot.width) continue;
-      pen.fillStyle = ink(`--${band.severity}`);
-      pen.globalAlpha = band.chosen ? 0.28 : 0.13;
-      pen.fillRect(left, plot.top, Math.max(1.5, right - left), plot.height);
-      pen.globalAlpha = 1;
-      if (this.x(band.first) >= plot.left) pen.fillRect(left, plot.top, 1.5, plot.height);
+  /** Charts that stand by themselves name their steps. */
+  #paintSteps(pen, plot, ink) {
+    pen.font = "11px system-ui, sans-serif";
+    pen.textBaseline = "top";
+    pen.fillStyle = ink("--quiet");
+    pen.strokeStyle = ink("--line");
+    pen.lineWidth = 1;
+    const base = plot.top + plot.height;
+    pen.textAlign = "center";
+    for (const value of ticks(this.span.first, this.span.last, plot.width / 110)) {
+      const x = this.x(value);
+      if (!Number.isInteger(value) || x > plot.left + plot.width - 8) continue;
+      pen.fillText(stepText(value), x, base + 7);
+      pen.beginPath();
+      pen.moveTo(Math.round(x) + 0.5, base);
+      pen.lineTo(Math.round(x) + 0.5, base + 4);
+      pen.stroke();
     }
+    pen.textAlign = "right";
+    pen.fillText("step", this.gutter - 14, base + 7);
   }
 
   #paintCursor(pen, plot, ink) {
@@ -269,18 +300,18 @@ export class Chart {
 
   /** Dragging chooses steps; a double click shows all. */
   #handle() {
-    const stepAt = (x) => this.span.first + ((x - GUTTER) / this.plot.width) * (this.span.last - this.span.first);
+    const stepAt = (x) => this.span.first + ((x - this.gutter) / this.plot.width) * (this.span.last - this.span.first);
     let from = null;
     const mark = element("div", { class: "brush" });
     this.canvas.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0 || event.offsetX < GUTTER) return;
+      if (event.button !== 0 || event.offsetX < this.gutter) return;
       from = event.offsetX;
       this.canvas.setPointerCapture(event.pointerId);
       this.node.append(mark);
     });
     this.canvas.addEventListener("pointermove", (event) => {
       const step = Math.floor(stepAt(event.offsetX));
-      this.span.point(event.offsetX >= GUTTER ? step : null);
+      this.span.point(event.offsetX >= this.gutter ? step : null);
       if (from === null) return;
       mark.style.left = `${Math.min(from, event.offsetX)}px`;
       mark.style.width = `${Math.abs(event.offsetX - from)}px`;

@@ -54,21 +54,24 @@ export class Colouring {
     this.shades = (scale.diverging ? colours.diverging : colours.sequential)[scheme];
     this.marks = colours.marks[scheme];
     this.pixels = new Int32Array(65536);
-    this.mask = new Int32Array(65536); // only what is not finite
+    this.stroke = new Uint8Array(65536); // which pattern lies over it: its place in `patterns`, from 1
+    this.patterns = this.marks.filter((mark) => mark.pattern !== "plain");
     this.rank = new Int32Array(65536); // which cell stands for several: the worst news, then the largest number
     const fixed = new Map(this.marks.map((mark) => [mark.code, pack(mark.colour)]));
-    const bad = fixed.get(NOT_FINITE);
+    const bad = fixed.get(NOT_FINITE), over = new Map(this.patterns.map((mark, place) => [mark.code, place + 1]));
     for (let code = 0; code < 65536; code++) {
       const size = code & 0x7fff;
       if (isNonfinite(code)) {
         this.pixels[code] = bad;
-        this.mask[code] = bad;
+        this.stroke[code] = over.get(NOT_FINITE) ?? 0;
         this.rank[code] = WORST;
       } else if (size > INFINITE) {
         this.pixels[code] = fixed.get(code) ?? fixed.get(NOT_SAMPLED);
+        this.stroke[code] = over.get(fixed.has(code) ? code : NOT_SAMPLED) ?? 0;
         this.rank[code] = [NOT_SAMPLED, FROZEN, NO_GRADIENT].indexOf(code);
       } else if (size === 0 && scale.kind === "logarithmic") {
         this.pixels[code] = fixed.get(0);
+        this.stroke[code] = over.get(0) ?? 0;
         this.rank[code] = 3;
       } else {
         const place = Math.max(0, Math.min(255, Math.round(255 * level(decode(code), scale))));

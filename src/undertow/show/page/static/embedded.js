@@ -1,9 +1,11 @@
 // What `server.js` asks a server for, from a run that the page itself carries: a report, or a cell of a notebook.
-// `show/page/snapshot.py` says how it is packed, `show/page/quantise.py` what the bytes of a picture mean.
+// `show/page/snapshot.py` says how it is packed, `show/page/quantise.py` and
+// `show/page/densities.py` what the bytes of pictures and distributions mean.
 
 import { decode, isNonfinite } from "./colours.js";
 
 const MARKED = [0, 0x7fc0, 0x7f80, 0xff80, 0x7fc1, 0x7fc2, 0x7fc3], MARKS = 256 - MARKED.length, NOT_SAMPLED = 0x7fc1;
+const UNKNOWN = 255; // in place of an exponent
 const single = new Float32Array(1), bits = new Uint32Array(single.buffer);
 
 export class Trouble extends Error {
@@ -47,7 +49,7 @@ export async function getJson(name, query = {}) {
     run: () => structuredClone(documents.run), diagnosis: () => documents.diagnosis, colours: () => documents.colours,
     scale: () => factsOf(query.quantity).scale, usual: () => documents.usual[query.quantity], explain: () => documents.explain[query.code],
     flow: () => documents.flow, weights: () => documents.weights,
-    scalar: () => within(documents.scalars[query.name], query), line: () => lineOf(query),
+    scalar: () => within(documents.scalars[query.name], query), line: () => lineOf(query), density: () => densityOf(query),
   };
   const answer = await answers[name]?.();
   if (!answer || answer.problem) throw new Trouble(answer?.problem ?? "This is not part of the report");
@@ -92,6 +94,25 @@ async function lineOf({ quantity, layer, first, last }) {
   const { modules } = documents.run.quantities.find((one) => one.name === quantity) ?? {};
   const row = documents.run.layers[modules ? "modules" : "parameters"].findIndex((one) => one.id === layer);
   return within((await open(quantity)).line(row, documents.run.steps.last), { first, last });
+}
+
+/** The distribution of a layer, as `views/density.py` has it. */
+async function densityOf({ stream, layer, first, last }) {
+  const number = documents.densities.findIndex((one) => one.stream === stream), facts = documents.densities[number];
+  const row = facts?.layers.indexOf(layer) ?? -1;
+  if (row < 0) return null;
+  const place = 1 + documents.pictures.length + number;
+  if (!opened.has(place)) opened.set(place, unpack(parts[place]).then((data) => new Uint8Array(data)));
+  const cells = await opened.get(place), { steps, width } = facts, base = row * steps.length * width, known = [];
+  steps.forEach((step, column) => {
+    const begin = base + column * width;
+    if (cells[begin] !== UNKNOWN) known.push({ step, low: cells[begin] - 127, shares: [...cells.subarray(begin + 1, begin + width)].map((byte) => (byte / 255) ** 2) });
+  });
+  const after = known.findIndex(({ step }) => step > first), seen = known.slice(after < 0 ? -1 : Math.max(0, after - 1)).filter(({ step }) => step <= last);
+  if (!seen.length) return null;
+  const low = Math.min(...seen.map((one) => one.low)), high = Math.max(...seen.map((one) => one.low + one.shares.length));
+  return { steps: seen.map((one) => one.step), ends: seen.map((_, column) => (seen[column + 1]?.step ?? documents.run.steps.last + 1) - 1), low, measured: true,
+    shares: seen.map((one) => Array.from({ length: high - low }, (_, bucket) => one.shares[bucket - (one.low - low)] ?? 0)) };
 }
 
 /** The cells of a quantity at the finest level there is. */

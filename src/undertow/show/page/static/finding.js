@@ -49,7 +49,7 @@ export class FindingView {
     const { first, last } = run.steps, span = new Span({ first: first ?? 0, last: (last ?? 0) + 1 });
     const bands = [{ first: finding.first_step, last: finding.last_step, severity: finding.severity }];
     for (const [title, { label, get, log }] of [...curves].slice(0, MOST_CHARTS)) {
-      const chart = new Chart(span, get, { title, label: element("span", {}, label), logarithmic: log, bands });
+      const chart = new Chart(span, get, { title, label: element("span", {}, label), logarithmic: log, bands, axis: true });
       this.charts.push(chart);
       place.append(chart.node);
     }

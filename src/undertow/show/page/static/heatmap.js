@@ -2,7 +2,7 @@
 
 import { element, shortened } from "./dom.js";
 import { ticks, step as stepText } from "./numbers.js";
-import { fold, hatching, paint } from "./painter.js";
+import { fold, paint, patternOf } from "./painter.js";
 import { Tiles } from "./tiles.js";
 
 // Pixels for the names of rows, and for the values of the charts above and below: fewer on a narrow screen.
@@ -71,7 +71,6 @@ export class Heatmap {
       canvas.width = Math.round(this.width * this.ratio);
       canvas.height = Math.round(this.height * this.ratio);
     }
-    this.hatch = hatching(this.context, this.ratio);
     this.#paintNow();
   }
 
@@ -133,7 +132,10 @@ export class Heatmap {
     const bundle = this.rows.bundle(this.#bundleSize(plot));
     const painted = all.map((tile) => [tile, paint(tile, columns, bundle, this.colouring)]);
     for (const [tile, { picture }] of painted) this.#place(context, tile, picture, bundle);
-    if (painted.some(([, { mask }]) => mask)) this.#drawHatch(painted, bundle);
+    this.colouring.patterns.forEach((mark, place) => {
+      const masked = painted.filter(([, { masks }]) => masks[place]);
+      if (masked.length) this.#drawPattern(mark, masked.map(([tile, { masks }]) => [tile, masks[place]]), bundle);
+    });
     context.restore();
     this.#say(plot, this.tiles.failed?.message ?? (waiting && !all.length ? "loading …" : ""));
     this.tiles.want(this.#inOrder(missing, level, waiting));
@@ -167,17 +169,17 @@ export class Heatmap {
     context.drawImage(picture, left, top, right - left, bottom - top);
   }
 
-  #drawHatch(painted, bundle) {
+  #drawPattern(mark, masked, bundle) {
     this.stencil ??= document.createElement("canvas");
     this.stencil.width = this.canvas.width;
     this.stencil.height = this.canvas.height;
     const pen = this.stencil.getContext("2d");
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     pen.imageSmoothingEnabled = false;
-    for (const [tile, { mask }] of painted) if (mask) this.#place(pen, tile, mask, bundle);
+    for (const [tile, mask] of masked) this.#place(pen, tile, mask, bundle);
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.globalCompositeOperation = "source-in";
-    pen.fillStyle = this.hatch;
+    pen.fillStyle = pen.createPattern(patternOf(mark, this.ratio), "repeat");
     pen.fillRect(0, 0, this.stencil.width, this.stencil.height);
     this.context.save();
     this.context.setTransform(1, 0, 0, 1, 0, 0);

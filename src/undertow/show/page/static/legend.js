@@ -3,6 +3,7 @@
 import { element } from "./dom.js";
 import { valueAt } from "./colours.js";
 import { short } from "./numbers.js";
+import { patternOf } from "./painter.js";
 
 export function legend(place, colouring, quantity) {
   const { scale } = colouring;
@@ -15,8 +16,9 @@ export function legend(place, colouring, quantity) {
   const ends = relative ? [`1/${scale.high}`, "1", `${scale.high}`] : stops.map((stop) => short(valueAt(stop, scale)));
   const kind = relative ? "times the layer’s own median" : { logarithmic: "logarithmic", linear: "linear", signed: "logarithmic on both sides of 0" }[scale.kind];
   const marks = colouring.marks.filter((mark) => mark.code !== 0 || scale.kind === "logarithmic" || relative).map((mark) => {
-    const patch = element("span", { class: mark.name === "not finite" ? "patch hatched" : "patch", "aria-hidden": "true" });
-    patch.style.backgroundColor = `rgb(${mark.colour.join(" ")})`;
+    const patch = element("canvas", { width: "14", height: "14", class: "patch", "aria-hidden": "true" }), pen = patch.getContext("2d");
+    pen.fillStyle = mark.pattern === "plain" ? `rgb(${mark.colour.join(" ")})` : pen.createPattern(patternOf(mark, 1, mark.colour), "repeat");
+    pen.fillRect(0, 0, 14, 14);
     return element("span", { class: "mark" }, patch, mark.name);
   });
   place.replaceChildren(

@@ -1,6 +1,6 @@
 // A tile as a picture of its own, a pixel for each cell: moving it about then costs next to nothing.
 
-import { WORST, isNonfinite } from "./colours.js";
+import { WORST } from "./colours.js";
 
 /** The code that stands for several layers, in each column. */
 export function fold(codes, columns, members, from, to, rank, best) {
@@ -42,14 +42,14 @@ function canvasOf(width, height) {
   return canvas;
 }
 
-/** `bundle` says which layers make up each row of the picture. Returns the picture, and one of what is not finite. */
+/** `bundle` says which layers make up each row. Returns the picture, and for each pattern a mask of what it lies over, or nothing. */
 export function paint(tile, columns, bundle, colouring) {
   if (tile.painted?.bundle === bundle && tile.painted.colouring === colouring) return tile.painted;
   const { starts, members } = bundle, height = starts.length - 1;
   const picture = canvasOf(columns, height), context = picture.getContext("2d");
   const image = context.createImageData(columns, Math.max(1, height));
   const pixels = new Int32Array(image.data.buffer), best = new Uint16Array(columns);
-  let bad = null;
+  const over = colouring.patterns.map(() => null), { stroke } = colouring;
   const shades = colouring.relative ? new Int32Array(columns) : null;
   for (let row = 0; row < height; row++) {
     if (shades) foldRelative(tile.codes, columns, members, starts[row], starts[row + 1], colouring, best, shades);
@@ -58,32 +58,37 @@ export function paint(tile, columns, bundle, colouring) {
     for (let column = 0; column < columns; column++) {
       const code = best[column];
       pixels[base + column] = shades ? shades[column] : colouring.pixels[code];
-      if ((code & 0x7f80) === 0x7f80 && isNonfinite(code)) {
-        bad ??= new Int32Array(pixels.length);
-        bad[base + column] = colouring.mask[code];
-      }
+      if (stroke[code]) (over[stroke[code] - 1] ??= new Int32Array(pixels.length))[base + column] = -1;
     }
   }
   context.putImageData(image, 0, 0);
-  let mask = null;
-  if (bad) {
-    mask = canvasOf(columns, height);
-    mask.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(bad.buffer), columns, Math.max(1, height)), 0, 0);
-  }
-  tile.painted = { bundle, colouring, picture, mask };
+  const masks = over.map((cells) => {
+    if (!cells) return null;
+    const mask = canvasOf(columns, height);
+    mask.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(cells.buffer), columns, Math.max(1, height)), 0, 0);
+    return mask;
+  });
+  tile.painted = { bundle, colouring, picture, masks };
   return tile.painted;
 }
 
-/** Strokes from left to right: what is not finite is told by more than its colour. */
-export function hatching(context, ratio) {
-  const size = Math.round(6 * ratio), canvas = canvasOf(size, size), pen = canvas.getContext("2d");
-  pen.strokeStyle = "#fff";
+const rgb = (colour) => (typeof colour === "string" ? colour : `rgb(${colour.join(" ")})`);
+
+/** Strokes and dots over a colour: what has no number is told by more than its colour. As `with_pattern` draws them in pictures. */
+export function patternOf({ pattern, over }, ratio, ground = null) {
+  const size = Math.round({ hatch: 6, lines: 5, dots: 7, stipple: 9 }[pattern] * ratio), canvas = canvasOf(size, size), pen = canvas.getContext("2d");
+  if (ground) { pen.fillStyle = rgb(ground); pen.fillRect(0, 0, size, size); }
+  pen.strokeStyle = pen.fillStyle = rgb(over);
   pen.lineWidth = 1.3 * ratio;
   pen.beginPath();
-  for (const shift of [-size, 0, size]) {
-    pen.moveTo(shift - 1, size + 1);
-    pen.lineTo(shift + size + 1, -1);
+  if (pattern === "hatch") {
+    for (const shift of [-size, 0, size]) { pen.moveTo(shift - 1, size + 1); pen.lineTo(shift + size + 1, -1); }
+    pen.stroke();
+  } else if (pattern === "lines") {
+    pen.fillRect(0, Math.floor(size / 2), size, Math.max(1, Math.round(1.1 * ratio)));
+  } else {
+    const wide = Math.max(1, Math.round((pattern === "dots" ? 2.4 : 1.2) * ratio));
+    pen.fillRect(Math.floor(size / 3), Math.floor(size / 3), wide, wide);
   }
-  pen.stroke();
-  return context.createPattern(canvas, "repeat");
+  return canvas;
 }

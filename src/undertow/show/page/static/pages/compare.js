@@ -61,7 +61,7 @@ class ComparePage {
   #chart() {
     this.chart?.end();
     const sources = this.runs.map((run) => (first, last, columns, signal) => getJson("scalar", { run: run.id, name: this.scalar, first, last, columns }, signal));
-    this.chart = new Chart(this.span, sources, { title: this.scalar, names: this.runs.map((run) => run.name), inks: this.runs.map((_, number) => `--run-${number + 1}`) });
+    this.chart = new Chart(this.span, sources, { title: this.scalar, names: this.runs.map((run) => run.name), inks: this.runs.map((_, number) => `--run-${number + 1}`), axis: true });
     this.place.replaceChildren(this.chart.node);
   }
 

@@ -18,7 +18,7 @@ import { status } from "../words.js";
 
 const MOST_PINS = 8;
 const STATISTICS = ["maximum", "mean", "minimum"];
-const SPREAD = [["abs_p05", "5 %", "--run-3"], ["abs_p50", "50 %", "--run-1"], ["abs_p95", "95 %", "--run-3"], ["max_abs", "largest", "--run-2"]];
+const SPREAD = [["abs_p05", "5 %", "--quiet"], ["abs_p50", "median", "--text"], ["abs_p95", "95 %", "--quiet"], ["max_abs", "largest", "--run-2"]];
 
 /** `considerate`: this is a part of a page that scrolls. */
 export async function open(query, onDetails, { considerate = false } = {}) {
@@ -217,7 +217,7 @@ class RunPage {
     const canSpread = parts.length >= 3, spread = canSpread && this.state.spread.has(id); // the largest value may be missing
     const drawn = spread ? parts : [quantity];
     const sources = drawn.map((name) => (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity: name, layer: id, first, last, columns }, signal));
-    const what = spread ? `absolute ${stream} values: median, 5 to 95 %, largest` : quantity.replaceAll("_", " ");
+    const what = spread ? `absolute values of the ${stream}: 5 %, median, 95 %, largest` : quantity.replaceAll("_", " ");
     const title = finest ? `${what}, the largest of every ${2 ** finest} steps` : what;
     const swap = () => {
       if (!this.state.spread.delete(id)) this.state.spread.add(id);
@@ -229,9 +229,11 @@ class RunPage {
       title: `${layer.path} ${title}`, label: element("span", {}, named(layer.path), element("span", { class: "quiet" }, ` ${title}`)),
       names: spread ? SPREAD.map(([, name]) => name) : [""], inks: spread ? SPREAD.map(([, , ink]) => ink) : undefined, between: spread ? [0, 2] : null,
       logarithmic: spread || this.scale.kind === "logarithmic",
-      tools: [canSpread ? element("button", { type: "button", class: "quiet", onclick: swap }, spread ? "Value" : "Quantiles") : null,
+      density: spread ? (first, last, columns, signal) => getJson("density", { run: this.run.id, stream, layer: id, first, last, columns }, signal).catch(() => null) : null,
+      tools: [canSpread ? element("button", { type: "button", class: "quiet", onclick: swap }, spread ? "Curve" : "Distribution") : null,
         element("button", { type: "button", class: "quiet", onclick: () => this.unpin(id) }, "Unpin")],
     });
+    chart.node.classList.toggle("tall", spread);
     this.charts.set(id, chart);
     this.pins.append(chart.node);
   }

@@ -1,0 +1,34 @@
+"""Frames at which whole distributions are stored, beside the quantiles that every frame has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from undertow.measure.histograms import stored_histograms
+from undertow.probe.catalogue import Layout
+from undertow.probe.dense import Dense
+from undertow.schema.frames import Block
+from undertow.schema.quantities import HISTOGRAM, STORED_HISTOGRAM_WIDTH
+
+_OFTEN, _RARELY = 16, 64  # gradient frames between two landmarks
+_EARLY = 1024  # gradient frames: distributions move most at the beginning
+
+
+def is_landmark(gradient_frame: int) -> bool:
+    return gradient_frame % (_OFTEN if gradient_frame < _EARLY else _RARELY) == 0
+
+
+def histograms(layout: Layout, frame: int, *kinds: tuple[Dense | None, list[int]]) -> dict[str, Block]:
+    """Of gradients and of weights: what was read in several frames, and which frames those are. Empty if in none."""
+    ids = layout.parameter_ids
+    out = np.full((len(kinds), len(ids), STORED_HISTOGRAM_WIDTH), np.nan, np.float32)
+    for line, (read, frames) in enumerate(kinds):
+        if read is None or frame not in frames:
+            continue
+        place = frames.index(frame)
+        exponents, present = read.partials[place].exponents, read.present[place]
+        if exponents is not None:
+            out[line, layout.row_of_slot[present]] = stored_histograms(exponents[present])
+    if np.isnan(out[:, :, 0]).all():
+        return {}
+    return {HISTOGRAM.name: Block(HISTOGRAM.name, ids, out.reshape(len(kinds), -1))}
