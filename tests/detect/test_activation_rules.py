@@ -217,7 +217,7 @@ class TestAttentionCollapse:
         training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
         assert training.findings()[0].layers == ()
 
-    @pytest.mark.parametrize(("state", "word"), [(1.0, "queries"), (2.0, "padding")])
+    @pytest.mark.parametrize(("state", "word"), [(1.0, "queries"), (2.0, "padding"), (3.0, "root")])
     def test_a_broken_contract(self, state: float, word: str) -> None:
         training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
         training.run(1, attention_state={"0": 0.0, "1": state})
@@ -227,6 +227,10 @@ class TestAttentionCollapse:
         assert (finding.code, finding.layers, finding.first_step) == ("ACT004", ("1",), 0)
         assert word in finding.summary
         assert not training.run(1, attention_state=0.0).findings()[0].ongoing
+
+    def test_trained_attention_may_have_large_logits(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(5, attention_state=0.0)
+        assert training.run(5, attention_state=3.0).codes() == []
 
 
 class TestRouterCollapse:

@@ -219,6 +219,24 @@ class TestBadlyScaledTargets:
         training = stack(BadlyScaledTargets(), "0:Linear", "squash:Tanh").run(4, scalars={"loss": 9.0, **targets})
         assert training.codes() == found
 
+    @pytest.mark.parametrize(("mean", "found"), [(-4.0, ["DAT003"]), (4.0, [])])
+    def test_targets_below_zero_behind_a_relu(self, mean: float, found: list[str]) -> None:
+        targets = {"target_mean": mean, "target_std": 0.3, "prediction_mean": 0.5, "prediction_std": 0.1}
+        training = stack(BadlyScaledTargets(), "0:Linear", "out:ReLU").run(4, scalars={"loss": 9.0, **targets})
+        assert training.codes() == found
+
+    def test_targets_beyond_the_range_of_a_function_without_a_module(self) -> None:
+        targets = {"target_mean": 4.0, "target_std": 0.3, "prediction_mean": 0.5, "prediction_std": 0.1}
+        training = stack(BadlyScaledTargets(), "0:Linear", "1:Linear")
+        training.run(4, scalars={"loss": 9.0, **targets}, activation_saturated_fraction={"1": 0.0})
+        assert [finding.layers[0] for finding in training.findings()] == ["1"]
+
+    def test_what_was_learnt_before_it_is_lost_was_in_reach(self) -> None:
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        for step in range(20):
+            training.run(1, scalars={"loss": 3e9 * 0.8**step, **TARGETS})
+        assert training.run(1, scalars={"loss": float("nan"), **TARGETS}).codes() == []
+
     def test_usual_targets_are_not_judged(self) -> None:
         training = stack(BadlyScaledTargets(), "0:Linear")
         training.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
@@ -54,6 +55,32 @@ class TestBadlyScaledStart:
         weights = scaled(_0=8, _2=8, _4=8, _6=8)
         training = self.start(LINEARS, weights, {"0": 8.0, "2": 50.0, "4": 300.0, "6": 2000.0})
         assert "too large" in training.findings()[0].summary
+
+    def test_a_tied_table_that_makes_the_first_answers_certain(self) -> None:
+        parts = ("table:Embedding", "0:Linear", "norm:LayerNorm", "2:Linear")
+        known = {"loss_kind": 1.0, "loss_classes": 8.0, "output_max_probability": 0.97, "output_accuracy": 0.1}
+        weights = {"table.weight": 160.0, **scaled(_0=0.58, _2=0.58)}
+        signals = {"0": 0.5, "2": 0.5}
+        training = self.start(parts, weights, signals, loss=40.0, **known)
+        assert training.findings()[0].layers == ("table.weight",)
+        assert self.start(parts, weights, signals, loss=4.0, **known).codes() == []
+        usual = {"table.weight": 8.0, **scaled(_0=0.58, _2=0.58)}  # a large scale elsewhere, as of angles
+        assert self.start(parts, usual, signals, loss=40.0, **known).codes() == []
+
+    @pytest.mark.parametrize(("calls", "found"), [(1.0, []), (16.0, ["0"])])
+    def test_a_recurrence_that_is_written_out(self, calls: float, found: list[str]) -> None:
+        training = stack(BadlyScaledStart(), "0:Linear", "1:Linear").run(
+            1, weight_norm=scaled(_0=3.0, _1=0.58), update_norm=0.0, update_ratio=0.0, activation_std=1.0,
+            activation_sample_spread=1.0, activation_calls={"0": calls, "1": 1.0},
+        )  # fmt: skip
+        assert [layer.removesuffix(".weight") for one in training.findings() for layer in one.layers] == found
+
+    def test_a_small_recurrence_that_is_written_out(self) -> None:
+        training = stack(BadlyScaledStart(), "0:Linear", "1:Linear")
+        start = {"weight_norm": scaled(_0=0.1, _1=0.58), "update_norm": 0.0, "update_ratio": 0.0, "activation_std": 1.0}
+        training.run(1, **start, activation_sample_spread=1.0, activation_calls={"0": 30.0, "1": 1.0})
+        training.run(70, scalars={"loss": 2.0}, **start)
+        assert [finding.layers for finding in training.findings()] == [("0.weight",)]
 
     def test_all_too_large_between_normalisations_shows_in_what_comes_out(self) -> None:
         weights, signals = scaled(_0=6, _2=6, _4=6, _6=6), {"0": 6.0, "2": 6.0, "4": 6.0, "6": 6.0}

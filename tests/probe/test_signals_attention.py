@@ -163,6 +163,40 @@ def test_weights_that_sum_to_one_over_the_queries(watch, dimension, again, state
     assert run.series("attention_state", "attention")[0] == pytest.approx(state, nan_ok=True)
 
 
+class Dropped(Normalised):
+    """The same, with dropout on its weights."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = (3 * self.query(x) @ self.key(x).transpose(1, 2)).softmax(self.dimension)
+        return F.dropout(weights, 0.3) @ x
+
+
+@pytest.mark.parametrize(("dimension", "state"), [(-1, 0.0), (1, 1.0)])
+def test_weights_that_are_dropped_before_they_are_used(watch, dimension, state):
+    run = one_step(watch, Model(Dropped(dimension)), tokens(), tokens())
+    assert run.series("attention_state", "attention")[0] == state
+
+
+class Plain(nn.Module):
+    """Attention by hand, with or without the division by the root of the width, and with larger or usual weights."""
+
+    def __init__(self, divided: bool, gain: float) -> None:
+        super().__init__()
+        self.query, self.key, self.divided = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), divided
+        nn.init.orthogonal_(self.query.weight, gain)
+        nn.init.orthogonal_(self.key.weight, gain)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query = self.query(x) / math.sqrt(WIDTH) if self.divided else self.query(x)
+        return (query @ self.key(x).transpose(1, 2)).softmax(-1) @ x
+
+
+@pytest.mark.parametrize(("divided", "gain", "state"), [(False, 1.5, 3.0), (False, 0.3, 0.0), (True, 3.0, 0.0)])
+def test_logits_that_nothing_divides(watch, divided, gain, state):
+    run = one_step(watch, Model(Plain(divided, gain)), tokens(), tokens())
+    assert run.series("attention_state", "attention")[0] == state
+
+
 def test_attention_in_the_model_itself_is_told_of_its_part_before(watch):
     run = one_step(watch, nn.Sequential(nn.Embedding(11, WIDTH), Whole(1)), tokens(), tokens())
     assert run.series("attention_state", "1")[0] == 1.0

@@ -163,6 +163,7 @@ ALIKE_STEPS = 4  # a head that starts at zero says the same of all samples for t
 ATTENTION_LOGIT = 60.0
 ATTENTION_ENTROPY = 0.02  # of the largest possible, mean over heads and rows
 ATTENTION_FRAMES = 2
+ATTENTION_START = 3  # steps in which logits are those of a model that has learnt nothing
 
 # ACT005. Balanced routers send 1/n of the rows to each of n; one that is new often sends all of them one way, because
 # what comes to it hardly differs yet. That ends as soon as it learns.
@@ -202,6 +203,7 @@ JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
 JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
 JUMP_LARGE_ALONE = 20.0  # where there are no others to compare with
 SURE_AT_START = 0.6  # mean of the largest probability, where at most half of the answers are right
+SURE_START = 10.0  # times the loss of a guess: a table of deviation 1 that is the head, too, makes 6
 RECURRENT_SCALE = 2.0  # of a plain recurrence: about its spectral radius, so 32 steps multiply by 2**32
 RECURRENT_SMALL = 0.4  # a new one of PyTorch has 0.58: less is left of a signal after thirty steps than 1e-7 anyway…
 RECURRENT_LOSSES = 60  # …so that only a training that gets nowhere is told

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -213,11 +213,22 @@ def first_nonfinite(roots: Iterable[torch.Tensor], owners: Owners) -> Origin | N
             source_of[node] = path
         bad = _first_bad_saved(node)
         if bad is not None:
-            return Origin(_operation(node), path, bad)
+            # What comes in non-finite was made before: most results are seen only where they are used.
+            received = bad.name in _RECEIVED and bool(upstream_paths) and not bad.outside
+            return Origin(_operation(node), upstream_paths[-1] if received else path, bad.detail)
     return None
 
 
-def _first_bad_saved(node: Node) -> str | None:
+class _Bad(NamedTuple):
+    name: str
+    detail: str
+    outside: bool = False  # finite, but what the operation makes of it is not
+
+
+_RECEIVED = ("self", "input", "mat1")
+
+
+def _first_bad_saved(node: Node) -> _Bad | None:
     for name in dir(type(node)):
         if not name.startswith("_saved_"):
             continue
@@ -230,10 +241,10 @@ def _first_bad_saved(node: Node) -> str | None:
             value, what = value.detach(), name.removeprefix("_saved_")
             bad = int(value.numel() - torch.isfinite(value).sum().item())
             if bad:
-                return f"{bad} of {value.numel()} values of '{what}' are not finite"
+                return _Bad(what, f"{bad} of {value.numel()} values of '{what}' are not finite")
             outside = _OUTSIDE.get((_operation(node), what))
             if outside is not None and (count := int(outside[0](value).sum().item())):
-                return f"{count} of {value.numel()} values of '{what}' are {outside[1]}"
+                return _Bad(what, f"{count} of {value.numel()} values of '{what}' are {outside[1]}", outside=True)
     return None
 
 

@@ -165,9 +165,11 @@ ACTIVATION = Stream(
         _extra("activation_nonfinite_count", "activation", "count", _ACTIVATION, Merge.SUM,
                "number of NaN and infinite outputs"),
         _extra("activation_dead_fraction", "activation", "share", _ACTIVATION, Merge.DERIVED,
-               "share of units (channels or features) that were never non-zero in the window of recent frames"),
+               "share of units (channels or features) that were never non-zero in the window of recent frames; where a "
+               "ReLU is applied to the output as a function, behind that"),
         _extra("activation_saturated_fraction", "activation", "share", _ACTIVATION, Merge.DERIVED,
-               "share of outputs at the flat ends of a bounded activation function; other modules have none"),
+               "share of outputs at the flat ends of a bounded activation function, or of one that is applied to the "
+               "output without a module of its own; other modules have none"),
         _extra("output_gradient_norm", "activation", "gradient", _OUTPUT_GRADIENT, Merge.DERIVED,
                "L2 norm of the gradient at the module's output, unscaled"),
         _extra("output_gradient_nonfinite_count", "activation", "count", _OUTPUT_GRADIENT, Merge.SUM,
@@ -191,9 +193,12 @@ ACTIVATION = Stream(
         _extra("dropout_rate", "activation", "share", _MODULE, Merge.MAX, "rate of a dropout"),
         _extra("attention_state", "activation", "state", _MODULE, Merge.MAX,
                "0 attention as it should be, 1 its weights sum to one over another dimension than that of the keys, "
-               "2 all keys that no mask hides hold one and the same token"),
+               "2 all keys that no mask hides hold one and the same token, 3 its logits are plain products of queries "
+               "and keys, not divided by anything, and large"),
         _extra("padding_inside", "activation", "share", _MODULE, Merge.MAX,
                "embeddings of a language model: share of tokens that have the padding index and stand between others"),
+        _extra("latent_nats", "activation", "nats", _MODULE, Merge.DERIVED,
+               "divergence, per sample, of a code with this mean from a standard normal prior, if the loss holds it"),
     ),
 )  # fmt: skip
 
@@ -277,6 +282,7 @@ class AttentionState:
     FINE = 0.0
     NORMALISED_ELSEWHERE = 1.0
     SEES_PADDING = 2.0
+    UNSCALED = 3.0
 
 
 class LossKind:

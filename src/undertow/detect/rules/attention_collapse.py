@@ -17,7 +17,11 @@ from undertow.schema.findings import Evidence
 from undertow.schema.quantities import AttentionState
 from undertow.schema.severity import Severity
 
-_CONTRACTS = {AttentionState.NORMALISED_ELSEWHERE: "normalised", AttentionState.SEES_PADDING: "padding"}
+_CONTRACTS = {
+    AttentionState.NORMALISED_ELSEWHERE: "normalised",
+    AttentionState.SEES_PADDING: "padding",
+    AttentionState.UNSCALED: "unscaled",
+}
 
 
 class AttentionCollapse:
@@ -27,9 +31,10 @@ class AttentionCollapse:
     ------------
     The largest absolute attention logit of each block and the entropy of its attention weights, in the steps in
     which activations are sampled. A block is reported when its logits are beyond 60, or its mean entropy is below
-    2 % of the largest possible, at two sampled steps in a row. Two contracts are checked beside it: the weights must
-    sum to one over the keys whose values they add up, not over the queries; and where the tokens are known, the keys
-    that no mask hides must not all hold one and the same token (a padding mask the wrong way round).
+    2 % of the largest possible, at two sampled steps in a row. Three contracts are checked beside it: the weights must
+    sum to one over the keys whose values they add up, not over the queries; where the tokens are known, the keys that
+    no mask hides must not all hold one and the same token (a padding mask the wrong way round); and logits that are
+    plain products of queries and keys, not divided by the root of their width, must not be large from the start.
 
     Why it is bad
     -------------
@@ -76,7 +81,10 @@ class AttentionCollapse:
         for state, (streak, condition) in self._broken.items():
             streak.end(ids[states != state])
             streak.hold(ids[states == state], view.step)
-            due = tuple(view.layout.in_order(np.flatnonzero(streak.length >= limit.ATTENTION_FRAMES)))
+            lasted = streak.length >= limit.ATTENTION_FRAMES
+            if state == AttentionState.UNSCALED:  # trained attention has large logits in health
+                lasted &= streak.since < limit.ATTENTION_START
+            due = tuple(view.layout.in_order(np.flatnonzero(lasted)))
             said += condition.hold(due, partial(self._verdict_contract, view, state, due)) if due else condition.end()
         return tuple(said)
 
@@ -86,6 +94,9 @@ class AttentionCollapse:
         if state == AttentionState.SEES_PADDING:
             summary = f"Attention in {where} sees padding only: its mask is the wrong way round."
             how = "2: every key that the mask leaves holds one and the same token, those it hides hold the text"
+        elif state == AttentionState.UNSCALED:
+            summary = f"The attention logits of {where} are not divided by the root of their width, and begin large."
+            how = "3: plain products of queries and keys, with a deviation above 2 before anything is learnt"
         else:
             summary = f"The attention weights of {where} are normalised over the queries, not over the keys they weigh."
             how = "1: the weights sum to one over another dimension than the one that is summed over"

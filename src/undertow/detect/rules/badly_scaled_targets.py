@@ -10,7 +10,6 @@ import numpy as np
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
 from undertow.detect.output_layer import output_layers
 from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
@@ -21,6 +20,7 @@ from undertow.schema.severity import Severity
 
 _OF_ERRORS = (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)
 _RANGES = ("Sigmoid", "Tanh", "Softmax", "Hardsigmoid", "Hardtanh", "Softsign")  # all within one of zero
+_NEVER_NEGATIVE = ("ReLU", "ReLU6", "Softplus")
 
 
 class BadlyScaledTargets:
@@ -32,8 +32,8 @@ class BadlyScaledTargets:
     where such a loss is written out by hand, the size of its first errors against the outputs of the last layer.
     Targets more than thirty times as large are reported once training suffers: when after forty steps nearly all of
     the loss is still there, when the loss has grown tenfold or is no longer finite within that time, or when clipping
-    takes nearly all of the gradient away. And where the last module is a sigmoid or the like, whose range ends far
-    below the targets, at once.
+    takes nearly all of the gradient away. And at once where what comes last is a sigmoid or the like, as a module or as
+    a function, whose range ends far below the targets, or a ReLU while the targets are below zero.
 
     Why it is bad
     -------------
@@ -62,6 +62,7 @@ class BadlyScaledTargets:
         self._first_step = 0
         self._first_loss = math.nan  # of that step: a program that alternates losses compares like with like
         self._clipped = 0  # measured steps in a row
+        self._learnt = False  # the model has reached them, or is on its way
         self._adaptive = True  # the optimizer scales gradients by itself, for all that is known
         self._condition = Condition("targets")
 
@@ -75,7 +76,9 @@ class BadlyScaledTargets:
             return ()
         loss, elapsed = view.scalar("loss"), view.step - self._first_step
         trend = view.loss
+        self._learnt |= has_learnt(trend)
         blown = not math.isfinite(loss) or loss > limit.TARGETS_BLOWN * abs(self._first_loss)
+        blown &= not self._learnt
         stuck = trend is not None and elapsed >= limit.TARGETS_STEPS and trend.remaining > limit.TARGETS_REMAINING
         stuck = stuck and (self._condition.is_open or loss > limit.TARGETS_REMAINING * self._first_loss)
         if blown and elapsed <= limit.TARGETS_STEPS:
@@ -102,13 +105,17 @@ class BadlyScaledTargets:
         self._ratio = math.hypot(mean, deviation) / max(prediction, 0.1)
         self._target, self._first_step, self._first_loss = (mean, deviation), view.step, view.scalar("loss")
         if math.hypot(mean, deviation) > limit.TARGETS_BEYOND:
-            self._find_bounds(view.layout)
+            self._find_bounds(view, below_zero=mean + deviation < 0)
         return True
 
-    def _find_bounds(self, layout: Layout) -> None:
+    def _find_bounds(self, view: View, below_zero: bool = False) -> None:
         """Where a function of a small range comes last, no training reaches targets beyond it."""
-        layers = output_layers(layout)
-        if layers and layout.layers[layers[0]].module_type in _RANGES:
+        layers = output_layers(view.layout)
+        if not layers:
+            return
+        kind = view.layout.layers[layers[0]].module_type
+        by_function = np.isfinite(view.all_layers("activation_saturated_fraction")[layers[0]])
+        if kind in _RANGES or by_function or (below_zero and kind in _NEVER_NEGATIVE):
             self._bounded, self._ratio = layers[0], max(self._ratio, limit.LARGE_TARGETS)
 
     def _learn_from_error(self, view: View) -> bool:
@@ -127,7 +134,7 @@ class BadlyScaledTargets:
         self._ratio = self._error / max(output, 0.1)
         self._first_step, self._first_loss = view.step, loss
         if self._error > limit.BEYOND_RANGE:
-            self._find_bounds(view.layout)
+            self._find_bounds(view)
         return True
 
     def _is_clipped_away(self, view: View) -> bool:

@@ -11,13 +11,26 @@ from dataclasses import dataclass
 
 import torch
 
-from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, operation, saved, saved_tensor, signed
+from undertow.probe.signals.nodes import (
+    SAME_VALUES,
+    Edge,
+    Node,
+    edges,
+    is_leaf,
+    operation,
+    producer,
+    saved,
+    saved_tensor,
+    signed,
+)
 from undertow.probe.signals.terms import constant_factor, number_of
 
 _ELEMENTS = 1 << 18
 _MOST_HEADS = 32
 _STEPS = 24  # nodes between a softmax and the product it is taken of
 HIDDEN = -1e4  # an added mask hides what it pushes below this
+_WIDE = 16  # numbers to a query: fewer need no scale
+_LARGE = 2.0  # deviation of the logits; new ones that are divided by the root of their width have 1 at most
 
 SOFTMAX = ("Softmax", "SafeSoftmax")
 
@@ -26,6 +39,7 @@ SOFTMAX = ("Softmax", "SafeSoftmax")
 class Attention:
     logit_max: float | None
     entropy: float | None  # share of the largest possible
+    unscaled: bool = False  # logits are plain products of queries and keys, and large
 
 
 def read_attention(node: Node) -> Attention | None:
@@ -77,11 +91,13 @@ def _by_hand(node: Node) -> Attention | None:
     part = _part(shares, shape, samples, chosen, rows).float()
     visible = _visible(part, product.mask, shape, (samples, chosen, rows))
     left, right = saved_tensor(product.node, product.names[0]), saved_tensor(product.node, product.names[1])
-    logit_max = None
+    logit_max, unscaled = None, False
     if left is not None and right is not None and (len(left), left.shape[1]) == (shape[0] * shape[1], shape[2]):
         logits = left[:chosen][:, rows].float() @ right[:chosen].float() * product.factor
         logit_max = _largest(logits, visible)
-    return Attention(logit_max, _entropy(part, visible))
+        plain = left.shape[-1] >= _WIDE and not product.scaled and all(map(_is_projection, edges(product.node)[-2:]))
+        unscaled = plain and bool(logits[visible].std() > _LARGE)
+    return Attention(logit_max, _entropy(part, visible), unscaled)
 
 
 # -- the product behind a softmax ------------------------------------------------------------------------------
@@ -92,10 +108,12 @@ class _Product:
     node: Node
     names: tuple[str, str]  # under which its two sides are saved
     factor: float
+    scaled: bool  # by a constant or by anything learnt
     mask: torch.Tensor | None  # True: hidden
 
 
 _PRODUCTS = {"Bmm": ("self", "mat2"), "Baddbmm": ("batch1", "batch2")}
+_LINEAR = ("Addmm", "Mm")
 _PASSED = SAME_VALUES | {"Add", "Sub", "Mul", "Div", "MaskedFill", "Where"}
 
 
@@ -107,28 +125,35 @@ def product_behind(softmax: Edge) -> Node | None:
 
 def _product(start: Edge) -> _Product | None:
     """The product of two activations that these logits come from; a softmax of anything else is no attention."""
-    stack: list[tuple[Edge, float, torch.Tensor | None]] = [
-        (edge, 1.0, None) for edge in edges(start[0]) if edge is not None
+    stack: list[tuple[Edge, float, bool, torch.Tensor | None]] = [
+        (edge, 1.0, False, None) for edge in edges(start[0]) if edge is not None
     ]
     for _ in range(_STEPS):
         if not stack:
             return None
-        (node, _), factor, mask = stack.pop()
+        (node, _), factor, scaled, mask = stack.pop()
         if is_leaf(node):
             continue
         name = operation(node)
         if name in _PRODUCTS:
-            return _Product(node, _PRODUCTS[name], factor, mask)
+            return _Product(node, _PRODUCTS[name], factor, scaled or name != "Bmm", mask)
         if name not in _PASSED:
             continue
         inputs = [edge for edge in edges(node) if edge is not None]
+        scaled |= name in ("Mul", "Div")
         if name in ("Mul", "Div") and len(inputs) == 1:
             number = number_of(constant_factor(node))
             factor = math.nan if not number else factor * number if name == "Mul" else factor / number
         elif name == "MaskedFill":
             mask = saved_tensor(node, "mask")
-        stack.extend((edge, factor, mask) for edge in reversed(inputs))
+        stack.extend((edge, factor, scaled, mask) for edge in reversed(inputs))
     return None
+
+
+def _is_projection(side: Edge | None) -> bool:
+    """Do these values come from a linear layer as they are, neither scaled nor normalised nor turned?"""
+    made_by = producer(side, SAME_VALUES)
+    return made_by is not None and not is_leaf(made_by[0]) and operation(made_by[0]) in _LINEAR
 
 
 # -- a part of a tensor of (samples × heads × rows × keys) -----------------------------------------------------

@@ -9,6 +9,7 @@ from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf
 
 _SUMS = {0: ("self", -1), 1: ("mat2", -2)}  # of a product: where each side is saved, and what it is summed over
 _BATCHES = 8
+_PASSED = SAME_VALUES | {"Mul", "NativeDropout", "NanToNum"}  # between weights and their use: dropout, or a repair
 _ONE = 1e-3  # within which weights sum to one over their own dimension…
 _NOT_ONE = 0.01  # …and beyond which they do not over another, on average: weights at the start are nearly equal
 
@@ -24,7 +25,7 @@ def normalised_elsewhere(node: Node) -> tuple[Node, bool] | None:
         if softmax is None:
             continue
         name, dimension = _SUMS[place]
-        weights = saved_tensor(node, name)
+        weights = _weights(saved_tensor(node, name), saved_tensor(softmax, "result"))
         if weights is None or weights.device.type != "cpu" or weights.dtype not in (torch.float32, torch.float64):
             return None
         weights = weights[:_BATCHES]
@@ -34,9 +35,20 @@ def normalised_elsewhere(node: Node) -> tuple[Node, bool] | None:
     return None
 
 
+def _weights(used: torch.Tensor | None, made: torch.Tensor | None) -> torch.Tensor | None:
+    """As the softmax made them, where they are used in the same order: dropout may have come between."""
+    if used is None or made is None or made.dim() < 3 or used.shape != made.flatten(0, -3).shape:
+        return used
+    first, second = used[0], made.flatten(0, -3)[0]
+    kept = (first != 0) & (second != 0)
+    ratios = first[kept] / second[kept]  # weights that are dropped are zero, the others larger by one factor
+    same = bool(len(ratios)) and bool((ratios - ratios[0]).abs().max() < _ONE * ratios[0].abs())
+    return made.flatten(0, -3) if same else used
+
+
 def _attention(side: Edge | None) -> Node | None:
     """The softmax these values are, if it was taken of a product of two things that are learnt."""
-    made_by = producer(side, SAME_VALUES)
+    made_by = producer(side, _PASSED)
     if made_by is None or is_leaf(made_by[0]) or operation(made_by[0]) not in SOFTMAX:
         return None
     product = product_behind(made_by)

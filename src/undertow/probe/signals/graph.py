@@ -98,7 +98,7 @@ class GraphSignals:
                 _note_state(owner, AttentionState.SEES_PADDING)
             if owner is not None and attention is not None:
                 found += 1
-                _note_state(owner, AttentionState.FINE)
+                _note_state(owner, AttentionState.UNSCALED if attention.unscaled else AttentionState.FINE)
                 if attention.logit_max is not None:
                     owner.attention_logits.append(attention.logit_max)
                 if attention.entropy is not None:
