@@ -59,7 +59,7 @@ def heart_waves(steps: int, seed: int, fault: str) -> dict[str, float]:
     x, y, valid = traces(600, g)
     by_length = valid.sum(1).argsort()  # micro-batches of like length waste less padding
     model = HeartNet()
-    if fault == "training_in_eval_mode":
+    if fault == "looked_at_and_left_in_eval":
         model.eval()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     uneven, normalised = 0.0, 0
@@ -72,7 +72,7 @@ def heart_waves(steps: int, seed: int, fault: str) -> dict[str, float]:
             out, wanted, mask = model(x[micro, :, :trim]), y[micro, :trim], valid[micro, :trim]
             each = F.cross_entropy(out, wanted, reduction="none")[mask]
             share = mask.sum() / total
-            if fault == "mean_of_unequal_means":
+            if fault == "fragments_weigh_as_much_as_traces":
                 (each.mean() / 4).backward()
                 uneven = max(uneven, (0.25 / share).item())
             else:
@@ -95,7 +95,7 @@ def heart_waves(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 
 heart_waves.mistake(
-    "training_in_eval_mode",
+    "looked_at_and_left_in_eval",
     "MOD001",
     summary="The model was put into eval for a look at the untrained traces, and stayed there.",
     change="model.train()",
@@ -104,7 +104,7 @@ heart_waves.mistake(
     silent=True,
 )
 heart_waves.mistake(
-    "mean_of_unequal_means",
+    "fragments_weigh_as_much_as_traces",
     "LSS004",
     summary="Four micro-batches of unequal length are averaged as if equal: a sample of a fragment weighs most.",
     change="divide each sum by all samples of the step",
