@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from tests.browser.conftest import Window
 from tests.browser.test_dashboard import wait_for_picture
+
+import undertow
+from undertow.show.report.weights import weights_to_json
 
 
 def test_views_choose_a_quantity(window: Window) -> None:
@@ -58,6 +64,17 @@ def test_the_history_of_a_weight(window: Window, scheme: str) -> None:
     assert charts.count() == 0
 
 
-def test_why_there_are_no_spectra_is_said(window: Window) -> None:
+def test_how_to_get_spectra_is_said_where_there_are_none(window: Window) -> None:
     page = window.open("#/weights?run=spread")
-    page.get_by_text("spectra are not shown").wait_for()
+    page.get_by_text("undertow weights CHECKPOINT --json").wait_for()
+
+
+def test_spectra_of_a_checkpoint_stand_beside_the_run(window: Window, folder: Path) -> None:
+    report = undertow.weights({"second.weight": np.diag([4.0, 2.0, 1.0]).astype(np.float32)})
+    (folder / "landmarks" / "weights.json").write_text(weights_to_json(report), encoding="utf-8")
+    (folder / "landmarks" / "weights-torn.json").write_text('{"undertow": "0.1', encoding="utf-8")
+    page = window.open("#/weights?run=landmarks")
+    row = page.locator(".spectra tbody tr")
+    row.wait_for()
+    assert row.locator("td").all_inner_texts()[:4] == ["second.weight", "3 × 3", "4", "1.31"]
+    assert "cannot be shown" in page.locator(".spectra .problem").inner_text()

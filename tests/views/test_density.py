@@ -32,6 +32,13 @@ def test_a_span_begins_with_the_landmark_before_it(tmp_path: Path) -> None:
     assert density_of(reader, "gradient", 0, 0, 19, 2).steps.tolist() == [0, 16]
 
 
+def test_a_landmark_ends_where_the_next_one_has_nothing_to_tell(tmp_path: Path) -> None:
+    folder = landmarks_run(tmp_path / "run", silent_from=8)
+    found = density_of(open_run(folder).reader, "gradient", 0, 0, 19, 100)
+    assert found.steps.tolist() == [0]
+    assert found.ends.tolist() == [7]
+
+
 def test_without_landmarks_shares_lie_evenly_between_quantiles(tmp_path: Path) -> None:
     reader = open_run(spread_run(tmp_path / "run")).reader  # 5 %: 0.01, median 0.1, 95 %: 1, largest 3
     found = density_of(reader, "gradient", 0, 0, 19, 100)

@@ -32,37 +32,40 @@ class Density:
     is_measured: bool
 
 
+_NOTHING = Density(_NO_STEPS, _NO_STEPS, 0, np.empty((0, 0), np.float32), is_measured=False)
+
+
 def density_of(reader: RunReader, stream: str, layer: int, first: int, last: int, columns: int) -> Density:
     name = f"{stream}_histogram"
     if name in reader.quantities:
         steps, stored = reader.sketches(name, [layer])
-        steps, stored = _in_sight(steps, stored[:, 0], first, last, columns)
-        if len(steps):
-            return _measured(reader, steps, stored, last)
+        found = _measured(steps, stored[:, 0], first, min(last, int(reader.steps[-1])), columns)
+        if len(found.steps):
+            return found
     if all(f"{stream}_{part}" in reader.quantities for part in _QUANTILES):
         return _interpolated(reader, stream, layer, first, last, min(columns, _INTERPOLATED))
-    return Density(_NO_STEPS, _NO_STEPS, 0, np.empty((0, 0), np.float32), is_measured=False)
+    return _NOTHING
 
 
-def _in_sight(
-    steps: Integers, stored: NDArray[np.float32], first: int, last: int, columns: int
-) -> tuple[Integers, NDArray[np.float32]]:
-    """The landmarks of a span and the one before it, which still holds where it begins; no more than columns."""
+def _measured(steps: Integers, stored: NDArray[np.float32], first: int, last: int, columns: int) -> Density:
+    """The landmarks of a span and the one before it, which still holds where it begins; no more than columns.
+
+    A landmark holds until the next one, also where that has nothing to tell, as when nothing is finite any more.
+    """
+    begin, end = max(0, int(np.searchsorted(steps, first, "right")) - 1), int(np.searchsorted(steps, last, "right"))
+    chosen = slice(begin, end, max(1, -(-(end - begin) // max(1, columns))))
+    steps, stored = steps[chosen], stored[chosen]
+    ends = np.append(steps[1:] - 1, last)[: len(steps)]
     known = ~np.isnan(stored[:, 0])
-    steps, stored = steps[known], stored[known]
-    begin, end = np.searchsorted(steps, first, "right") - 1, np.searchsorted(steps, last, "right")
-    chosen = slice(max(0, int(begin)), int(end), max(1, -(-int(end - begin) // max(1, columns))))
-    return steps[chosen], stored[chosen]
-
-
-def _measured(reader: RunReader, steps: Integers, stored: NDArray[np.float32], last: int) -> Density:
+    steps, ends, stored = steps[known], ends[known], stored[known]
+    if not len(steps):
+        return _NOTHING
     bases, shares = stored[:, 0].astype(np.int64), stored[:, 1:]
     low = int(bases.min())
     aligned = np.zeros((len(steps), int(bases.max()) - low + shares.shape[1]), np.float32)
     for column, base in enumerate((bases - low).tolist()):
         aligned[column, base : base + shares.shape[1]] = shares[column]
-    final = max(int(steps[-1]), min(last, int(reader.steps[-1])))
-    return _trimmed(Density(steps, np.append(steps[1:] - 1, final), low, aligned, is_measured=True))
+    return _trimmed(Density(steps, ends, low, aligned, is_measured=True))
 
 
 def _interpolated(reader: RunReader, stream: str, layer: int, first: int, last: int, columns: int) -> Density:
@@ -73,7 +76,7 @@ def _interpolated(reader: RunReader, stream: str, layer: int, first: int, last: 
     known = np.isfinite(places).all(axis=0)
     steps, ends, places = steps[known], ends[known], np.maximum.accumulate(places[:, known])  # means may cross
     if not len(steps):
-        return Density(_NO_STEPS, _NO_STEPS, 0, np.empty((0, 0), np.float32), is_measured=False)
+        return _NOTHING
     low, high = int(np.floor(places.min())), int(np.floor(places.max())) + 1
     edges = np.arange(low, high + 1)[:, None]
     shares = np.zeros((high - low, len(steps)))

@@ -23,6 +23,7 @@ from undertow.views import documents
 from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.scale import usual_of
 from undertow.views.verdict import Verdict
+from undertow.views.weights import weights
 
 PAGES = ("run", "findings", "flow", "weights")
 _IDENTITY = "report"
@@ -91,7 +92,7 @@ def _of_pictures(run: Run, document: dict[str, Any], shown: list[Picture]) -> di
     }
 
 
-_ANNEXES: dict[str, Callable[[Run], Any]] = {"flow": documents.flow, "weights": Run.weights}
+_ANNEXES: dict[str, Callable[[Run], Any]] = {"flow": documents.flow, "weights": weights}
 
 
 def _annex(make: Callable[[Run], Any], run: Run) -> Any:

@@ -50,10 +50,12 @@ def weights_report(report: WeightReport, *, all_tensors: bool = False) -> Render
 
 def _issues(report: WeightReport) -> Iterator[RenderableType]:
     """One entry for each kind of issue: a fault of the whole model is one thing to read, not one for each layer."""
-    alike: dict[tuple[str, Severity], list[WeightIssue]] = {}
+    alike: dict[tuple[str, Severity, bool], list[WeightIssue]] = {}
     for issue in report.issues:
-        alike.setdefault((issue.code, issue.severity), []).append(issue)
-    for (code, severity), (first, *others) in list(alike.items())[:_ISSUES_SHOWN]:
+        # Too large is not the same as too small.
+        above = issue.value is not None and issue.expected is not None and issue.value > issue.expected
+        alike.setdefault((issue.code, issue.severity, above), []).append(issue)
+    for (code, severity, _), (first, *others) in list(alike.items())[:_ISSUES_SHOWN]:
         label = (f"{GLYPHS[severity]} {severity}", STYLES[severity])
         yield Text.assemble(label, f"  {code} {first.name}: {first.summary}")
         if others:

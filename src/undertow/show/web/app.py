@@ -29,6 +29,7 @@ from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.parting import parting
 from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
+from undertow.views.weights import weights
 
 _MOST_COLUMNS = 4096
 _FARTHEST = 1 << 53  # steps: what a browser's numbers hold
@@ -140,7 +141,7 @@ class Pages:
 
     def weights(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
-            return _json(opened.run.weights())
+            return _json(weights(opened.run))
 
     def parting(self, request: Request) -> Response:
         with self._library.reading_two(_text(request, "run"), _text(request, "other")) as (first, second):

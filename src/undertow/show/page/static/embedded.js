@@ -106,12 +106,12 @@ async function densityOf({ stream, layer, first, last }) {
   const cells = await opened.get(place), { steps, width } = facts, base = row * steps.length * width, known = [];
   steps.forEach((step, column) => {
     const begin = base + column * width;
-    if (cells[begin] !== UNKNOWN) known.push({ step, low: cells[begin] - 127, shares: [...cells.subarray(begin + 1, begin + width)].map((byte) => (byte / 255) ** 2) });
+    if (cells[begin] !== UNKNOWN) known.push({ step, end: (steps[column + 1] ?? documents.run.steps.last + 1) - 1, low: cells[begin] - 127, shares: [...cells.subarray(begin + 1, begin + width)].map((byte) => (byte / 255) ** 2) });
   });
   const after = known.findIndex(({ step }) => step > first), seen = known.slice(after < 0 ? -1 : Math.max(0, after - 1)).filter(({ step }) => step <= last);
   if (!seen.length) return null;
   const low = Math.min(...seen.map((one) => one.low)), high = Math.max(...seen.map((one) => one.low + one.shares.length));
-  return { steps: seen.map((one) => one.step), ends: seen.map((_, column) => (seen[column + 1]?.step ?? documents.run.steps.last + 1) - 1), low, measured: true,
+  return { steps: seen.map((one) => one.step), ends: seen.map((one) => one.end), low, measured: true,
     shares: seen.map((one) => Array.from({ length: high - low }, (_, bucket) => one.shares[bucket - (one.low - low)] ?? 0)) };
 }
 

@@ -3,8 +3,9 @@
 import * as address from "../address.js";
 import { element } from "../dom.js";
 import { FindingView } from "../finding.js";
+import { step } from "../numbers.js";
 import { follow, getJson } from "../server.js";
-import { severity, status, when } from "../words.js";
+import { GLYPHS, severity, status, when } from "../words.js";
 
 export const ALL = "all";
 
@@ -87,7 +88,8 @@ class FindingsPage {
       const bar = element("div", { class: `bar ${finding.severity}`, title: `${finding.code} ${when(finding)}` });
       bar.style.left = `${(100 * (finding.first_step - first)) / width}%`;
       bar.style.width = `${(100 * (finding.last_step + 1 - finding.first_step)) / width}%`;
-      return element("div", { class: "lane" }, element("span", { class: finding.severity }, finding.code), element("div", { class: "track" }, bar));
-    }));
+      return element("div", { class: "lane" }, element("span", { class: finding.severity }, `${GLYPHS[finding.severity]} ${finding.code}`), element("div", { class: "track" }, bar));
+    }), ...(findings.length ? [element("div", { class: "lane axis quiet small" }, element("span", {}, "step"),
+      element("div", { class: "row" }, element("span", {}, step(first)), element("span", { class: "grow" }), element("span", {}, step(this.run.steps.last))))] : []);
   }
 }

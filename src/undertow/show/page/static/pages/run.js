@@ -217,7 +217,7 @@ class RunPage {
     const canSpread = parts.length >= 3, spread = canSpread && this.state.spread.has(id); // the largest value may be missing
     const drawn = spread ? parts : [quantity];
     const sources = drawn.map((name) => (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity: name, layer: id, first, last, columns }, signal));
-    const what = spread ? `absolute values of the ${stream}: 5 %, median, 95 %, largest` : quantity.replaceAll("_", " ");
+    const what = spread ? `|${stream}|: 5 %, median, 95 %, largest` : quantity.replaceAll("_", " ");
     const title = finest ? `${what}, the largest of every ${2 ** finest} steps` : what;
     const swap = () => {
       if (!this.state.spread.delete(id)) this.state.spread.add(id);
