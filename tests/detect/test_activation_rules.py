@@ -113,6 +113,19 @@ class TestSaturated:
 
 
 class TestCollapsedRepresentation:
+    def test_a_code_that_tells_nothing_for_long(self):
+        training = stack(CollapsedRepresentation(), "encoder:Linear", "mean:Linear", "decoder:Linear")
+        training.run(40, latent_nats={"mean": 0.001})
+        assert training.codes() == []
+        (finding,) = training.run(1, latent_nats={"mean": 0.001}).findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("mean",), 0)
+
+    def test_a_code_that_tells_little_is_one(self):
+        training = stack(CollapsedRepresentation(), "encoder:Linear", "mean:Linear", "decoder:Linear")
+        training.run(30, latent_nats={"mean": 0.001})
+        training.run(1, latent_nats={"mean": 0.2})
+        assert training.run(30, latent_nats={"mean": 0.001}).codes() == []
+
     def test_a_code_that_the_decoder_ignores(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
         training.run(3, activation_std=1.0, activation_sample_spread=0.8)

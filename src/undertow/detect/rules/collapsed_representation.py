@@ -13,6 +13,7 @@ from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.bottleneck import bottlenecks
 from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
+from undertow.detect.latent import LatentWatch
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
@@ -40,7 +41,9 @@ class CollapsedRepresentation:
     halved, so that what comes behind ignores it. The last layer counts only where those of the layer before it have
     shrunk, too, or where no targets are known: outputs follow the size of the targets. And a place where samples come
     in different and go out exactly alike from the first step on (a mean over the samples themselves, say) while no
-    other way leads around it: at three sampled steps, over four steps at least.
+    other way leads around it: at three sampled steps, over four steps at least. Of a variational autoencoder, which
+    has the divergence of its code from a standard normal prior in the loss, that divergence in nats per sample: below
+    0.02, for forty steps, the code tells nothing, and where noise is added to it no other layer shows it.
 
     Why it is bad
     -------------
@@ -78,6 +81,7 @@ class CollapsedRepresentation:
         self._condition = Condition("collapsed")
         self._alike = Streak()  # of those that let samples in different and out alike
         self._constant = Condition("constant")
+        self._latent = LatentWatch()
         self._began: int | None = None  # the first sampled step
         self._classifies = self._has_targets = False
 
@@ -87,6 +91,7 @@ class CollapsedRepresentation:
         self._now = grown(self._now, count, np.nan)
         self._flat.grow(count)
         self._alike.grow(count)
+        self._latent.grow(count)
         self._between.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
@@ -96,11 +101,12 @@ class CollapsedRepresentation:
         written = self._between.observe(view)
         if written is not None and bool((written > limit.COLLAPSED_ANEW).any()):
             self._begin_anew()
+        latent = self._latent.observe(view)
         if view.row("activation_sample_spread") is None or not self._cadence.is_due(view.step):
-            return ()
+            return latent
         if self._began is None:
             self._began = view.step
-        return (*self._observe_start(view), *self._observe_alike(view))
+        return (*latent, *self._observe_start(view), *self._observe_alike(view))
 
     def _begin_anew(self) -> None:
         """The program has set weights anew (or clamped them, as a critic's are): all outputs have another size now."""

@@ -34,11 +34,11 @@ def has_no_floor(root: torch.Tensor, nodes: Sequence[Node]) -> bool | None:
     exponentials = [node for node in nodes if operation(node) == "Exp"][:_MOST_EXPONENTIALS]
     if not exponentials or root.grad_fn is None:
         return None
-    signs = _linear(root)
+    signs = linear_parts(root)
     consumers = _consumers(nodes)
     answers: dict[Edge, list[bool]] = {}
     for node in exponentials:
-        value, slope = _exponent(node)
+        value, slope = exponent(node)
         alone = signs.get(value) if value is not None else None
         if value is not None and alone and slope:
             # An exponential inside of something weighs an error, or divides it.
@@ -90,7 +90,7 @@ def _is_number(factor: torch.Tensor | float | None) -> bool:
     return factor is not None and (not isinstance(factor, torch.Tensor) or factor.numel() == 1)
 
 
-def _linear(root: torch.Tensor) -> dict[Edge, float]:
+def linear_parts(root: torch.Tensor) -> dict[Edge, float]:
     """What the loss is a weighted sum of, and the sign of the weight; 0 where both occur."""
     signs: dict[Edge, float] = {}
     waiting: list[tuple[Edge, float]] = [((root.grad_fn, int(root.output_nr)), 1.0)]
@@ -115,7 +115,7 @@ def _linear(root: torch.Tensor) -> dict[Edge, float]:
     return signs
 
 
-def _exponent(node: Node) -> tuple[Edge | None, float]:
+def exponent(node: Node) -> tuple[Edge | None, float]:
     """What an exponential was taken of, behind constants, and the sign in front of it."""
     edge, sign = only_edge(node), 1.0
     for _ in range(16):

@@ -82,6 +82,8 @@ def _of_module(reading: ModuleReading) -> dict[str, float]:
         found["attention_state"] = reading.attention_state
     if reading.padding_inside is not None:
         found["padding_inside"] = reading.padding_inside
+    if reading.latent_nats is not None:
+        found["latent_nats"] = reading.latent_nats
     if reading.router_outputs is not None:
         found["router_load_max"] = float(np.mean(reading.router_loads))
         found["router_outputs"] = float(reading.router_outputs)
