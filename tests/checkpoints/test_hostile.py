@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -301,3 +302,24 @@ def test_any_damage_to_distributed_metadata(tmp_path: Path, edits: list[tuple[in
         (tmp_path / "good").write_bytes((folder / ".metadata").read_bytes())
     (folder / ".metadata").write_bytes(_spoil((tmp_path / "good").read_bytes(), edits))
     assert str(folder) in complaint(folder)
+
+
+def test_objects_in_a_torch_file_are_refused_without_torchs_advice(tmp_path: Path) -> None:
+    """Torch would have the reader load the file all the same."""
+    torch.save({"w": Bomb(tmp_path / "ran")}, tmp_path / "a.pt")
+    with pytest.raises(UnreadableCheckpointError, match="holds Python objects besides tensors") as caught:
+        open_checkpoint(tmp_path / "a.pt")
+    assert "weights_only" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_blocked_module_is_no_damaged_file(tmp_path: Path) -> None:
+    class System:
+        def __reduce__(self) -> Any:
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    torch.save({"w": System()}, tmp_path / "a.pt")
+    with pytest.raises(UnreadableCheckpointError, match=r"holds Python objects besides tensors.*system") as caught:
+        open_checkpoint(tmp_path / "a.pt")
+    assert "weights_only" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()

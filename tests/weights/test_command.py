@@ -97,3 +97,15 @@ def test_a_fault_of_many_layers_is_told_once(capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert out.count("WGT003") == 1
     assert "the same in block.1.weight, block.2.weight, block.3.weight and 2 more" in out
+
+
+def test_too_large_is_not_the_same_as_too_small(capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(1)
+    sizes = {"a": 1e-9, "b": 1.0, "c": 1e-9}
+    weights = {f"{name}.weight": random.laplace(0, size, (40, 300)) for name, size in sizes.items()}
+    save_file(weights, "both.safetensors")
+    assert main(["weights", "both.safetensors"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("a.weight shrinks" in line for line in lines) == 1
+    assert sum("b.weight multiplies" in line for line in lines) == 1
+    assert "   the same in c.weight" in [line.rstrip() for line in lines]

@@ -158,7 +158,8 @@ def _consistency(values: Floats) -> Floats:
 
 
 def _smoothness(steps: Floats, count: Counts, unit: Floats) -> Floats:
-    bends = np.nansum(np.abs(np.diff(steps, axis=0)), axis=0) / np.maximum(1, count - 2) * unit
+    with np.errstate(over="ignore"):  # beyond all bounds is not smooth, and the result says so
+        bends = np.nansum(np.abs(np.diff(steps, axis=0)), axis=0) / np.maximum(1, count - 2) * unit
     return np.where(count < 3, 1.0, np.minimum(1.0, 1 / (1 + bends)))
 
 

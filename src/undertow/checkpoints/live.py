@@ -74,6 +74,8 @@ def _entry(name: str, value: Any) -> Entry | Skipped:
         from undertow.checkpoints.tensors import entry_of
 
         return entry_of(name, value)
+    if isinstance(value, np.ma.MaskedArray):
+        raise _no_array(name, value, "some of its elements are masked")
     try:
         array: NDArray[Any] = np.asarray(value)
     except (ValueError, TypeError) as problem:

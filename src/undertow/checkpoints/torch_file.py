@@ -94,15 +94,21 @@ def _load(torch: Any, path: Path, mapped: bool) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as problem:
-        reason = _first_line(str(problem))
-        if "GLOBAL" in reason or "Unsupported class" in reason:
+        reason = _object_refused(str(problem))
+        if reason:
             raise UnreadableCheckpointError(
                 f"{path} holds Python objects besides tensors, and loading them would run code: {reason}",
                 way_out="Save only the state: torch.save(model.state_dict(), …)",
             ) from problem
-        raise damaged(path, reason) from problem
+        raise damaged(path, _first_line(str(problem))) from problem
     except Exception as problem:  # torch raises anything at all for a damaged file
         raise damaged(path, _first_line(str(problem))) from problem
+
+
+def _object_refused(text: str) -> str:
+    """Torch's word on an object that is no tensor; what it says around that advises to load the file all the same."""
+    lines = [line for line in text.splitlines() if "GLOBAL" in line or "Unsupported class" in line]
+    return _first_line(lines[0]) if lines else ""
 
 
 def _first_line(text: str) -> str:

@@ -38,11 +38,11 @@ class GradientFlowAnimator:
         self._counter = IssueCounter()
 
     def with_vanishing_threshold(self, threshold: float) -> GradientFlowAnimator:
-        self.vanishing_threshold = float(threshold)
+        self.vanishing_threshold = _threshold(threshold)
         return self
 
     def with_exploding_threshold(self, threshold: float) -> GradientFlowAnimator:
-        self.exploding_threshold = float(threshold)
+        self.exploding_threshold = _threshold(threshold)
         return self
 
     def record_step(self, step: int, gradients: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
@@ -137,6 +137,13 @@ def _measure(name: str, gradient: Any) -> tuple[float, float, float, int, Gradie
     return float(mean), top, float(norm), 0, GradientPresence.PRESENT
 
 
+def _threshold(value: float) -> float:
+    number = float(value)
+    if np.isnan(number):
+        raise InputError("the threshold is NaN, and no gradient is on either side of that")
+    return number
+
+
 def _total(values: Floats) -> float:
     """Added one after another: other orders differ in the last digit, and that can tip a heatmap cell."""
     return float(np.cumsum(values)[-1] if values.size <= SEQUENTIAL_LIMIT else values.sum())
@@ -151,4 +158,5 @@ def _scaled_norm(size: Floats) -> float:
 def _write(path: str | os.PathLike[str], text: str) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(text.encode("utf-8"))
+    # Half a surrogate pair in a name has no bytes of its own; as an escape it is legal JSON, and reads back the same.
+    target.write_bytes(text.encode("utf-8", "backslashreplace"))

@@ -28,6 +28,8 @@ class EnhancedGradientAnalyzer:
             raise InputError(f"depth is {depth!r}", way_out=f"Legal values: {legal}") from None
         if window < 3:
             raise InputError(f"window is {window}, expected 3 or more")
+        if not 0 <= threshold <= 1:
+            raise InputError(f"threshold is {threshold}, expected a stability from 0 to 1")
         self.convergence_window = window
         self.stability_threshold = threshold
 

@@ -18,6 +18,8 @@ class InputError(SettingError, ValueError):
 
 def as_array(values: Any, layer: str) -> Floats:
     """A float64 array of the same shape. Tensors are told by their `detach`, so torch is never imported."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"layer {layer!r}: the array is masked", way_out="Give values.filled(numpy.nan)")
     try:
         plain = _without_tensors(values)
     except (TypeError, ValueError) as problem:
@@ -50,6 +52,8 @@ def as_steps(steps: Any, layer: str, length: int) -> NDArray[np.int64]:
         raise InputError(f"layer {layer!r}: {length} values but {len(numbers)} steps")
     if not np.isfinite(numbers).all() or (numbers != np.floor(numbers)).any() or (numbers < 0).any():
         raise InputError(f"layer {layer!r}: steps must be whole numbers from 0 on")
+    if (numbers > _LAST_STEP).any():
+        raise InputError(f"layer {layer!r}: step {numbers.max():.17g} is too large; the last one possible is 2^53")
     whole = numbers.astype(np.int64)
     unique, times = np.unique(whole, return_counts=True)
     if len(unique) != length:
@@ -88,4 +92,5 @@ def _own_part(tensor: Any) -> Any:
     return tensor.to_local()
 
 
+_LAST_STEP = 2**53  # beyond it float64 skips whole numbers
 _WAY_OUT = "Give a numpy array, a list of numbers or a torch tensor"

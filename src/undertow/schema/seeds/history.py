@@ -83,6 +83,8 @@ class GradientHistory:
         sketches: Any = None,
     ) -> GradientHistory:
         """A history of given norms. Unordered steps are put in order; repeated ones are refused."""
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"a layer is called {name!r}, expected a text")
         values = as_series(norms, name)
         if (values < 0).any():
             raise InputError(f"layer {name!r}: a gradient norm is negative ({float(values[values < 0][0])})")
