@@ -14,7 +14,7 @@ from undertow.explain.blindness import blind_spots
 from undertow.explain.diagnosis import diagnose
 from undertow.run import Run, course_of
 from undertow.schema.findings import Diagnosis, Finding, StepRange
-from undertow.schema.severity import Health, health_of
+from undertow.schema.severity import Health, Severity, health_of
 from undertow.store.journal import read_journal
 from undertow.store.listing import RunSummary
 
@@ -71,11 +71,27 @@ def _findings(events: list[dict[str, Any]], last: int) -> list[Finding]:
     return [replace(one, last_step=max(last, one.last_step)) if one.ongoing else one for one in latest.values()]
 
 
-def health_from_journal(summary: RunSummary) -> Health | None:
-    """For a list of runs: no more than the journal is read."""
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What a list says of a run: how it is, and the finding to look at first."""
+
+    health: Health | None
+    finding: Finding | None = None
+
+
+def glance_at(diagnosis: Diagnosis) -> Glance:
+    alarms = [one for one in diagnosis.findings if one.severity is not Severity.INFO]
+    return Glance(diagnosis.health, alarms[0] if alarms else None)
+
+
+def glance_at_journal(summary: RunSummary) -> Glance:
+    """For a list of runs: no more than the journal is read, so nothing is ranked but by how bad it is."""
     if not summary.steps or summary.problem:
-        return None
+        return Glance(None)
     events, _ = read_journal(summary.folder)
     if not _was_watched(events):
-        return None
-    return health_of(finding.severity for finding in _findings(events, 0))
+        return Glance(None)
+    findings = _findings(events, 0)
+    alarms = [one for one in findings if one.severity is not Severity.INFO]
+    worst = max(alarms, key=lambda one: (one.severity.rank, -one.first_step), default=None)
+    return Glance(health_of(finding.severity for finding in findings), worst)

@@ -13,10 +13,9 @@ from typing import Any
 
 from undertow.errors import UnknownNameError
 from undertow.run import Run
-from undertow.schema.severity import Health
 from undertow.store.documents import RUN_FILE
 from undertow.store.listing import RunSummary, find_runs
-from undertow.views.verdict import Verdict, health_from_journal, judge
+from undertow.views.verdict import Glance, Verdict, glance_at, glance_at_journal, judge
 
 _OPEN_AT_ONCE = 16
 _LIST_SECONDS = 2.0  # a folder is not searched more often than that
@@ -49,15 +48,16 @@ class OpenRun:
 class Listed:
     id: str
     summary: RunSummary
-    health: Health | None
+    glance: Glance
 
     def document(self) -> dict[str, Any]:
-        summary = self.summary
+        summary, found = self.summary, self.glance.finding
         return {
             "id": self.id,
             "name": summary.name or summary.folder.name,
             "status": summary.status,
-            "health": self.health,
+            "health": self.glance.health,
+            "finding": None if found is None else {"code": found.code, "name": found.name, "severity": found.severity},
             "steps": summary.steps,
             "last_step": summary.last_step,
             "last_loss": summary.last_loss,
@@ -85,15 +85,15 @@ class Library:
         if time.monotonic() - self._searched < patience:
             return
         summaries = find_runs(self.root)
-        listed = [Listed(self._id(one.folder), one, self._health(one)) for one in summaries]
+        listed = [Listed(self._id(one.folder), one, self._glance(one)) for one in summaries]
         self._listed = {one.id: one for one in listed}
         self._searched = time.monotonic()
 
-    def _health(self, summary: RunSummary) -> Health | None:
+    def _glance(self, summary: RunSummary) -> Glance:
         opened = self._open.get(self._id(summary.folder))
         if opened is not None and opened.verdict is not None:
-            return opened.verdict.diagnosis.health  # the list says what the page of the run says
-        return health_from_journal(summary)
+            return glance_at(opened.verdict.diagnosis)  # the list says what the page of the run says
+        return glance_at_journal(summary)
 
     def _id(self, folder: Path) -> str:
         return folder.relative_to(self.root).as_posix() if folder != self.root else "."

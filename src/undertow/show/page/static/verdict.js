@@ -18,7 +18,7 @@ export function why(finding) {
 }
 
 /** `onShow(finding)` brings its layers and steps into sight. */
-export function verdict(run, diagnosis, onShow) {
+export function verdict(run, diagnosis, onShow, course = null) {
   const { findings, steps } = diagnosis, first = findings.find((finding) => finding.severity !== "info") ?? null;
   const alarms = findings.filter((finding) => finding.severity !== "info").length;
   const head = element("div", { class: "head" },
@@ -27,7 +27,13 @@ export function verdict(run, diagnosis, onShow) {
       diagnosis.from_journal && diagnosis.health ? " · as judged while training" : ""),
     element("p", { class: "story" }, diagnosis.story),
     notes(diagnosis));
-  if (!first) return element("section", { class: "verdict", "aria-label": "Verdict" }, head);
+  if (!first) {
+    const { fraction_of_step: cost, bytes_per_step: bytes } = diagnosis.overhead;
+    const calm = element("dl", {}, course ? line("Loss", `${short(course.first, 4)} at first, ${short(course.last, 4)} now, ${short(course.least, 4)} at best (step ${step(course.at)})`) : [],
+      cost === null ? [] : line("Cost", `watching took ${short(100 * cost, 2)} % of the step time${bytes ? `, ${size(bytes)} a step on disk` : ""}`),
+      findings.length ? line("Notes", element("a", { href: link("findings", { run }) }, findings.length === 1 ? "1 thing to know" : `${findings.length} things to know`)) : []);
+    return element("section", { class: "verdict", "aria-label": "Verdict" }, head, calm.children.length ? element("div", { class: "facts" }, calm) : null);
+  }
   const remedy = first.remedies[0];
   const facts = element("dl", {},
     line("What", severity(first.severity), " ",
@@ -43,6 +49,10 @@ export function verdict(run, diagnosis, onShow) {
 
 export function extent(steps) {
   return steps.recorded ? `steps ${step(steps.first)}–${step(steps.last)}, ${step(steps.recorded)} recorded` : "no steps recorded";
+}
+
+function size(bytes) {
+  return bytes >= 1e6 ? `${short(bytes / 1e6)} MB` : bytes >= 1e3 ? `${short(bytes / 1e3)} kB` : `${Math.round(bytes)} bytes`;
 }
 
 function notes({ coverage, story }) {

@@ -90,6 +90,6 @@ class FindingsPage {
       bar.style.width = `${(100 * (finding.last_step + 1 - finding.first_step)) / width}%`;
       return element("div", { class: "lane" }, element("span", { class: finding.severity }, `${GLYPHS[finding.severity]} ${finding.code}`), element("div", { class: "track" }, bar));
     }), ...(findings.length ? [element("div", { class: "lane axis quiet small" }, element("span", {}, "step"),
-      element("div", { class: "row" }, element("span", {}, step(first)), element("span", { class: "grow" }), element("span", {}, step(this.run.steps.last))))] : []);
+      element("div", { class: "row" }, element("span", {}, step(first)), element("span", { class: "grow" }), element("span", {}, step(this.run.steps.last))))] : []));
   }
 }

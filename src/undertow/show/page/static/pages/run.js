@@ -116,10 +116,23 @@ class RunPage {
     });
     if (!diagnosis || this.ended) return;
     this.diagnosis = diagnosis;
-    this.verdict.replaceChildren(verdict(this.run.id, diagnosis, (finding) => this.#showFinding(finding)));
+    const course = await this.#course();
+    if (this.ended) return;
+    this.verdict.replaceChildren(verdict(this.run.id, diagnosis, (finding) => this.#showFinding(finding), course));
     const bands = diagnosis.findings.filter((finding) => finding.severity !== "info").map((finding) => ({
       first: finding.first_step, last: finding.ongoing ? Infinity : finding.last_step, severity: finding.severity, code: finding.code }));
     this.loss?.set({ bands: bands.slice(0, 12) });
+  }
+
+  /** How the loss went, for a run of which there is nothing else to tell. */
+  async #course() {
+    const { run } = this;
+    if (this.diagnosis.findings.some((finding) => finding.severity !== "info") || !run.scalars.includes("loss") || !run.steps.recorded) return null;
+    const line = await getJson("scalar", { run: run.id, name: "loss", first: run.steps.first, last: run.steps.last, columns: 2048 }).catch(() => null);
+    const known = line?.steps.map((at, place) => ({ at, value: line.mean[place], least: line.minimum[place] })).filter(({ value }) => value !== null) ?? [];
+    if (!known.length) return null;
+    const best = known.reduce((one, other) => (other.least < one.least ? other : one));
+    return { first: known[0].value, last: known.at(-1).value, least: best.least, at: best.at };
   }
 
   get quantity() { return this.run.quantities.find((one) => one.name === this.state.quantity); }
@@ -296,7 +309,7 @@ class RunPage {
     const { run } = this;
     const words = trouble ? element("span", { class: "problem" }, trouble) : status(run.status);
     const pause = run.status === "running" ? element("button", { type: "button", class: "quiet", onclick: () => this.pause() }, this.span.paused ? "Go on" : "Pause") : null;
-    this.onDetails({ name: run.name, badge: element("span", {}, words, ` step ${step(run.steps.last)} `, pause) });
+    this.onDetails({ name: run.name, badge: element("span", {}, words, ` · step ${step(run.steps.last)} `, pause) });
   }
 }
 

@@ -5,22 +5,22 @@ import { element, named } from "../dom.js";
 import { ago, short, step } from "../numbers.js";
 import { matcher } from "../rows.js";
 import { getJson } from "../server.js";
-import { health, status } from "../words.js";
+import { GLYPHS, health, status } from "../words.js";
 
 const AGAIN = 4000;
 
 export async function open(query) {
   let listing = await getJson("runs");
   const ticked = new Set();
-  const compare = element("a", { class: "action", hidden: true }, "Compare");
+  const compare = element("a", { class: "action", hidden: true }, "Compare"), hint = element("span", { class: "quiet small" });
   const body = element("tbody");
   const summary = element("p", { class: "quiet" });
   const filter = element("input", { type: "search", placeholder: "Filter: name, health …  (/)", "aria-label": "Filter runs", value: query.filter ?? "",
     oninput: () => { address.update({ filter: filter.value }); draw(); } });
   const node = element("section", { class: "page" },
-    element("header", { class: "row" }, element("h1", {}, "Runs"), filter, summary, compare),
+    element("header", { class: "row" }, element("h1", {}, "Runs"), filter, summary, element("span", { class: "grow" }), hint, compare),
     element("table", { class: "data runs" },
-      element("thead", {}, element("tr", {}, ["", "Run", "Health", "Status", "Steps", "Last loss", "Begun"].map((title, place) =>
+      element("thead", {}, element("tr", {}, ["", "Run", "Health", "Status", "Steps", "Last loss", "First finding", "Begun"].map((title, place) =>
         element("th", { scope: "col", class: place === 4 || place === 5 ? "number" : null }, title || element("span", { class: "unseen" }, "Compare"))))), body));
 
   function draw() {
@@ -29,7 +29,7 @@ export async function open(query) {
     summary.replaceChildren(`${step(found.length)} of ${step(listing.runs.length)} in `, named(listing.root));
     body.replaceChildren(...found.map(row));
     if (!listing.runs.length) {
-      body.replaceChildren(element("tr", {}, element("td", { colspan: "7" }, "There are no runs here yet. ",
+      body.replaceChildren(element("tr", {}, element("td", { colspan: "8" }, "There are no runs here yet. ",
         element("code", {}, "undertow run train.py"), " or ", element("code", {}, "undertow demo"), " makes one; this page finds it by itself.")));
     }
   }
@@ -47,16 +47,19 @@ export async function open(query) {
     return element("tr", {}, element("td", {}, readable && run.steps ? tick : ""),
       element("td", {}, title, folder, problem), element("td", {}, readable ? health(run.health) : ""), element("td", {}, status(run.status)),
       element("td", { class: "number" }, step(run.steps)), element("td", { class: "number" }, readable && run.steps ? loss : "–"),
+      element("td", {}, run.finding ? [element("span", { class: `severity ${run.finding.severity}` }, GLYPHS[run.finding.severity]), ` ${run.finding.code} ${run.finding.name.replaceAll("-", " ")}`] : ""),
       element("td", { title: run.created ? new Date(run.created * 1000).toLocaleString() : null }, ago(run.created)));
   }
 
   function drawCompare() {
     compare.hidden = ticked.size < 2;
+    hint.textContent = ticked.size >= 2 || listing.runs.length < 2 ? "" : ticked.size ? "Tick another one to compare" : "Tick two or more to compare them";
     compare.textContent = `Compare ${ticked.size} runs`;
     compare.href = address.link("compare", { runs: [...ticked].map(encodeURIComponent).join(",") });
   }
 
   draw();
+  drawCompare();
   const timer = setInterval(async () => {
     if (document.hidden) return;
     try { listing = await getJson("runs"); draw(); } catch { /* the next look may find the server again */ }
