@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 from tests.detect.building import Training
+from tests.detect.stacks import stack
 
 from undertow.detect.engine import Engine
 from undertow.detect.rule import Rule
@@ -188,6 +189,13 @@ class TestNotLearning:
         assert run.codes() == []
         follow(run, noisy([2.3] * 150, share=0.01), weight_drift=0.1)
         assert run.codes() == ["OPT005"]
+
+    @pytest.mark.parametrize(("samples", "found"), [(1.0, ["OPT005"]), (0.05, [])])
+    def test_a_large_table_gets_more_time(self, samples: float, found: list[str]) -> None:
+        run = stack(NotLearning(), "table:Embedding", "0:Linear")  # of eight rows
+        for loss in noisy([2.3] * 120, share=0.01):
+            run.run(1, scalars={"loss": loss, "loss_rows": samples}, weight_drift=0.5)
+        assert run.codes() == found
 
     def test_a_classifier_that_is_no_better_than_a_guess(self) -> None:
         def detected(level: float, steps: int = 300) -> list[int]:

@@ -8,11 +8,13 @@ from typing import ClassVar
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
+from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import LossKind, LossReduction
 from undertow.schema.severity import Severity
 
@@ -32,8 +34,8 @@ class NotLearning:
     A median loss that was never far below the first losses, is within two per cent of them and has no trend, although
     half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps. A
     classifier whose loss has stayed within a few per cent of that of a guess needs 150 steps.
-    Tasks with many classes get more time: half a step per class. The noise must be small enough to see a change of two
-    per cent.
+    Tasks with many classes get more time: half a step per class. So do large tables: until each of their rows can have
+    been looked up ten times. The noise must be small enough to see a change of two per cent.
 
     Why it is bad
     -------------
@@ -60,6 +62,9 @@ class NotLearning:
         self._guess = math.nan  # what the loss of a guess would be, in this run's units
         self._warm = 0  # steps since the rate last rose
         self._peak = 0.0
+        self._layout: Layout | None = None
+        self._table = 0  # rows of the largest embedding
+        self._rows = math.inf  # samples of a step, when last known
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
@@ -76,6 +81,7 @@ class NotLearning:
         if loss is None or not loss.positive or loss.actors > 1:
             return self._condition.stay()
         patience = max(thresholds.NOT_LEARNING_STEPS, 0.5 * (self._classes if self._classes == self._classes else 0))
+        patience = max(patience, thresholds.NOT_LEARNING_VISITS * self._steps_for_all_rows(view))
         if self._warm < patience or loss.seen < patience:
             return ()
         self._learn_guess(view)
@@ -92,6 +98,19 @@ class NotLearning:
         if not moved and self._warm < thresholds.NOT_LEARNING_ANYWAY * patience / thresholds.NOT_LEARNING_STEPS:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
+
+    def _steps_for_all_rows(self, view: View) -> float:
+        """In how many steps every row of the largest table can have been looked up once."""
+        if view.layout is not self._layout:
+            self._layout = view.layout
+            tables: list[int] = [
+                one.shape[0] for one in view.layout.layers.parameters if one.kind is LayerKind.EMBEDDING
+            ]
+            self._table = max(tables, default=0)
+        rows = view.scalar("loss_rows")
+        if rows > 0:
+            self._rows = rows
+        return float(self._table / self._rows)
 
     def _learn_guess(self, view: View) -> None:
         if view.scalar("loss_kind") in _OF_CLASSES:
