@@ -59,12 +59,12 @@ class TestBadlyScaledStart:
     def test_a_tied_table_that_makes_the_first_answers_certain(self) -> None:
         parts = ("table:Embedding", "0:Linear", "norm:LayerNorm", "2:Linear")
         known = {"loss_kind": 1.0, "loss_classes": 8.0, "output_max_probability": 0.97, "output_accuracy": 0.1}
-        weights = {"table.weight": 160.0, **scaled(_0=0.58, _2=0.58)}
+        weights = {"table.weight": 32.0, **scaled(_0=0.58, _2=0.58)}  # an RMS of four
         signals = {"0": 0.5, "2": 0.5}
         training = self.start(parts, weights, signals, loss=40.0, **known)
         assert training.findings()[0].layers == ("table.weight",)
         assert self.start(parts, weights, signals, loss=4.0, **known).codes() == []
-        usual = {"table.weight": 8.0, **scaled(_0=0.58, _2=0.58)}  # a large scale elsewhere, as of angles
+        usual = {"table.weight": 8.0, **scaled(_0=0.58, _2=0.58)}  # as PyTorch makes it
         assert self.start(parts, usual, signals, loss=40.0, **known).codes() == []
 
     @pytest.mark.parametrize(("calls", "found"), [(1.0, []), (16.0, ["0"])])
@@ -387,3 +387,19 @@ class TestWeightDrift:
         training = stack(WeightDrift(), "table:Embedding", "head:Linear")
         training.run(2, weight_norm={"table.weight": 1.5, "head.weight": 1.501}, update_norm=0.0, weight_drift=0.01)
         assert training.codes() == []
+
+    def reload(self, scalars: dict[str, float], times: int = 2) -> list[str]:
+        """Updates of a hundredth of the weight, and an old state every twenty steps."""
+        training = stack(WeightDrift(), "a", "b", "c")
+        for step in range(20 * times + 5):
+            drift = 0.01 * (step % 20 + 1)
+            again = scalars if step and step % 20 == 0 else {}
+            training.run(1, scalars=again, weight_drift=drift, update_norm=0.01, update_ratio=0.01)
+        return training.alarms()
+
+    def test_a_whole_model_that_is_set_back_in_every_epoch(self) -> None:
+        assert self.reload({}) == ["WGT006"]
+        assert self.reload({}, times=1) == []
+
+    def test_set_back_together_with_its_optimizer_is_another_fold(self) -> None:
+        assert self.reload({"optimizer_made_anew": 1.0}) == []

@@ -39,7 +39,7 @@ class BadlyScaledStart:
     three decades counts even if the weights are usual, when the first loss is a hundred times that of a guess: sums
     over neighbours or time that are not divided do that. A network that is sure of its answers before it has learnt
     anything counts as well: all of its weights where they are large, or else a table or a head (a tied one, too) whose
-    scale is above five, when the first loss is ten times that of a guess. So does a plain recurrence, as a module or
+    weights have an RMS above two, when the first loss is ten times that of a guess. So does a plain recurrence, as a module or
     written out, whose weight begins large; or small, when nothing is learnt in sixty steps: it forgets what it reads.
 
     Why it is bad
@@ -191,17 +191,17 @@ class BadlyScaledStart:
         if not (over > limit.SURE_START and _is_sure(view)):
             return None
         layout = view.layout
-        scales = {
-            layer.id: float(self._start.norm[layer.id]) / math.sqrt(layer.parameter_count / layer.shape[-1])
+        sizes = {
+            layer.id: float(self._start.norm[layer.id]) / math.sqrt(layer.parameter_count)
             for layer in layout.layers.parameters
             if layer.trainable and len(layer.shape) == 2 and self._start.norm[layer.id] > 0
         }
-        loudest = max(scales, key=lambda i: scales[i], default=NONE)
-        if loudest == NONE or scales[loudest] < limit.JUMP_LARGE:
+        loudest = max(sizes, key=lambda i: sizes[i], default=NONE)
+        if loudest == NONE or sizes[loudest] < limit.LOUD_TABLE:
             return None
         path = layout.path(loudest)
         evidence = (
-            Evidence("weight_rms", path, scales[loudest], 1.0, "RMS × √width at the start"),
+            Evidence("weight_rms", path, sizes[loudest], 1.0, "RMS at the start, beside that of a usual table"),
             Evidence("loss", None, view.loss.first if view.loss else None, loss_of_a_guess(view),
                      "the first loss, beside that of a guess"),
         )  # fmt: skip
