@@ -39,8 +39,8 @@ class BadlyScaledStart:
     three decades counts even if the weights are usual, when the first loss is a hundred times that of a guess: sums
     over neighbours or time that are not divided do that. A network that is sure of its answers before it has learnt
     anything counts as well: all of its weights where they are large, or else a table or a head (a tied one, too) whose
-    weights have an RMS above two, when the first loss is ten times that of a guess. So does a plain recurrence, as a module or
-    written out, whose weight begins large; or small, when nothing is learnt in sixty steps: it forgets what it reads.
+    weights have an RMS above two, when the first loss is ten times that of a guess. So does a plain recurrence, as a
+    module or written out, whose weight begins large; or small, when nothing is learnt in sixty steps: it forgets.
 
     Why it is bad
     -------------
