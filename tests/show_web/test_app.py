@@ -12,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.cli.conftest import write
 from tests.detect.building import Training
+from tests.show_web.conftest import ADDRESS, TOKEN
 
 from undertow.run import Run
 from undertow.schema.facts import RunFacts
@@ -20,6 +21,7 @@ from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import Layer, LayerTable
 from undertow.schema.quantities import STREAMS
 from undertow.show.page import STATIC
+from undertow.show.web.app import build_app
 from undertow.store.writer import RunWriter
 from undertow.views.codes import NOT_A_NUMBER, NOT_SAMPLED, decode
 from undertow.views.tiles import COLUMNS
@@ -241,3 +243,12 @@ def test_modules_that_are_loaded_ahead_exist(client: TestClient) -> None:
     assert len(addresses) > 10
     for pair in addresses:
         assert client.get(f"/{pair[0] or pair[1]}").status_code == 200
+
+
+def test_a_mistake_of_ours_is_called_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undertow.show.web.app.weights", lambda run: 1 / 0)
+    with TestClient(build_app(root, TOKEN), base_url=ADDRESS, raise_server_exceptions=False) as client:
+        answer = client.get(f"/api/weights?run=sick&token={TOKEN}")
+    assert answer.status_code == 500
+    assert "ZeroDivisionError" in answer.json()["problem"]
+    assert "content-security-policy" in answer.headers

@@ -104,9 +104,14 @@ def _quantity(name: str) -> dict[str, Any]:
 
 
 def diagnosis(run: Run, verdict: Verdict) -> dict[str, Any]:
-    """As `report --json` has it; `place` says in few words where a finding is."""
+    """As `report --json` has it; `place` says in few words where a finding is, `kinds` what the modules there are."""
+    kinds = {layer.path: layer.module_type for layer in run.layers.modules if layer.module_type}
     tensors = [layer.path for layer in run.layers.parameters]
-    findings = [msgspec.to_builtins(one) | {"place": where(one.layers, tensors)} for one in verdict.diagnosis.findings]
+    findings = [
+        msgspec.to_builtins(one)
+        | {"place": where(one.layers, tensors), "kinds": {name: kinds[name] for name in one.layers if name in kinds}}
+        for one in verdict.diagnosis.findings
+    ]
     return msgspec.to_builtins(verdict.diagnosis) | {"findings": findings, "from_journal": verdict.from_journal}
 
 

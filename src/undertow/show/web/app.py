@@ -45,7 +45,9 @@ def build_app(root: Path, token: str, hosts: tuple[str, ...] = LOOPBACK) -> Guar
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     compress = Middleware(GZipMiddleware, minimum_size=_COMPRESS_FROM, compresslevel=1)
-    app = Starlette(routes=routes, middleware=[compress], exception_handlers={UndertowError: _trouble})
+    app = Starlette(
+        routes=routes, middleware=[compress], exception_handlers={UndertowError: _trouble, Exception: _mistake}
+    )
     return Guard(app, token, hosts)
 
 
@@ -176,6 +178,13 @@ async def _trouble(request: Request, problem: Exception) -> Response:
     status = 404 if isinstance(problem, UnknownNameError) else 422 if isinstance(problem, UnreadableRunError) else 400
     body = {"code": problem.code, "problem": problem.message, "way_out": problem.way_out}
     return Response(msgspec.json.encode(body), status, media_type="application/json")
+
+
+async def _mistake(request: Request, problem: Exception) -> Response:
+    """One of ours. The page says so and goes on; what `serve` prints has the rest."""
+    said = f"Undertow made a mistake: {type(problem).__name__}: {str(problem)[:300]}"
+    body = {"code": None, "problem": said, "way_out": "The other pages may still work; `undertow serve` printed more"}
+    return Response(msgspec.json.encode(body), 500, media_type="application/json")
 
 
 def _text(request: Request, name: str) -> str:

@@ -32,7 +32,7 @@ const FEW = 4; // layers that are named one by one
 
 /** Where a finding is, in few words. */
 export function place(finding) {
-  return finding.layers.length > FEW ? [named(finding.place)] : where(finding.layers, FEW);
+  return finding.layers.length > FEW ? [named(finding.place)] : where(finding.layers, FEW, finding.kinds);
 }
 
 /** All its layers by name, for whoever wants to know, where there are more than a few. */
@@ -42,9 +42,9 @@ export function allLayers({ layers }) {
 }
 
 /** The first few layers by name. */
-export function where(layers, most = 3) {
+export function where(layers, most = 3, kinds = {}) {
   if (!layers.length) return ["the training as a whole"];
-  const names = layers.slice(0, most).flatMap((layer, place) => [place ? ", " : "", named(layer)]);
+  const names = layers.slice(0, most).flatMap((layer, place) => [place ? ", " : "", named(layer), kinds[layer] ? element("span", { class: "quiet" }, ` (${kinds[layer].slice(0, 60)})`) : ""]);
   return layers.length > most ? [...names, ` and ${step(layers.length - most)} more`] : names;
 }
 

@@ -40,8 +40,8 @@ class FlowPage {
     const facts = [
       ["gain from loss to input", gain === null ? `not known: ${metrics.unavailable.loss_to_input_gain ?? "not measured"}` : short(gain)],
       ["weakest link", this.flow.critical_paths[0]?.weakest_edge ? this.flow.critical_paths[0].weakest_edge.flatMap((name, place) => [place ? " → " : "", named(name)]) : "–"],
-      ["bottlenecks", this.nodes.filter((node) => node.node_type === "Bottleneck").length], ["dead", this.nodes.filter((node) => node.node_type === "Dead").length],
-      ["vanishing", this.flow.vanishing_regions.length], ["exploding", this.flow.exploding_regions.length],
+      ["bottlenecks", this.#named("Bottleneck")], ["dead", this.#named("Dead")],
+      ["vanishing regions", this.flow.vanishing_regions.length || "none"], ["exploding regions", this.flow.exploding_regions.length || "none"],
     ];
     const { steps } = this.flow, outside = this.#outside();
     const source = { autograd: "read from the graph of the loss", "call order": "a chain in the order of calls: the model was compiled", none: "no graph was recorded" }[this.flow.source];
@@ -50,6 +50,12 @@ class FlowPage {
         steps ? `Gains over steps ${stepText(steps.first)}–${stepText(steps.last)}.` : ""),
       outside.length ? element("p", { class: "problem" }, `${count(outside.length, "module")} with parameters ${outside.length === 1 ? "is" : "are"} on no path from the loss: `, where(outside, 4), ".") : null,
       element("dl", { class: "cards" }, facts.flatMap(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value)))));
+  }
+
+  /** The first few by name. */
+  #named(type) {
+    const found = this.nodes.filter((node) => node.node_type === type).map((node) => node.layer_name);
+    return found.length ? where(found, 2) : "none";
   }
 
   /** Modules that own parameters, and that the graph of the loss does not lead to. */
@@ -66,15 +72,36 @@ class FlowPage {
     this.slider = element("input", { type: "range", min: "0", max: "0", value: "0", "aria-label": "Step", oninput: () => { this.#stop(); this.#show(Number(this.slider.value)); } });
     this.play = button("Play", () => this.#toggle());
     this.now = element("output", { class: "quiet" });
-    const head = element("div", { class: "flow-row head" }, element("span", {}, "feeds"), element("span", {}, "module"), element("span", {}, ""), element("span", {}, "gradient norm"), element("span", { class: "number" }, ""), element("span", { class: "number" }, "gain"), element("span", { class: "number" }, "share"));
-    return element("div", {}, element("div", { class: "row scrub" }, this.play, this.slider, this.now),
+    const head = element("div", { class: "flow-row head" }, element("span", {}, "feeds"), element("span", {}, "module"), element("span", {}, ""), element("span", {}, "gradient norm (log scale)"), element("span", { class: "number" }, ""), element("span", { class: "number", title: "gradient at its input over gradient at its output" }, "gain"), element("span", { class: "number", title: "share of all gradient that passes through it" }, "share"));
+    return element("div", {}, this.#key(), element("div", { class: "row scrub" }, this.play, this.slider, this.now),
       element("div", { class: "flow-rows" }, this.#arcs(), head, rows));
+  }
+
+  /** What lines and letters mean; only those that occur. */
+  #key() {
+    const kinds = new Set(this.edges.map((edge) => edge.edge_type?.toLowerCase()));
+    const lines = ["strong", "weak", "intermittent", "blocked"].filter((kind) => kinds.has(kind)).map((kind) => {
+      const svg = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
+      for (const [name, value] of Object.entries({ width: 22, height: 8, "aria-hidden": "true" })) svg.setAttribute(name, value);
+      for (const [name, value] of Object.entries({ d: "M0 4 H22", class: `edge near ${kind}`, "stroke-width": 2 })) path.setAttribute(name, value);
+      svg.append(path);
+      return element("span", { class: "mark" }, svg, kind);
+    });
+    return element("p", { class: "row small quiet flow-key" }, lines, element("span", {}, "thick: much gradient comes back; point at a module to see its lines"),
+      this.critical.size ? element("span", {}, element("strong", {}, "bold"), ": on the path that most gradient takes") : null);
+  }
+
+  /** The lines of one module stand out while somebody points at it. */
+  #point(place) {
+    for (const { path, from, to } of this.drawn) path.classList.toggle("near", from === place || to === place);
+    this.arcs.classList.toggle("pointed", place !== null);
   }
 
   #row(node, place) {
     const note = [NOTES[node.node_type], ...(this.regions.get(node.layer_name) ?? [])].filter(Boolean).join(", ");
     const critical = this.critical.has(node.layer_name);
-    return element("div", { class: critical ? "flow-row critical-path" : "flow-row", title: critical ? "on the path that most gradient takes" : null },
+    return element("div", { class: critical ? "flow-row critical-path" : "flow-row", title: critical ? "on the path that most gradient takes" : null,
+      onpointerenter: () => this.#point(place), onpointerleave: () => this.#point(null) },
       element("span"), element("span", { class: "name" }, named(node.layer_name)), element("span", { class: /dead|vanish|explod|bottleneck|finite/.test(note) ? "small severe" : "small quiet" }, note),
       element("div", { class: "track" }, this.bars[place]), this.values[place], element("span", { class: "number" }, short(node.gain)),
       element("span", { class: "number quiet" }, node.flow_share === null ? "–" : `${Math.round(100 * node.flow_share)} %`));
@@ -82,7 +109,8 @@ class FlowPage {
 
   /** A straight line to the next module, an arc over those that are skipped. Thick: much gradient comes back. */
   #arcs() {
-    const svg = document.createElementNS(SVG, "svg"), height = HEIGHT * this.nodes.length;
+    const svg = this.arcs = document.createElementNS(SVG, "svg"), height = HEIGHT * this.nodes.length;
+    this.drawn = [];
     for (const [name, value] of Object.entries({ width: ARCS, height, class: "arcs", role: "img", "aria-label": "Connections between modules" })) svg.setAttribute(name, value);
     const farthest = Math.max(2, ...this.edges.map((edge) => Math.abs((this.place.get(edge.to_layer) ?? 0) - (this.place.get(edge.from_layer) ?? 0))));
     for (const edge of this.edges) {
@@ -97,6 +125,8 @@ class FlowPage {
       title.textContent = `${edge.from_layer.slice(0, 200)} → ${edge.to_layer.slice(0, 200)}: gain ${short(edge.flow_strength)}${edge.edge_type ? `, ${edge.edge_type.toLowerCase()}` : ""}`;
       path.append(title);
       svg.append(path);
+      if (far < 2) path.classList.add("next");
+      this.drawn.push({ path, from, to });
     }
     for (let place = 0; place < this.nodes.length; place++) {
       const dot = document.createElementNS(SVG, "circle");

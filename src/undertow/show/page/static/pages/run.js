@@ -128,11 +128,14 @@ class RunPage {
   async #course() {
     const { run } = this;
     if (this.diagnosis.findings.some((finding) => finding.severity !== "info") || !run.scalars.includes("loss") || !run.steps.recorded) return null;
-    const line = await getJson("scalar", { run: run.id, name: "loss", first: run.steps.first, last: run.steps.last, columns: 2048 }).catch(() => null);
-    const known = line?.steps.map((at, place) => ({ at, value: line.mean[place], least: line.minimum[place] })).filter(({ value }) => value !== null) ?? [];
-    if (!known.length) return null;
-    const best = known.reduce((one, other) => (other.least < one.least ? other : one));
-    return { first: known[0].value, last: known.at(-1).value, least: best.least, at: best.at };
+    const { first, last } = run.steps, near = 50; // steps: at the ends every number by itself
+    const told = await Promise.all([[first, last], [first, first + near], [Math.max(first, last - near), last]].map(async ([from, to]) => {
+      const line = await getJson("scalar", { run: run.id, name: "loss", first: from, last: to, columns: 2048 }).catch(() => ({ steps: [] }));
+      return line.steps.map((at, place) => ({ at, value: line.mean[place], least: line.minimum[place] })).filter(({ value }) => value !== null);
+    }));
+    if (!told.every((points) => points.length)) return null;
+    const [all, [begin], end] = told, best = all.reduce((one, other) => (other.least < one.least ? other : one));
+    return { first: begin.value, last: end.at(-1).value, least: best.least, at: best.at };
   }
 
   get quantity() { return this.run.quantities.find((one) => one.name === this.state.quantity); }
