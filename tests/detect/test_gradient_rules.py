@@ -366,3 +366,13 @@ def test_adapters_of_zeros_alone_are_seen_before_long() -> None:
     assert "GRD004" not in training.alarms()
     training.run(1, gradient_zero_fraction=1.0, weight_norm={"second": 0.0})
     assert "GRD004" in training.alarms()
+
+
+def test_a_gradient_that_is_erased_before_the_step() -> None:
+    erased = {"gradient_max_abs": 0.01, "stepped_gradient_max_abs": {"second.weight": 0.0}}
+    training = Training().run(3, **erased)
+    assert training.codes() == []
+    (finding,) = training.run(1, **erased).findings()
+    assert (finding.code, finding.layers) == ("GRD004", ("second.weight",))
+    assert "between the backward pass and the optimizer's step" in finding.summary
+    assert not training.run(1).findings()[0].ongoing

@@ -150,7 +150,7 @@ def test_a_group_with_a_rate_of_zero_that_was_never_trained(at_rest: tuple[str, 
     ],
 )
 def test_frozen_for_a_reason_raises_no_alarm(frozen: dict[str, object]) -> None:
-    assert "UPD003" not in Training().run(12, **frozen).alarms()
+    assert "UPD003" not in Training().run(9, **frozen).alarms()
 
 
 @pytest.mark.parametrize(
@@ -186,3 +186,21 @@ def test_layers_that_no_model_holds() -> None:
     (finding,) = training.run(1, scalars={"unregistered_parameters": 6.0}).findings()
     assert (finding.code, finding.layers, finding.severity) == ("UPD003", (), Severity.SEVERE)
     assert training.run(5).findings()[0].ongoing  # it is looked for in the first steps only
+
+
+def test_no_weight_has_ever_moved() -> None:
+    training = Training().run(9, update_norm=0.0)
+    assert training.alarms() == []
+    (finding,) = [one for one in training.run(1, update_norm=0.0).findings() if one.severity.is_alarm]
+    assert (finding.code, finding.layers, finding.severity) == ("UPD003", (), Severity.CRITICAL)
+    assert "zero_grad" in finding.summary
+    (finding,) = [one for one in training.run(1).findings() if one.severity.is_alarm]
+    assert not finding.ongoing
+
+
+def test_an_optimizer_without_biases_and_scales_is_no_plan() -> None:
+    """Many tensors, but few numbers."""
+    names = ("first", "second", "third", "head")
+    outside = {f"{name}.bias": -1.0 for name in names} | {"third.weight": -1.0}
+    (finding,) = Training().run(6, gradient_optimizer=outside).findings()
+    assert (finding.code, finding.severity) == ("UPD003", Severity.SEVERE)

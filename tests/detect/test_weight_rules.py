@@ -390,7 +390,7 @@ class TestWeightDrift:
 
     def reload(self, scalars: dict[str, float], times: int = 2) -> list[str]:
         """Updates of a hundredth of the weight, and an old state every twenty steps."""
-        training = stack(WeightDrift(), "a", "b", "c")
+        training = stack(WeightDrift(), *self.LAYERS)
         for step in range(20 * times + 5):
             drift = 0.01 * (step % 20 + 1)
             again = scalars if step and step % 20 == 0 else {}

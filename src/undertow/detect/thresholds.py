@@ -370,6 +370,7 @@ FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and 
 REBUILT_FRAMES = 3
 REBUILT_TIMES = 3  # between epochs, with the same rate each time…
 REBUILT_SAME_RATE = 0.01
+REBUILT_WITHIN = 25  # steps: a momentum of 0.9 remembers ten
 REBUILT_UNEVEN = 0.1  # …at intervals that are multiples of the shortest, but for this share
 EPS_RATIO = 0.1  # median √v over eps; 1e2 to 1e7 in healthy trainings, 0.2 with branches that start next to zero
 EPS_RATIO_FITS = 10.0  # median
@@ -407,6 +408,16 @@ CHANCE_STEPS = 90  # small transformers guess for up to 65 before they learn
 CHANCE_COSINE = 0.2  # of successive gradients; 0.5 early in healthy classification, 0.1 for random tokens
 CHANCE_DRIFT = 0.3  # healthy classifiers have learnt by a third of this
 HEALTHY_UPDATE = (3e-4, 0.1)
+CHANCE_FROM_OF_NUMBERS = 0.93  # of the variance of the targets, which is the error of the best constant answer
+CHANCE_STEPS_OF_NUMBERS = 120  # sums over long sequences are guessed for long, too, with one answer for all;…
+CHANCE_ALIVE = 0.08  # …here answers differ, over the deviation of the targets
+# Wrong answers of healthy classifiers have the label among the next guesses: a mean rank of 0.2 by the time that
+# a quarter is learnt, 0.05 later. Of labels that were mixed up it is 0.4 to 0.5 until they are known by heart.
+MISSED_LEARNT = 0.25  # accuracy between chance and 1
+MISSED_AT_RANDOM = 0.33
+MISSED_SHARE = 0.15  # of the answers
+MISSED_LEAST = 150  # answers
+MISSED_LEAST_LOOKS, MISSED_LOOKS = 8, 24
 
 # DAT005.
 SORTED_SHARE = 0.3  # well mixed batches: 0.75 and more of what they can hold, 0.4 for pixels of a few pictures

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.detect.anatomy import fan_in
 from undertow.detect.layout import Layout
+from undertow.detect.progress import has_learnt
 from undertow.detect.rule import grown
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
@@ -18,6 +19,8 @@ from undertow.schema.quantities import GradientState
 PATIENCE = 5
 MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
 BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
+PATIENCE_WITH_TABLES = 60  # steps: held still while the layers above settle, they are released by then
+ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
 ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
 SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
 _GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
@@ -36,6 +39,7 @@ class UntrainedFreeze:
         self._seen: NDArray[np.bool_] = np.zeros(0, bool)
         self._has_seen_all = False
         self._is_default: NDArray[np.bool_] = np.zeros(0, bool)  # when first measured
+        self._is_drawn: NDArray[np.bool_] = np.zeros(0, bool)  # each number for itself, in whatever way
         self._is_new_scale: NDArray[np.bool_] = np.zeros(0, bool)  # of a normalisation: one everywhere
         self._start = WeightStart()
         self._measured = 0  # steps since the set of frozen layers became what it is
@@ -49,6 +53,7 @@ class UntrainedFreeze:
         self._known = grown(self._known, count, False)
         self._seen = grown(self._seen, count, False)
         self._is_default = grown(self._is_default, count, False)
+        self._is_drawn = grown(self._is_drawn, count, False)
         self._is_new_scale = grown(self._is_new_scale, count, False)
         self._start.grow(count)
 
@@ -76,8 +81,14 @@ class UntrainedFreeze:
         self._measured += 1
         long = self._measured >= 3 and view.step - self.since >= 4 * PATIENCE
         if self._moved and (self._measured >= PATIENCE or long):
-            self.is_waiting = False
             self.members = self.forgotten(view.layout, self._frozen)
+            tables = [layer.id for layer in view.layout.layers.parameters if layer.kind is LayerKind.EMBEDDING]
+            tables = [table for table in tables if self._frozen[table] and self._is_drawn[table]]
+            self.is_waiting = bool(tables) and view.step - self.since < PATIENCE_WITH_TABLES
+            # A table of vectors that were made elsewhere can look the same; with it the model would learn.
+            meant = has_learnt(view.loss) or self._belongs_to_frozen(view.layout, tables)
+            if tables and not self.is_waiting and not meant:
+                self.members[tables] = True
 
     def learn(self, view: View) -> None:
         """How the weights look when first measured, and whether anything moves."""
@@ -95,6 +106,7 @@ class UntrainedFreeze:
         bound = np.array([default_bound(layer) for layer in layers])
         count = np.array([layer.parameter_count for layer in layers], np.float64)
         self._is_default[chosen] = looks_default(bound, count, *(row[new] for row in rows))
+        self._is_drawn[chosen] = looks_drawn(count, *(row[new] for row in rows))
         largest, mean, deviation = (row[new] for row in rows[:3])
         is_scale = np.array([layer.kind == LayerKind.NORM_SCALE for layer in layers], bool)
         ones = (largest == 1) & (np.abs(mean - 1) < 1e-6) & ~(deviation > 1e-6)
@@ -107,8 +119,17 @@ class UntrainedFreeze:
         """Nothing is left to `learn`."""
         return self._moved and self._has_seen_all
 
-    def forgotten(self, layout: Layout, resting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Default weights, at rest alone amid trained ones, and no part of an arrangement that rests on purpose."""
+    def _belongs_to_frozen(self, layout: Layout, tables: list[int]) -> bool:
+        """Whether other matrices are frozen, too: then a whole part is, on purpose."""
+        matrices = [layer.id for layer in layout.layers.parameters if len(layer.shape) >= 2 and layer.id not in tables]
+        return bool(self._frozen[matrices].any())
+
+    def forgotten(self, layout: Layout, resting: NDArray[np.bool_], drawn: bool = False) -> NDArray[np.bool_]:
+        """Default weights, at rest alone amid trained ones, and no part of an arrangement that rests on purpose.
+
+        With `drawn`, weights that were drawn in another way count as well.
+        """
+        new = self._is_default | self._is_drawn if drawn else self._is_default
         matrices = [layer for layer in layout.layers.parameters if len(layer.shape) >= 2]
         matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
         trained = [layer for layer in matrices if not resting[layer.id]]
@@ -120,7 +141,7 @@ class UntrainedFreeze:
         if not frozen or len(frozen) > MOST * len(trained):
             return out
         for layer in frozen:
-            if self._is_default[layer.id] and not self._belongs_elsewhere(layer, trained, layout, resting):
+            if new[layer.id] and not self._belongs_elsewhere(layer, trained, layout, resting):
                 mine = [other.id for other in layout.layers.parameters if other.group == layer.group]
                 out[[i for i in mine if resting[i]]] = True
         return out
@@ -180,6 +201,20 @@ def looks_default(
         & (np.abs(std / usual - 1.0) <= 2.5 / root)
         & (np.abs(kurtosis + 1.2) <= 6.0 / root)
     )
+
+
+def looks_drawn(
+    count: NDArray[np.float64],
+    largest: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    kurtosis: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """As independent numbers around zero, normal or even ones, are: what was ever trained has heavier tails."""
+    root = np.sqrt(count)
+    normal = (np.abs(kurtosis) <= 15.0 / root) & (largest <= 6.0 * std)
+    even = (np.abs(kurtosis + 1.2) <= 6.0 / root) & (largest <= 1.8 * std)
+    return (count >= ENOUGH_TO_TELL) & (np.abs(mean) <= 4.0 * std / root) & (normal | even)
 
 
 def _unit(layer: Layer, layout: Layout, resting: NDArray[np.bool_]) -> str:

@@ -11,6 +11,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Matrices, Values, matrices_of
+from undertow.detect.rebuilding import Rebuilding
 from undertow.detect.rule import Pace, Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -23,11 +24,12 @@ class DefeatingSetting:
     What it sees
     ------------
     The optimizer's own state beside its settings, for the weight matrices: another optimizer object at every step, or
-    a step counter that stands still; Adam's eps far above the root of its second moment while little is learnt; a
+    three times at even intervals with the same rate, as at the top of a loop over epochs; a step counter that stands
+    still; Adam's eps far above the root of its second moment while little is learnt, or an unusual one above it; a
     weight decay that takes several per cent of every weight at each step, with the weights seen to shrink; a momentum
-    of 0.995 or more while the loss does not fall; betas of Adam that are exchanged, so that the mean of the gradients
-    remembers many times as long as their scale; and gradients many times as large as Adam's second moment allows
-    for, right before the loss leaps.
+    of 0.995 or more while the loss does not fall, or of 0.998 or more; betas of Adam that are exchanged, so that the
+    mean of the gradients remembers many times as long as their scale; and gradients many times as large as Adam's
+    second moment allows for, right before the loss leaps.
 
     Why it is bad
     -------------
@@ -38,10 +40,11 @@ class DefeatingSetting:
 
     When it is wrong
     ----------------
-    Rebuilding the optimizer between phases is fine: only every step counts. Plain SGD has no memory to lose. A model
-    that has learnt its data has gradients below any eps: the rule asks that much of the loss is still there.
-    Where some layers have gradients far above eps, the others are small for another reason (GRD001). Weight decay is
-    judged by the weights that shrink, not by its number alone. No false alarm in the zoo.
+    Rebuilding the optimizer between phases is fine, once or twice, or with another rate each time, or together with the
+    model. Plain SGD has no memory to lose. A model that has learnt its data has gradients below any eps: the rule asks
+    that much of the loss is still there. Where some layers have gradients far above eps, the others are small for
+    another reason (GRD001). Weight decay is judged by the weights that shrink, not by its number alone. No false alarm
+    in the zoo.
 
     References
     ----------
@@ -56,6 +59,8 @@ class DefeatingSetting:
 
     def __init__(self) -> None:
         self._rebuilt, self._eps = Condition("rebuilt"), Condition("eps")
+        self._again, self._rebuilding = Condition("again"), Rebuilding()
+        self._has_memory, self._eps_set = False, 0.0
         self._eps_has_fitted = False  # once: what makes gradients small later is something else
         self._exchanged, self._memory = Condition("exchanged"), math.nan
         self._decay, self._momentum, self._lag = Condition("decay"), Condition("momentum"), Condition("lag")
@@ -70,13 +75,16 @@ class DefeatingSetting:
         self._largest_norm = np.empty(0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        self._rebuilding.observe(view)
+        self._eps_set = view.frame.scalars.get("optimizer_eps", self._eps_set)
         if view.ids("optimizer") is None or view.skipped:
-            return (*self._follow_momentum(view), *self._follow_lag(view))
+            return (*self._follow_momentum(view), *self._follow_lag(view), *self._follow_rebuilding(view))
         matrices = matrices_of(view.layout)
         if not len(matrices):
             return ()
         return (
             *self._observe_rebuilt(view, matrices),
+            *self._follow_rebuilding(view),
             *self._observe_eps(view, matrices),
             *self._observe_decay(view, matrices),
             *self._observe_momentum(view, matrices),
@@ -89,7 +97,7 @@ class DefeatingSetting:
     def _observe_rebuilt(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
         flags = matrices.values(view, "optimizer_rebuilt")
         counters, momenta = (matrices.values(view, f"optimizer_{name}") for name in ("step_count", "momentum"))
-        has_memory = bool((counters >= 0).any()) or bool((momenta > 0).any())
+        self._has_memory = has_memory = bool((counters >= 0).any()) or bool((momenta > 0).any())
         known = flags[~np.isnan(flags)]
         again = len(known) > 0 and float(known.mean()) > 0.5
         counter = float(np.nanmax(counters)) if (counters >= 0).any() else -1.0
@@ -118,6 +126,26 @@ class DefeatingSetting:
             summary = "The optimizer's state is set back at every step: its counter does not advance."
         return Verdict("rebuilt", True, Severity.SEVERE, (), self._rebuilt_since, 0.97, summary, tuple(evidence))
 
+    def _follow_rebuilding(self, view: View) -> tuple[Verdict, ...]:
+        """Rebuilt in every epoch. What is rebuilt at every step is said by the other."""
+        if not self._has_memory or self._rebuilt.is_open or not self._rebuilding.is_regular:
+            return self._again.stay()
+        if view.loss is not None and view.loss.actors > 1:
+            return self._again.stay()
+        return self._again.hold(None, self._verdict_again)
+
+    def _verdict_again(self) -> Verdict:
+        steps, every = self._rebuilding.steps, self._rebuilding.interval
+        how = f"another optimizer object for the same parameters, every {every:.0f} steps, the latest at {steps[-1]}"
+        evidence = (Evidence("optimizer_rebuilt", None, 1.0, 0.0, how),)
+        summary = (
+            f"The optimizer is built anew every {every:.0f} steps, as inside a loop over epochs: its momentum and its "
+            "second moment are lost each time."
+        )
+        # With time enough in between, most of what it forgets is found again.
+        severity = Severity.MODERATE if every <= thresholds.REBUILT_WITHIN else Severity.MILD
+        return Verdict("again", True, severity, (), steps[0], 0.8, summary, evidence)
+
     # -- eps ----------------------------------------------------------------------------------------------
 
     def _observe_eps(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
@@ -133,8 +161,10 @@ class DefeatingSetting:
         updates = matrices.update_ratios(view)
         updates = updates[np.isfinite(updates)]
         slow = not len(updates) or float(np.median(updates)) < thresholds.EPS_UPDATE
-        small = ratio <= thresholds.EPS_RATIO and float(ratios.max()) <= thresholds.EPS_RATIO_LARGEST
-        if self._eps_has_fitted or not small or not unlearnt or not slow:
+        small = slow and ratio <= thresholds.EPS_RATIO
+        small |= ratio <= 1 and self._eps_set >= thresholds.EPS_UNUSUAL
+        small = small and float(ratios.max()) <= thresholds.EPS_RATIO_LARGEST
+        if self._eps_has_fitted or not small or not unlearnt:
             self._eps_for = 0
             return self._eps.end()
         if self._eps_for == 0:
@@ -150,10 +180,12 @@ class DefeatingSetting:
             how = "median over the weight matrices"
             evidence.append(Evidence("update_ratio", None, float(np.median(updates)), 1e-3, how))
         summary = (
-            f"Adam's eps is {1 / ratio:,.0f} times as large as its typical gradient: it divides by eps instead of "
+            f"Adam's eps is {1 / ratio:,.2g} times as large as its typical gradient: it divides by eps instead of "
             "adapting, and hardly moves."
         )
-        return Verdict("eps", True, Severity.SEVERE, (), self._eps_since, 0.93, summary, tuple(evidence))
+        far = ratio <= thresholds.EPS_RATIO
+        severity, confidence = (Severity.SEVERE, 0.93) if far else (Severity.MODERATE, 0.8)
+        return Verdict("eps", True, severity, (), self._eps_since, confidence, summary, tuple(evidence))
 
     # -- weight decay -------------------------------------------------------------------------------------
 
@@ -204,23 +236,25 @@ class DefeatingSetting:
         if self._largest_momentum < thresholds.MOMENTUM:
             return self._momentum.end()
         loss = view.loss
-        if loss is None or loss.seen < thresholds.MOMENTUM_STEPS or loss.actors > 1:
+        if loss is None or loss.actors > 1:
             return self._momentum.stay()
+        absurd = self._largest_momentum >= thresholds.MOMENTUM_ABSURD and loss.seen >= thresholds.MOMENTUM_ABSURD_STEPS
         stuck = not loss.falling and not loss.remaining < thresholds.MOMENTUM_REMAINING
-        if not stuck:
+        stuck = stuck and loss.seen >= thresholds.MOMENTUM_STEPS
+        if not stuck and not absurd:
             return self._momentum.stay()
-        return self._momentum.hold(None, lambda: self._verdict_momentum(loss, self._largest_momentum))
+        return self._momentum.hold(stuck, lambda: self._verdict_momentum(loss, self._largest_momentum, stuck))
 
-    def _verdict_momentum(self, loss: Loss, momentum: float) -> Verdict:
+    def _verdict_momentum(self, loss: Loss, momentum: float, stuck: bool) -> Verdict:
         evidence = (
             Evidence("optimizer_momentum", None, momentum, 0.9, f"it remembers {1 / (1 - momentum):,.0f} steps"),
             Evidence("loss", None, loss.level, loss.best, "level now, and at its best"),
         )
         summary = (
-            f"A momentum of {momentum:g} carries every gradient along for {1 / (1 - momentum):,.0f} steps, and the "
-            "loss does not fall."
+            f"A momentum of {momentum:g} carries every gradient along for {1 / (1 - momentum):,.0f} steps"
+            f"{', and the loss does not fall' if stuck else ', long after it has turned'}."
         )
-        return Verdict("momentum", True, Severity.MODERATE, (), loss.best_step, 0.8, summary, evidence)
+        return Verdict("momentum", True, Severity.MODERATE, (), loss.best_step if stuck else 0, 0.8, summary, evidence)
 
     def _observe_exchanged(self, view: View) -> tuple[Verdict, ...]:
         self._memory = view.frame.scalars.get("optimizer_memory_ratio", self._memory)

@@ -19,6 +19,8 @@ from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
 
 PATIENCE = 5
+PATIENCE_WHEN_ALL_ARE = 10  # measured steps, or a few over twice as many: an optimizer may accumulate by itself
+FEW = 4
 PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
 # The square of such a gradient overflows, so Adam divides it by infinity: what is wrong is the gradient.
 TOO_LARGE = 1e18
@@ -37,7 +39,7 @@ class NeverUpdated:
     random weights PyTorch gives a new layer of its shape, alone among layers that train. Or a deep frozen part under a
     small head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights. Or, in the
     first steps, layers that run inside the model and get a gradient without being parts of it, as those in a plain
-    Python list.
+    Python list. Or no weight at all that ever moves, though gradients arrive and the optimizer steps.
 
     Why it is bad
     -------------
@@ -74,6 +76,8 @@ class NeverUpdated:
         self._trained: NDArray[np.bool_] = np.zeros(0, bool)
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
         self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
+        self._standstill, self._stood = Condition("standstill"), 0  # measured steps at which no weight moved
+        self._has_moved, self._stood_since = False, 0
         self._open: dict[str, Verdict] = {}
         self._members: dict[str, NDArray[np.bool_]] = {}
 
@@ -87,6 +91,7 @@ class NeverUpdated:
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         known = (*self._observe_outside(view), *self._observe_still(view), *self._observe_frozen(view))
+        known = (*known, *self._observe_standstill(view))
         return (*known, *self._observe_strangers(view))
 
     def _observe_strangers(self, view: View) -> tuple[Verdict, ...]:
@@ -154,6 +159,40 @@ class NeverUpdated:
         patience = np.where(view.layout.is_low_precision, PATIENCE_WITH_ROUNDING, PATIENCE)
         return self._settle(view, "still", self._still.lasted(patience))
 
+    def _observe_standstill(self, view: View) -> tuple[Verdict, ...]:
+        """No weight has ever moved, though the optimizer steps and gradients arrive."""
+        moves, ids, states = view.row("update_norm"), view.ids("update"), view.row("gradient_state")
+        if self._has_moved or moves is None or ids is None:
+            return ()
+        if (moves > 0).any():
+            self._has_moved, self._stood = True, 0
+            return self._standstill.end()
+        if states is None or view.skipped or not view.scalar("lr") > 0 or not (moves == 0).any():
+            return self._standstill.stay()
+        pushed = ids[(moves == 0) & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._trained[ids]]
+        self._stood = self._stood + 1 if len(pushed) and not self._rounds_away(view, pushed).any() else 0
+        self._stood_since = view.step if self._stood == 1 else self._stood_since
+        rarely = self._stood >= FEW and view.step - self._stood_since >= 2 * PATIENCE_WHEN_ALL_ARE
+        if self._stood < PATIENCE_WHEN_ALL_ARE and not rarely:
+            return self._standstill.stay()
+        return self._standstill.hold(True, lambda: self._standstill_verdict(view, pushed))
+
+    def _standstill_verdict(self, view: View, pushed: NDArray[np.int32]) -> Verdict:
+        how = f"largest element of a gradient at step {view.step}, before the optimizer came to use it"
+        largest = int(pushed[np.argmax(self._pushed[pushed])])
+        evidence = (
+            Evidence(
+                "update_norm", None, 0.0, None, f"of every weight, at {self._stood} measured steps and all before"
+            ),
+            Evidence("gradient_max_abs", view.layout.path(largest), float(self._pushed[largest]), None, how),
+            Evidence("lr", None, view.scalar("lr"), None, "the learning rate is not zero"),
+        )
+        summary = (
+            "No weight has ever moved, though gradients arrive and the optimizer steps: they are gone when it does. "
+            "Is zero_grad called between backward and step?"
+        )
+        return Verdict("standstill", True, Severity.CRITICAL, (), 0, 0.95, summary, evidence)
+
     def _observe_frozen(self, view: View) -> tuple[Verdict, ...]:
         """Parameters that are frozen and were never trained."""
         self._freeze.observe(view)
@@ -164,7 +203,7 @@ class NeverUpdated:
     @property
     def resting(self) -> bool:
         quiet = not self._open and not self._freeze.is_waiting and not self._still.length.any()
-        return quiet and not self._strange
+        return quiet and not self._strange and not self._stood
 
     def news(self, stretch: Stretch) -> Flags:
         news = stretch.scalar("unregistered_parameters", 0.0) > 0
@@ -187,6 +226,9 @@ class NeverUpdated:
         if not self._freeze.has_learnt:
             for place in range(first, last):
                 self._freeze.learn(stretch.view(place))
+        if not self._has_moved and stretch.frames_with("update", first, last):
+            at = np.isin(stretch.frames_with("update"), stretch.frames_with("update", first, last))
+            self._has_moved = bool((stretch.row("update_norm")[at] > 0).any())
         idle = stretch.skipped | (stretch.scalar("lr") == 0)
         moved = set(stretch.frames_with("gradient", first, last)) & set(stretch.frames_with("update", first, last))
         counted = [place for place in moved if not idle[place]]
@@ -242,7 +284,7 @@ class NeverUpdated:
             how = "groups without a parameter: a generator, as parameters() returns, is empty once it has been read"
             empty = Evidence("optimizer_empty_groups", None, self._empty_groups, 0.0, how)
             return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, (*evidence, empty))
-        if share > MEANT:
+        if share > MEANT and self._is_most(view, layers):
             summary = (
                 f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
                 "if that is meant, requires_grad_(False) would save their gradients."
@@ -250,6 +292,13 @@ class NeverUpdated:
             return Verdict("outside", True, Severity.MILD, layers, first_step, 0.6, summary, evidence)
         summary = f"{named} {verb} trained by no optimizer: gradients arrive and are never used."
         return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, evidence)
+
+    def _is_most(self, view: View, layers: tuple[int, ...]) -> bool:
+        """Biases and scales are many tensors, and few numbers."""
+        sizes = np.zeros(view.layout.count)
+        for layer in view.layout.layers.parameters:
+            sizes[layer.id] = layer.parameter_count
+        return sizes[list(layers)].sum() > sizes[self._trained].sum()
 
     def _still_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
@@ -266,7 +315,7 @@ class NeverUpdated:
             reason = f"The weights of {named} do not change: a parameter group has a learning rate of zero."
             resting = np.zeros(layout.count, bool)
             resting[chosen] = True
-            if self._freeze.forgotten(layout, resting).any():
+            if self._freeze.forgotten(layout, resting, drawn=True).any():
                 severity, confidence = Severity.MODERATE, 0.75
                 reason += " They still are the random numbers they were made with."
             because.append(Evidence("lr", None, 0.0, None, "the learning rate of one parameter group"))

@@ -124,15 +124,16 @@ class SmallUpdate:
             cosine = middle(matrices.values(view, "gradient_cosine"))
             if not math.isnan(cosine):
                 self._agreement += 0.2 * (cosine - self._agreement)
+        group = self._group.stay()
+        if view.ids("update") is not None and not self._starts_low(view):
+            group = self._judge_groups(view, matrices, matrices.values(view, "update_ratio"))
         if rate > before or has_learnt(view.loss) or self._starts_low(view):
             self._tiny = self._small = 0
-            return (*self._condition.end(), *self._group.stay())
-        group = self._group.stay()
+            return (*self._condition.end(), *group)
         if view.ids("update") is not None:
             ratios = matrices.values(view, "update_ratio")
             moving = self._with_gradient(view, matrices, ratios)
             if moving.any():
-                group = self._judge_groups(view, matrices, ratios)
                 ordered = np.sort(ratios[moving])
                 self._measure(view, float(ordered[math.ceil(0.9 * (len(ordered) - 1))]))
         if self._small == 0:

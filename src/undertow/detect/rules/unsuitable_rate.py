@@ -28,13 +28,14 @@ class UnsuitableRate:
     What it sees
     ------------
     Six things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
-    there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above
-    what it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above
-    that of the untrained model, or above it for three steps at the start: the rate is too high, or a warm-up is
-    missing. Updates of less than a fifty-thousandth of the weights from the first step on while the loss stands still:
-    it is too low. A schedule that never gives more than a fiftieth of the rate that the optimizer was made with: as one
-    that returns a rate where a factor belongs, so that the two are multiplied. And of two optimizers in turn, that the
-    one with a ten times higher rate has won: its loss is next to nothing, or low while the other's has grown.
+    there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above what
+    it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above that of
+    the untrained model, or above it for three steps at the start, or once at the start with nothing learnt since: the
+    rate is too high, or a warm-up is missing. Updates of less than a fifty-thousandth of the weights from the first
+    step on while the loss stands still: it is too low. A schedule that never gives more than a fiftieth of the rate
+    that the optimizer was made with: as one that returns a rate where a factor belongs, so that the two are multiplied.
+    And of two optimizers in turn, that the one with a ten times higher rate has won: its loss is next to nothing, or
+    low while the other's has grown.
 
     Why it is bad
     -------------
@@ -66,6 +67,7 @@ class UnsuitableRate:
         self._won_for = 0
         self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
+        self._leapt_early = False  # in the very first steps, after an update that was large
         self._above = 0  # losses in a row that were a little above it
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._implausible_start = False
@@ -170,6 +172,8 @@ class UnsuitableRate:
         if self._made_with >= 1 or not history.peak < thresholds.NEVER_ABOVE * self._made_with:
             return self._share.end()
         settled = history.peak_since >= thresholds.NEVER_ABOVE_STEPS and loss.seen > thresholds.NEVER_ABOVE_STEPS
+        flat = loss.gain < thresholds.FLAT_DEVIATIONS and not loss.remaining < thresholds.NOT_LEARNING_REMAINING
+        settled |= flat and loss.seen >= thresholds.NOT_LEARNING_STEPS  # it rises, but not within sight
         squared = abs(history.peak / self._made_with**2 - 1) < 0.01
         if not settled or has_learnt(loss) or not (squared or self._largest < thresholds.SMALL_UPDATE):
             return self._share.stay()
@@ -181,12 +185,12 @@ class UnsuitableRate:
         if view.loss is not None:
             evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "what is left of the first loss"))
         reason = (
-            ": it returns a rate where a factor belongs, and the two are multiplied"
+            ": it returns a rate where a factor belongs, and the two are multiplied."
             if squared
-            else ", and the model does not learn"
+            else f" within {history.steps} steps, and the model does not learn. Does a warm-up never end?"
         )
         summary = (
-            f"The schedule makes a learning rate of {history.peak:.3g} at most out of {self._made_with:.3g}{reason}."
+            f"The schedule makes a learning rate of {history.peak:.3g} at most out of {self._made_with:.3g}{reason}"
         )
         confidence = 0.95 if squared else 0.8
         return Verdict("share", True, Severity.SEVERE, (), self._begun or 0, confidence, summary, tuple(evidence))
@@ -248,6 +252,9 @@ class UnsuitableRate:
         self._above = self._above + 1 if loss.value > thresholds.ABOVE_FIRST * loss.first else 0
         stays = self._above >= 3 and loss.seen <= thresholds.LARGE_UPDATE_LASTS and loss.low < loss.high
         stays = stays and loss.level > thresholds.ABOVE_FIRST * loss.first and len(self._large) > 1
+        stuck = self._is_stuck(loss)
+        if stuck and not self._gone.is_open:
+            return self._high.hold(None, lambda: self._verdict_high(view, history))
         if loss.value < thresholds.LEAPS_TO * loss.first and not stays:
             if self._high.is_open and loss.high < thresholds.ABOVE_FIRST * loss.first and loss.falling:
                 return self._high.end()
@@ -261,10 +268,18 @@ class UnsuitableRate:
             self._stay_foreign(view.step)
             return self._high.stay()
         self._raised.append(view.step)
+        self._leapt_early |= loss.seen <= thresholds.ADDED_SEEN_EARLY
         twice = len(self._raised) == 2 and view.step - self._raised[0] <= thresholds.LARGE_UPDATE_LASTS
         if not stays and not twice:
             return self._high.stay()
         return self._high.hold(None, lambda: self._verdict_high(view, history))
+
+    def _is_stuck(self, loss: Loss) -> bool:
+        """One leap at the start, after steps as large as the weights, and nothing has been learnt since."""
+        if not self._leapt_early or loss.seen < thresholds.STUCK_AFTER or self._high.is_open:
+            return False
+        still = loss.best > thresholds.NOT_LEARNING_BEST * loss.first and loss.remaining > thresholds.FALLEN_REMAINING
+        return still and not loss.falling
 
     def _stay_foreign(self, step: int) -> None:
         """A loss that does not come back from such a leap is not the rate's doing either."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
-from undertow.detect.wording import count_of, name_layers
+from undertow.detect.wording import count_of, known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
@@ -23,6 +23,7 @@ STEADY = 16  # measured steps in a row with a gradient: what then turns zero is 
 PATIENCE_AFTER_STEADY = 5
 PATIENCE_WHEN_CUT = 3  # after a steady flow, everything from the input on: nothing was left out, the flow is cut
 PATIENCE_WITH_ZERO_WEIGHTS = 5  # no gradient anywhere, and weights of zero: nothing can ever begin to move
+PATIENCE_WHEN_ERASED = 4  # the backward pass gave one: no branch that starts at zero looks like this
 
 
 class ZeroGradient:
@@ -34,7 +35,8 @@ class ZeroGradient:
     measured steps in a row, while the loss was not zero and its module ran; after a steady flow at five, and at three
     when the gradient ends for all layers from the input up to some place. The layer listed first is where the
     flow stops: a module whose output is zero everywhere when activations were sampled, else the last layer in
-    execution order whose gradient is zero as a whole.
+    execution order whose gradient is zero as a whole. Four measured steps are enough for a gradient that the backward
+    pass gave, and that was zero when the optimizer came to use it.
 
     Why it is bad
     -------------
@@ -58,6 +60,7 @@ class ZeroGradient:
     def __init__(self) -> None:
         self._zero = Streak()
         self._steady: NDArray[np.int32] = np.zeros(0, np.int32)  # steps in a row with a gradient, up to the last one
+        self._erased: NDArray[np.bool_] = np.zeros(0, bool)  # zero at the step, though not after the backward pass
         self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step with a zero gradient
         self._rests: NDArray[np.bool_] = np.zeros(0, bool)  # there are steps in which the module does not run
         self._knows_calls = False
@@ -68,6 +71,7 @@ class ZeroGradient:
     def grow(self, count: int) -> None:
         self._zero.grow(count)
         self._steady = grown(self._steady, count, 0)
+        self._erased = grown(self._erased, count, False)
         self._ran = grown(self._ran, count, False)
         self._rests = grown(self._rests, count, False)
         self._due = grown(self._due, count, False)
@@ -82,8 +86,15 @@ class ZeroGradient:
         zeros, states, ids = view.row("gradient_zero_fraction"), view.row("gradient_state"), view.ids("gradient")
         if zeros is None or states is None or ids is None or not self._counts(view):
             return ()
-        zero = (zeros == 1) & (states == GradientState.PRESENT)
-        flows = ids[zeros < 1]
+        given, used = view.row("gradient_max_abs"), view.row("stepped_gradient_max_abs")
+        broken = view.row("stepped_gradient_nonfinite_count")
+        assert given is not None
+        assert used is not None
+        assert broken is not None
+        erased = _is_erased(given, used, broken)
+        self._erased[ids] = erased
+        zero = ((zeros == 1) | erased) & (states == GradientState.PRESENT)
+        flows = ids[(zeros < 1) & ~erased]
         self._steady[flows[self._zero.length[flows] > 0]] = 0
         self._steady[flows] = np.minimum(self._steady[flows] + 1, STEADY)
         if not zero.any():
@@ -91,7 +102,7 @@ class ZeroGradient:
                 self._end(ids[~np.isnan(zeros)])
                 return self._judge(view, flowing=True)
             return ()
-        flowing = bool((zeros < 1).any())
+        flowing = len(flows) > 0
         self._end(ids[~zero & ~np.isnan(states)])
         without = ids[zero]
         calls = view.calls(without)
@@ -112,7 +123,10 @@ class ZeroGradient:
             outputs = stretch.row("activation_zero_fraction")
             news |= stretch.changed("activation", np.where(np.isnan(outputs), outputs, outputs == 1))
         if stretch.has("gradient"):
-            news |= stretch.flags("gradient", stretch.row("gradient_zero_fraction") == 1)
+            zeros = stretch.row("gradient_zero_fraction")
+            given, used = stretch.row("gradient_max_abs"), stretch.row("stepped_gradient_max_abs")
+            erased = _is_erased(given, used, stretch.row("stepped_gradient_nonfinite_count"))
+            news |= stretch.flags("gradient", (zeros == 1) | erased)
         return news
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
@@ -144,6 +158,7 @@ class ZeroGradient:
             steady = (self._steady == STEADY) & ~self._rests & (self._zero.length >= PATIENCE_WHEN_CUT)
             if steady.any():
                 due |= steady & (self._zero.lasted(PATIENCE_AFTER_STEADY) | self._is_cut(view, steady))
+        due |= self._erased & self._zero.lasted(PATIENCE_WHEN_ERASED)
         due |= self._due & (self._zero.length > 0)
         unchanged = np.array_equal(due, self._due)
         self._due = due
@@ -190,6 +205,8 @@ class ZeroGradient:
         if key == "bias":
             summary = f"The gradient of {name_layers(layout, ordered)} is exactly zero; the bias has no influence."
             return Verdict(key, True, Severity.INFO, tuple(ordered), first_step, 0.9, summary)
+        if all(self._erased[i] for i in members):
+            return self._erased_verdict(view, key, ordered, first_step)
         origin, reason = self._origin(view, ordered)
         layers = (*origin, *(i for i in ordered if i not in origin))
         evidence = [
@@ -214,6 +231,19 @@ class ZeroGradient:
         confidence = 0.97 if flowing else 0.9
         return Verdict(key, True, Severity.SEVERE, layers, first_step, confidence, summary, tuple(evidence))
 
+    def _erased_verdict(self, view: View, key: str, ordered: list[int], first_step: int) -> Verdict:
+        layout, norms = view.layout, view.all_layers("gradient_norm")
+        evidence = tuple(
+            Evidence("stepped_gradient_max_abs", layout.path(i), 0.0, known(norms[i]),
+                     "exactly zero when the optimizer stepped; the backward pass had given a gradient of this norm")
+            for i in ordered[:3]
+        )  # fmt: skip
+        summary = (
+            f"The gradient of {name_layers(layout, ordered)} is set to zero between the backward pass and the "
+            f"optimizer's step, since step {first_step}: a mask, or a zero_grad in the wrong place?"
+        )
+        return Verdict(key, True, Severity.SEVERE, tuple(ordered), first_step, 0.97, summary, evidence)
+
     def _origin(self, view: View, zero: list[int]) -> tuple[list[int], list[Evidence]]:
         """The layers where the flow stops, and what shows it."""
         layout = view.layout
@@ -235,3 +265,8 @@ class ZeroGradient:
         }
         whole = [i for i in zero if layout.layers[i].group not in alive] or zero
         return layout.closest_to_the_loss(whole), []
+
+
+def _is_erased(given: NDArray[np.float32], used: NDArray[np.float32], broken: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether a gradient that the backward pass gave was all zero when the optimizer used it."""
+    return (given > 0) & (used == 0) & ~(broken > 0)

@@ -123,6 +123,8 @@ class SignalCollector:
     ) -> HeldReading | None:
         """After an optimizer has stepped these parameters; `whole` when their weights are measured, too."""
         rebuilt = self._holders.is_rebuilt(optimizer, slots)
+        if rebuilt:
+            self._now.numbers["optimizer_made_anew"] = 1.0
         if self._steps < _ALWAYS:
             self._now.numbers |= group_numbers(optimizer)
             self._now.numbers["unregistered_parameters"] = self._strangers.untrained(optimizer, owners)

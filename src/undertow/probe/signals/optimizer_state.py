@@ -51,6 +51,8 @@ def group_numbers(optimizer: Optimizer) -> dict[str, float]:
     if known:
         found["initial_lr"] = max(known)
     memories = [memory for group in groups if (memory := _memory_ratio(group)) is not None]
+    margins = [eps for group in groups if "betas" in group and (eps := _number(group.get("eps"))) is not None]
+    found |= {"optimizer_eps": max(margins)} if margins else {}
     return found | ({"optimizer_memory_ratio": max(memories)} if memories else {})
 
 
