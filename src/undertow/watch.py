@@ -221,6 +221,13 @@ class Watch:
         if self._to_raise is not None and status is RunStatus.FINISHED:  # found after the last step
             raise _critical(self._to_raise)
 
+    def _repr_html_(self) -> str | None:
+        """In a notebook: what the run has shown so far. The training is not kept waiting."""
+        from undertow.show.notebook.display import html_of_run, run_of_watch
+
+        run = run_of_watch(self)
+        return None if run is None else html_of_run(run)
+
     def __enter__(self) -> Watch:
         return self
 
