@@ -1,105 +1,95 @@
-"""What becomes of a watched training: its frames are written and judged, and its findings explained.
+"""What becomes of a watched training: its readings become frames, which are written and judged.
 
-Everything here happens in the background thread, apart from making it and asking it for what is known so far.
+Everything here happens in the background thread, apart from making it and asking it for what is known so far. Rules
+and files are the work of an account, kept in this process at first. Once that has cost the training as much as
+another process would, one takes over: its Python does not compete with the training's for the interpreter's lock.
 """
 
 from __future__ import annotations
 
-import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from undertow.detect.engine import Engine, FindingChange
-from undertow.detect.journal import to_record
-from undertow.errors import UndertowError
-from undertow.explain.diagnosis import diagnose, explained, explained_among
-from undertow.explain.divergence import Course
+from undertow.chronicler.account import Account, Told
+from undertow.chronicler.known import Known
+from undertow.chronicler.remote import Remote
+from undertow.chronicler.start import can_start, is_worthwhile
 from undertow.probe.assemble import Assembler
 from undertow.probe.readings import NewLayers, Note, RawFrame
 from undertow.schema.facts import RunFacts
-from undertow.schema.findings import Diagnosis, Finding, StepRange
+from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.frames import Frame
-from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
-from undertow.store.reader import RunReader
-from undertow.store.writer import RunWriter
 
 _FACTS_EVERY = 2.0  # seconds between two writes of run.json
-_MOST_RECALLED = 20_000  # frames of a resumed run that the rules are shown again
+_WORTH_A_PROCESS = 0.15  # seconds of rules and writing so far; starting a process takes about twice as many
+_SHORT = 1.0  # seconds; a training that ends before this has no use for it
 
 
 class Chronicle:
-    def __init__(self, folder: Path, facts: RunFacts, resume: bool, disk_budget: int | None) -> None:
+    def __init__(
+        self, folder: Path, facts: RunFacts, resume: bool, disk_budget: int | None, chronicler: str = "never"
+    ) -> None:
         self.folder, self.facts = folder, facts
         self.assembler = Assembler()
-        self._writer = RunWriter(folder, facts, resume=resume, disk_budget=disk_budget)
-        self._engine = Engine()
-        self._graph = LayerGraph()
-        self._events: list[dict[str, Any]] = []
-        self._sequence = 0
-        self._steps_recorded = 0
-        self._last_recorded = -1
-        self._facts_written = time.monotonic()
         self.on_frames: Callable[[Sequence[Frame]], None] | None = None  # told of what was just written
-        self.first_step = 0
-        if self._writer.last_step is not None:
-            self.first_step = self._writer.last_step + 1
-            self._recall()
-
-    def _recall(self) -> None:
-        """Let the rules see the run that is being resumed, so that they judge it as one."""
-        earlier = RunReader(self.folder)
-        self._engine.set_layers(earlier.layers, earlier.graph)
-        self._graph = earlier.graph
-        frames = earlier.frames(after_sequence=earlier.last_sequence - _MOST_RECALLED)
-        while batch := list(itertools.islice(frames, 256)):
-            self._engine.observe_many(batch)
-        self._events = [event for event in earlier.events() if event.get("kind") == "first_nonfinite"]
+        self._known = Known(folder, facts)
+        self._disk_budget = disk_budget
+        self._account: Account | Remote = Account.begin(self._known, resume, disk_budget)
+        self.first_step = self._known.first_step
+        self._sequence = self._account.last_sequence + 1
+        self._lock = threading.RLock()  # of the account
+        self._began = self._facts_written = time.monotonic()
+        self._spent = 0.0
+        self._coming: Remote | None = None  # a process that is still starting
+        self._is_stuck = False  # neither another process nor this one can go on
+        self._may_hand_over = chronicler == "auto" and can_start() and is_worthwhile()
+        if chronicler == "always":
+            self._start_process()
+            self._hand_over()
 
     @property
     def layers(self) -> LayerTable:
-        return self._writer.layers
+        return self._known.layers
 
     # -- what comes in ------------------------------------------------------------------------------------
 
-    def record(self, raws: list[RawFrame]) -> Iterator[FindingChange]:
-        """Write frames, and judge them; the changes are in the journal already."""
+    def record(self, raws: list[RawFrame]) -> Iterator[Told]:
+        """Have frames written and judged; what that changed, and what earlier ones did, comes out."""
         frames = self.assembler.frames(raws, self._sequence)
         self._sequence += len(frames)
-        self._writer.append_many(frames)
-        for frame in frames:
-            if frame.step != self._last_recorded:
-                self._steps_recorded += 1
-                self._last_recorded = frame.step
-        for frame, changes in self._engine.observe_many(frames):
-            for change in changes:
-                self._writer.event("finding", frame.step, **to_record(change))
-                yield change
-        if self.on_frames is not None:
-            self.on_frames(frames)
+        with self._lock:
+            began = time.thread_time()
+            self._account.record(frames)
+            self._spent += time.thread_time() - began
+            self._look_after()
+        yield from self.news()
 
     def take_layers(self, new: NewLayers) -> None:
-        self._writer.set_layers(new.table, new.graph)
-        self._engine.set_layers(new.table, new.graph)
-        self._graph = new.graph
         self.facts.optimizers = new.facts.get("optimizers", [])
         self.facts.device = new.facts.get("device", "")
         self.facts.layers_skipped = new.facts.get("layers_skipped", 0)
         for reason in new.facts.get("reasons", []):
             self.add_reason(reason)
-        self._writer.event("layers", None, count=len(new.table))
+        with self._lock:
+            self._account.take_layers(new.table, new.graph)
+            self._account.write_event("layers", None, {"count": len(new.table)})
+            self._look_after()
 
     def take_note(self, note: Note) -> None:
         if note.kind == "note" and "reason" in note.fields:
             self.add_reason(note.fields["reason"])
-        self._events.append({"kind": note.kind, "step": note.step, **note.fields})
-        self._writer.event(note.kind, note.step, **note.fields)
+        with self._lock:
+            self._account.take_event(note.kind, note.step, note.fields)
+            self._look_after()
 
     def remark(self, reason: str) -> None:
         """A line in the journal that changes nothing about what is known."""
-        self._writer.event("note", None, reason=reason)
+        with self._lock:
+            self._account.write_event("note", None, {"reason": reason})
+            self._look_after()
 
     def add_reason(self, reason: str) -> None:
         if reason not in self.facts.reasons:
@@ -113,58 +103,123 @@ class Chronicle:
         return True
 
     def write_facts(self) -> None:
-        self._writer.write_facts()
+        with self._lock:
+            self._account.write_facts()
+            self._look_after()
+
+    # -- what comes out -----------------------------------------------------------------------------------
+
+    def news(self) -> Iterator[Told]:
+        """What has changed since the last time, as far as it is known by now."""
+        with self._lock:
+            self._account.look()
+            self._look_after()
+            news = list(self._account.news)
+            self._account.news.clear()
+        for one in news:  # without the lock: this calls the user's functions
+            yield from one.told
+            if self.on_frames is not None and one.frames:
+                self.on_frames(one.frames)
+
+    def settle(self) -> None:
+        """Wait until all that came in is recorded."""
+        with self._lock:
+            self._account.settle()
+            self._look_after()
 
     @property
     def bytes_written(self) -> int:
-        return self._writer.bytes_written
-
-    def close(self) -> None:
-        self._writer.close()
-
-    # -- what is known so far -----------------------------------------------------------------------------
+        return self._account.bytes_written
 
     def findings(self) -> list[Finding]:
         """What has been found so far, ranked."""
-        found = self._engine.findings()
-        return explained(found, **self._known(found))
-
-    def explained(self, change: FindingChange) -> Finding:
-        others = self._engine.beside(change)
-        return explained_among(change.finding, others, **self._known([change.finding, *others]))
+        return self._known.findings(self._found())
 
     def diagnose(self) -> Diagnosis:
-        found, count = self._engine.findings(), self._steps_recorded
-        steps = StepRange(self.first_step, self._last_recorded, count) if count else StepRange(None, None, 0)
-        return diagnose(
-            found,
-            run=str(self.folder),
-            facts=self.facts,
-            layers=self.layers,
-            steps=steps,
-            events=self._events,
-            status=str(self.facts.status),
-            course=self._course(found),
-            graph=self._graph,
-        )
+        return self._known.diagnose(self._found())
 
-    def _known(self, findings: Sequence[Finding]) -> dict[str, Any]:
-        """What explains findings besides themselves: the same as when the run is read."""
-        return {
-            "layers": self.layers,
-            "events": self._events,
-            "course": self._course(findings),
-            "graph": self._graph,
-            "optimizers": self.facts.optimizers,
-        }
+    def _found(self) -> list[Finding]:
+        with self._lock:
+            found = self._account.found()
+            return self._account.found() if self._look_after() else found
 
-    def _course(self, findings: Sequence[Finding]) -> Course | None:
-        """Read back from the disk, when something is not finite: nothing is kept for it while all is well."""
-        from undertow.run import course_of
+    # -- who does the work --------------------------------------------------------------------------------
 
-        if not any(finding.code.startswith("NUM") for finding in findings):
-            return None
+    def _look_after(self) -> bool:
+        """See to it that somebody can go on; True when this process had to take over again."""
+        if isinstance(self._account, Account):
+            if self._coming is not None:
+                self._wait_for_process(self._coming)
+            elif self._may_hand_over and self._spent > _WORTH_A_PROCESS and time.monotonic() - self._began > _SHORT:
+                self._start_process()
+        elif self._account.lost and not self._is_stuck:
+            self._take_back(self._account)
+            return True
+        return False
+
+    def _start_process(self) -> None:
+        self._may_hand_over = False
         try:
-            return course_of(RunReader(self.folder), findings)
-        except (OSError, ValueError, UndertowError):
-            return None  # the run cannot be read: findings are told without it
+            self._coming = Remote(self._known, self._disk_budget)
+        except Exception as error:
+            self._do_without(f"{type(error).__name__}: {error}")
+
+    def _wait_for_process(self, coming: Remote) -> None:
+        """It reads what is on disk: nothing may be missing there."""
+        coming.look()
+        if coming.is_late or coming.lost:
+            coming.stop()
+            self._do_without(coming.lost or "it did not start in time")
+        elif coming.ready:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        coming, account = self._coming, self._account
+        self._coming = None
+        if coming is None or not isinstance(account, Account):
+            return
+        if account.trouble:  # a full disk, say: what only this process knows would be lost
+            coming.stop()
+            return
+        account.close()
+        coming.begin(account)
+        self._account = coming
+        self._look_after()
+
+    def _take_back(self, gone: Remote) -> None:
+        self._is_stuck = True
+        account = Account.take_over(self._known, self._disk_budget, gone.seam_due, gone.last_answered)
+        self._is_stuck, self._account = False, account
+        gone.unanswered(account)
+        self._do_without(gone.lost)
+
+    def _do_without(self, why: str) -> None:
+        self._coming = None
+        self.add_reason(f"the run is written by the training's own process: another was tried, but {why}")
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        with self._lock:
+            self._stop_coming()
+            self._account.close()
+            if self._look_after():
+                self._account.close()
+
+    def give_up(self) -> None:
+        """Leave no process behind when there is no time to close."""
+        self._stop_coming()
+        if isinstance(self._account, Remote):
+            self._account.stop()
+
+    def _stop_coming(self) -> None:
+        coming, self._coming = self._coming, None
+        self._may_hand_over = False
+        if coming is not None:
+            coming.stop()
+
+    def abandon(self) -> None:
+        """In a forked process: all of this belongs to the one that forked."""
+        self._account.abandon()
+        if self._coming is not None:
+            self._coming.abandon()

@@ -97,6 +97,11 @@ class FollowerWatch(Watch):
         if self._mailbox.close(_PATIENCE):
             within(_PATIENCE, self._ranks.finish)
 
+    def abandon(self) -> None:
+        """In a forked child: this watch belongs to the parent."""
+        self.closed = True
+        atexit.unregister(self._at_exit)
+
     def __repr__(self) -> str:
         return f"<undertow.Watch of rank {self.rank}>"
 

@@ -15,6 +15,7 @@ from undertow.errors import SettingError
 from undertow.schema.addresses import address_of
 
 ON_CRITICAL = ("warn", "ignore", "raise")
+CHRONICLER = ("auto", "never", "always")
 DEFAULT_DISK_BUDGET = 2_000_000_000
 SINKS = ("tensorboard", "wandb", "mlflow", "trackio", "prometheus", "opentelemetry", "webhook", "slack")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -39,6 +40,7 @@ class Settings:
     disabled: bool = False
     disk_budget: int = DEFAULT_DISK_BUDGET
     resume: bool = False
+    chronicler: str = "auto"  # whether a process of its own writes the run: once it is worth one, never, always
     sinks: tuple[Any, ...] = ()  # where else numbers and findings go: "tensorboard:DIR", or objects of the user's own
 
     @classmethod
@@ -164,6 +166,12 @@ def _on_critical(value: Any, refuse: Refusal) -> str | Callable[[Any], object]:
     raise refuse(", ".join(f'"{word}"' for word in ON_CRITICAL) + ", or a function of one Finding")
 
 
+def _chronicler(value: Any, refuse: Refusal) -> str:
+    if value in CHRONICLER:
+        return value
+    raise refuse(", ".join(f'"{word}"' for word in CHRONICLER))
+
+
 def _truth(value: Any, refuse: Refusal) -> bool:
     if isinstance(value, (bool, int)) and value in (0, 1):
         return bool(value)
@@ -252,5 +260,6 @@ _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
     "disabled": _truth,
     "disk_budget": _bytes,
     "resume": _truth,
+    "chronicler": _chronicler,
     "sinks": _sinks,
 }

@@ -24,8 +24,8 @@ from torch.optim import Optimizer
 
 from undertow import __version__
 from undertow.chronicle import Chronicle
-from undertow.detect.engine import Change, FindingChange
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
+from undertow.herald import Herald, feed_sinks
 from undertow.probe import taps
 from undertow.probe.given import Models, Optimizers, check_globs, optimizers_of, roots_of
 from undertow.probe.mailbox import Item, Mailbox
@@ -37,14 +37,12 @@ from undertow.ranks import follower_place, governor_here, leader_here, within
 from undertow.schema.addresses import address_of
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Diagnosis, Finding
-from undertow.schema.severity import Severity
 from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.show.closing import closing_line
 from undertow.store.latest import new_run_folder, point_latest
 
 if TYPE_CHECKING:
-    from undertow.integrations.sinks.feed import Feed
     from undertow.run import Run
     from undertow.store.cloud.upload import Uploader
 
@@ -89,7 +87,7 @@ def watch(
     roots = roots_of(model)
     optimizers = optimizers_of(optimizer)
     if settings.disabled:
-        return DisabledWatch()
+        return _disabled()
     if _command_watch is not None and not _command_watch.closed:
         return _command_watch  # the script runs under `undertow run`: one watch is enough
     for earlier in list(_open):  # the same cell of a notebook, run again
@@ -111,8 +109,14 @@ def _new_watch(settings: Settings, roots: dict[str, nn.Module] | None, optimizer
 def watch_command(settings: Settings) -> Watch:
     """The watch of `undertow run`: over the whole script, whatever it trains."""
     global _command_watch
-    _command_watch = DisabledWatch() if settings.disabled else _new_watch(settings, None, None)
+    _command_watch = _disabled() if settings.disabled else _new_watch(settings, None, None)
     return _command_watch
+
+
+def _disabled() -> Watch:
+    from undertow.disabled import DisabledWatch
+
+    return DisabledWatch()
 
 
 class Watch:
@@ -134,14 +138,21 @@ class Watch:
         else:
             self.folder = Path(settings.run_dir or new_run_folder(settings.directory, settings.name or ""))
         self._facts = _facts(settings)
-        self._chronicle = Chronicle(self.folder, self._facts, settings.resume, settings.disk_budget or None)
+        prompt = settings.on_critical == "raise"  # what is found must be known at once, so it is found here
+        self._chronicle = Chronicle(
+            self.folder,
+            self._facts,
+            settings.resume,
+            settings.disk_budget or None,
+            "never" if prompt else settings.chronicler,
+        )
         if settings.run_dir is None:
             point_latest(settings.directory, self.folder)
         self._first_step = self._chronicle.first_step
-        self._callbacks: list[Callable[[Finding], object]] = []
-        self._feed = self._feed_sinks()
-        self._to_raise: Finding | None = None
-        self._warned: set[str] = set()
+        self._feed = feed_sinks(settings, self.folder, self._chronicle.add_reason)
+        if self._feed is not None:
+            self._chronicle.on_frames = self._feed.frames
+        self._herald = Herald(settings, self._feed, self._chronicle.remark)
         self._lock = threading.Lock()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.catalogue.adopt(self._chronicle.layers)
@@ -150,7 +161,7 @@ class Watch:
         handle, idle = self._handle, self._idle
         if self._ranks is not None:
             handle, idle = self._ranks.around(handle, idle, self._stumble)
-        self._mailbox = Mailbox(handle, idle, prompt=settings.on_critical == "raise")
+        self._mailbox = Mailbox(handle, idle, prompt, self._settle)
         self._recorder = Recorder(subjects, self._governor, self._post, self._step_aside, self._first_step)
         self._recorder.start()
         atexit.register(self._at_exit)
@@ -188,7 +199,7 @@ class Watch:
 
     def on_finding(self, callback: Callable[[Finding], object]) -> None:
         """Call back, in the background thread, whenever something is found."""
-        self._callbacks.append(callback)
+        self._herald.callbacks.append(callback)
 
     def diagnose(self) -> Diagnosis:
         return self._chronicle.diagnose()
@@ -205,7 +216,7 @@ class Watch:
             _open.remove(self)
         ended = self._mailbox.close(_PATIENCE)
         if ended and self._ranks is not None:
-            ended = within(_PATIENCE, partial(self._ranks.finish, self._handle))
+            ended = within(_PATIENCE, partial(self._ranks.finish, self._handle)) and within(_PATIENCE, self._settle)
         if self._facts.status is RunStatus.RUNNING:
             self._facts.status = status
         self._facts.message = self._facts.message or message
@@ -213,13 +224,16 @@ class Watch:
         self._update_facts()
         if ended:
             self._chronicle.close()
+        else:
+            self._chronicle.give_up()
         if self._feed is not None:
             self._feed.close()
         uploaded = self._uploader is not None and self._uploader.close(_PATIENCE)
         if not self.settings.quiet:
             _say(closing_line(self.diagnose(), self.settings.run_dir if uploaded else self.folder))
-        if self._to_raise is not None and status is RunStatus.FINISHED:  # found after the last step
-            raise _critical(self._to_raise)
+        critical = self._herald.critical()
+        if critical is not None and status is RunStatus.FINISHED:  # found after the last step
+            raise critical
 
     def _repr_html_(self) -> str | None:
         """In a notebook: what the run has shown so far. The training is not kept waiting."""
@@ -252,9 +266,10 @@ class Watch:
 
     def _post(self, item: Item) -> None:
         self._mailbox.post(item)
-        if self._to_raise is not None and isinstance(item, RawFrame):
-            finding, self._to_raise = self._to_raise, None
-            raise _critical(finding)
+        if isinstance(item, RawFrame):
+            critical = self._herald.critical()
+            if critical is not None:
+                raise critical
 
     def _step_aside(self, error: Exception) -> None:
         """An internal error: the training goes on without us, and the user hears of it once."""
@@ -297,54 +312,29 @@ class Watch:
 
     def _record(self, raws: list[RawFrame]) -> None:
         began = time.thread_time()
-        for change in self._chronicle.record(raws):
-            self._announce(change)
+        for told in self._chronicle.record(raws):
+            self._herald.announce(told)
         kind = "gradient" if any(raw.has_gradient for raw in raws) else "always"
         self._governor.background(kind, time.thread_time() - began, len(raws))
 
-    def _announce(self, change: FindingChange) -> None:
-        if change.change is Change.CLOSED:
-            return
-        finding = self._chronicle.explained(change)
-        if self._feed is not None:
-            self._feed.finding(change.key, finding)
-        for callback in self._callbacks:
-            self._call(callback, finding)
-        if finding.severity is Severity.CRITICAL and finding.code not in self._warned:
-            self._warned.add(finding.code)
-            action = self.settings.on_critical
-            if callable(action):
-                self._call(action, finding)
-            elif action == "raise":
-                self._to_raise = finding
-            elif action == "warn" and not self.settings.quiet:
-                _say(f"{finding.code} at step {finding.first_step}: {finding.summary}")
-
-    def _feed_sinks(self) -> Feed | None:
-        """Pass numbers and findings on to where the user wants them besides, in threads of their own."""
-        if not self.settings.sinks:
-            return None
-        from undertow.integrations.sinks.kinds import feed_of
-
-        def trouble(line: str) -> None:
-            self._chronicle.add_reason(line)
-            if not self.settings.quiet:
-                _say(line)
-
-        feed = feed_of(self.settings.sinks, self.folder, self.settings.name or "", trouble)
-        self._chronicle.on_frames = feed.frames
-        return feed
-
-    def _call(self, callback: Callable[[Finding], object], finding: Finding) -> None:
-        try:
-            callback(finding)
-        except Exception as error:  # the user's own function: say so, and go on watching
-            self._chronicle.remark(f"a finding callback raised {type(error).__name__}: {error}")
-
     def _idle(self) -> None:
-        if self._chronicle.facts_are_due():
-            self._update_facts()
-            self._chronicle.write_facts()
+        try:
+            for told in self._chronicle.news():
+                self._herald.announce(told)
+            if self._chronicle.facts_are_due():
+                self._update_facts()
+                self._chronicle.write_facts()
+        except Exception as error:
+            self._stumble(error)
+
+    def _settle(self) -> None:
+        """Everything handled so far has been recorded, and what came of it announced."""
+        try:
+            self._chronicle.settle()
+            for told in self._chronicle.news():
+                self._herald.announce(told)
+        except Exception as error:
+            self._stumble(error)
 
     def _update_facts(self) -> None:
         facts, governor = self._facts, self._governor
@@ -379,34 +369,8 @@ class Watch:
     def abandon(self) -> None:
         """In a forked child: this watch belongs to the parent."""
         self.closed = True
+        self._chronicle.abandon()
         atexit.unregister(self._at_exit)
-
-
-class DisabledWatch(Watch):
-    """What `watch` returns when UNDERTOW_DISABLED is set: accepts everything, does nothing."""
-
-    def __init__(self) -> None:
-        self.closed = True
-
-    @property
-    def run(self) -> Run:
-        raise UndertowError("Undertow is disabled, so there is no run", way_out="Unset UNDERTOW_DISABLED")
-
-    @property
-    def findings(self) -> list[Finding]:
-        return []
-
-    def log(self, **scalars: float) -> None:
-        pass
-
-    def on_finding(self, callback: Callable[[Finding], object]) -> None:
-        pass
-
-    def close(self, status: RunStatus = RunStatus.FINISHED, message: str = "") -> None:
-        pass
-
-    def __repr__(self) -> str:
-        return "<undertow.Watch disabled>"
 
 
 def _facts(settings: Settings) -> RunFacts:
@@ -421,10 +385,6 @@ def _facts(settings: Settings) -> RunFacts:
         torch=torch.__version__,
         settings=settings.to_record(),
     )
-
-
-def _critical(finding: Finding) -> CriticalFindingError:
-    return CriticalFindingError(f"{finding.code} at step {finding.first_step}: {finding.summary}")
 
 
 def _trace(error: Exception) -> str:

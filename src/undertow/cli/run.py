@@ -39,6 +39,11 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 @click.option("--on-critical", metavar="warn|ignore|raise", help="What to do when a critical finding opens.")
 @click.option("--disk-budget", metavar="BYTES", help="Thin old frames beyond this size (2GB by default).")
 @click.option("--resume", is_flag=True, default=None, help="Continue the run in --run-dir.")
+@click.option(
+    "--chronicler",
+    metavar="auto|never|always",
+    help="Write the run from a process of its own: when worth it, never, always.",
+)
 @click.option("--sink", "sinks", metavar="KIND[:TARGET]", multiple=True, help="Pass numbers and findings on; see docs.")
 @click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
 @click.option(

@@ -18,17 +18,27 @@ MOST_BYTES = 256 << 20  # beyond this frames are dropped and counted: memory is 
 
 
 class Mailbox:
-    def __init__(self, handle: Callable[[list[Item]], None], idle: Callable[[], None], prompt: bool = False) -> None:
-        """`prompt`: handle every item at once, for users who want the training stopped by what is found."""
+    def __init__(
+        self,
+        handle: Callable[[list[Item]], None],
+        idle: Callable[[], None],
+        prompt: bool = False,
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`prompt`: handle every item at once, for users who want the training stopped by what is found.
+        `settle`: wait for what was handled to have its effect; for when somebody waits for that.
+        """
         self._prompt = prompt
         self._handle = handle
         self._idle = idle
+        self._settle = settle
         self._items: deque[tuple[Item, int]] = deque()
         self._posted_bytes = 0  # each written by one thread only: `+=` by two would lose counts
         self._handled_bytes = 0
         self._wake = threading.Event()
         self._done = threading.Event()
         self._closing = False
+        self._flushing = False
         self.dropped = 0
         self._thread = threading.Thread(target=self._work, name="undertow", daemon=True)
         self._thread.start()
@@ -49,6 +59,7 @@ class Mailbox:
         if not self._thread.is_alive() or threading.current_thread() is self._thread:
             return True
         self._done.clear()
+        self._flushing = True
         self._wake.set()
         return self._done.wait(timeout)
 
@@ -64,13 +75,16 @@ class Mailbox:
         while True:
             self._wake.wait(_NAP)
             self._wake.clear()
-            closing = self._closing
+            closing, flushing = self._closing, self._flushing
+            self._flushing = False
             while self._items:
                 batch = [self._items.popleft() for _ in range(len(self._items))]
                 with arrived(item.complete for item, _ in batch if isinstance(item, RawFrame)):
                     self._handle([item for item, _ in batch])
                 self._handled_bytes += sum(size for _, size in batch)
-            self._done.set()
+            if closing or flushing:
+                self._settle()
+                self._done.set()
             self._idle()
             if closing:
                 return

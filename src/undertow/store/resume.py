@@ -24,9 +24,9 @@ class EarlierPart:
     last_step: int | None
 
     @classmethod
-    def of(cls, folder: Path) -> EarlierPart:
+    def of(cls, folder: Path, may_be_alive: bool = False) -> EarlierPart:
         facts = documents.read_facts(folder)
-        running = facts.status is RunStatus.RUNNING and facts.process != os.getpid()
+        running = not may_be_alive and facts.status is RunStatus.RUNNING and facts.process != os.getpid()
         if running and is_alive(folder, facts):
             raise UnwritableRunError(
                 f"{folder} is being written by process {facts.process}",

@@ -44,9 +44,13 @@ class RunWriter:
         facts: RunFacts,
         *,
         resume: bool = False,
+        takes_over: bool = False,
         disk_budget: int | None = None,
         zoom: bool = True,
     ) -> None:
+        """`takes_over`: go on with the part that another process has begun, which has ended or will not write again.
+        No seam is marked, and the facts are complete as they are given.
+        """
         self.folder = Path(folder)
         self.facts = facts
         self.layers = LayerTable()  # what the run to resume already has
@@ -54,11 +58,11 @@ class RunWriter:
         self.last_error = ""  # why the latest frame was dropped
         self._sequence = -1  # of the last frame that was tried
         self._offset = 0
-        self._seam_due = False
+        self.seam_due = False  # the next frame is the first one after a resume
         self._closed = False
         self._unsaved_layers: tuple[LayerTable, LayerGraph] | None = None
         self._zoom = zoom
-        earlier = self._prepare(resume)
+        earlier = self._prepare(resume or takes_over, takes_over)
         self._files = self._make_files(disk_budget)
         self._budget: DiskBudget | None = None
         if disk_budget is not None:
@@ -69,7 +73,7 @@ class RunWriter:
         self._scalars = ScalarTrack(self._files)
         self._tracks: OrderedDict[tuple[str, bytes], Track] = OrderedDict()
         if earlier is not None:
-            self._continue(earlier)
+            self._continue(earlier, takes_over)
         facts.process = facts.process or os.getpid()
         facts.host = facts.host or socket.gethostname()
         facts.created = facts.created or time.time()
@@ -85,6 +89,11 @@ class RunWriter:
     @property
     def bytes_on_disk(self) -> int:
         return self._files.bytes_on_disk
+
+    @property
+    def last_sequence(self) -> int:
+        """The highest number of a frame so far; -1 before the first."""
+        return self._sequence
 
     @property
     def frames_dropped(self) -> int:
@@ -188,8 +197,8 @@ class RunWriter:
             group = group.without(lost)
             if group.places:
                 track.summarize(batch.keys(group.places), group.values())
-        if self._seam_due:
-            self._seam_due = False
+        if self.seam_due:
+            self.seam_due = False
             self.facts.seams.append(first_step)
             self.write_facts()
         if self._budget is not None:
@@ -220,7 +229,7 @@ class RunWriter:
                 return False
         return True
 
-    def _prepare(self, resume: bool) -> EarlierPart | None:
+    def _prepare(self, resume: bool, takes_over: bool) -> EarlierPart | None:
         """Make the folder; None unless it holds a run that is to be continued."""
         try:
             holds_run = (self.folder / documents.RUN_FILE).exists()
@@ -235,7 +244,7 @@ class RunWriter:
                 f"{self.folder} already holds a run", way_out="Choose another run folder, or resume this one."
             )
         try:
-            return EarlierPart.of(self.folder)
+            return EarlierPart.of(self.folder, may_be_alive=takes_over)
         except UnreadableRunError as error:
             raise UnwritableRunError(
                 f"the run in {self.folder} cannot be resumed: {error.message}", way_out="Choose another run folder."
@@ -252,11 +261,13 @@ class RunWriter:
                 files.bytes_on_disk += entry.stat().st_size
         return files
 
-    def _continue(self, earlier: EarlierPart) -> None:
+    def _continue(self, earlier: EarlierPart, takes_over: bool) -> None:
         self.layers = earlier.layers
         self.last_step = earlier.last_step
         self._sequence = earlier.last_sequence
-        self._seam_due = earlier.last_step is not None
+        if takes_over:
+            return
+        self.seam_due = earlier.last_step is not None
         self.facts.created = earlier.facts.created
         self.facts.name = self.facts.name or earlier.facts.name
         self.facts.seams[:0] = earlier.facts.seams

@@ -1,0 +1,168 @@
+"""Who writes a run makes no difference to it: in this process, in another, or first in one and then in the other."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from tests.chronicler.trainings import train
+
+import undertow
+from undertow import chronicle
+from undertow.chronicler.account import Account
+from undertow.chronicler.remote import Remote
+from undertow.store.reader import RunReader
+
+
+def contents(folder):
+    """Everything a run holds but the times, which no two runs share."""
+    reader = RunReader(folder)
+    frames = []
+    for frame in reader.frames():
+        scalars = {name: value for name, value in frame.scalars.items() if name != "step_time"}
+        blocks = {
+            name: (block.layer_ids.tolist(), block.values.tobytes()) for name, block in sorted(frame.blocks.items())
+        }
+        frames.append((frame.sequence, frame.step, repr(sorted(scalars.items())), blocks))
+    events = [{name: value for name, value in event.items() if name != "time"} for event in reader.events()]
+    return frames, events, reader.layers, reader.graph, reader.facts.seams, reader.facts.frames_dropped
+
+
+def verdict(diagnosis):
+    return [(found.code, found.detected_step, found.last_step, found.layers) for found in diagnosis.findings]
+
+
+def hand_over(watch):
+    """As when it has become worth it, but at this very step."""
+    keeper = watch._chronicle
+    with keeper._lock:
+        keeper._start_process()
+        while not keeper._coming.ready:
+            keeper._coming.look()
+            time.sleep(0.01)
+        keeper._look_after()
+        assert isinstance(keeper._account, Remote)
+
+
+def kill(watch):
+    watch._mailbox.flush(30)
+    watch._chronicle._account._process.kill()
+
+
+def flush(watch):
+    watch._mailbox.flush(30)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("here") / "run"
+    told = []
+    watch = train(folder, "never", at={0: lambda watch: watch.on_finding(told.append)})
+    watch.close()
+    assert told, "the training has to go wrong for this to show anything"
+    return contents(folder), verdict(watch.diagnose()), told
+
+
+@pytest.mark.parametrize(
+    ("chronicler", "events"),
+    [
+        ("always", {}),
+        ("never", {30: flush, 31: hand_over}),
+        ("never", {80: flush, 81: hand_over}),
+        ("always", {30: kill}),
+        ("always", {75: kill}),
+        ("never", {20: flush, 21: hand_over, 90: kill}),
+    ],
+    ids=["always", "handed over", "handed over sick", "killed", "killed sick", "handed over and killed"],
+)
+def test_the_same_run(tmp_path, here, chronicler, events):
+    frames, journal, *rest = here[0]
+    told = []
+    watch = train(tmp_path / "run", chronicler, at={0: lambda watch: watch.on_finding(told.append)} | events)
+    assert [found.code for found in watch.findings] == [code for code, *_ in here[1]]
+    assert isinstance(watch._chronicle._account, Account if kill in events.values() else Remote)
+    watch.close()
+    same_frames, same_journal, *same_rest = contents(tmp_path / "run")
+    assert same_frames == frames
+    assert same_journal == journal
+    assert same_rest == rest
+    assert verdict(watch.diagnose()) == here[1]
+    assert verdict(undertow.open_run(tmp_path / "run").diagnose()) == here[1]
+    assert told == here[2]
+    reasons = undertow.open_run(tmp_path / "run").facts.reasons
+    assert [reason.partition(":")[0] for reason in reasons] == (
+        ["the run is written by the training's own process"] if kill in events.values() else []
+    )
+
+
+def test_a_process_that_dies_before_it_has_answered(tmp_path, here):
+    """It may have written what it was sent, or a part of it, or nothing: each frame is there once, and told once."""
+    told = []
+    events = {0: lambda watch: watch.on_finding(told.append)}
+    for number in range(60, 70):  # one batch after the other, none waited for
+        events[number] = lambda watch: watch._mailbox._wake.set()
+    events[70] = lambda watch: watch._chronicle._account._process.kill()
+    watch = train(tmp_path / "run", "always", at=events)
+    watch.close()
+    frames, journal, *_ = contents(tmp_path / "run")
+    assert [(step, scalars, blocks) for _, step, scalars, blocks in frames] == [
+        (step, scalars, blocks) for _, step, scalars, blocks in here[0][0]
+    ]
+    assert journal == here[0][1]
+    assert [found.code for found in told] == [found.code for found in here[2]]
+
+
+def test_a_process_that_cannot_be_started(tmp_path, monkeypatch):
+    def refuse():
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("undertow.chronicler.remote.start", refuse)
+    watch = train(tmp_path / "run", "always", steps=20)
+    watch.close()
+    run = undertow.open_run(tmp_path / "run")
+    assert len(run.steps) == 20
+    assert run.facts.reasons == [
+        "the run is written by the training's own process: another was tried, but OSError: no more processes"
+    ]
+
+
+def test_a_process_that_stumbles(tmp_path, monkeypatch):
+    monkeypatch.setattr("undertow.chronicler.start._PROGRAM", "raise SystemExit(3)")
+    watch = train(tmp_path / "run", "always", steps=20)
+    watch.close()
+    run = undertow.open_run(tmp_path / "run")
+    assert len(run.steps) == 20
+    assert len(run.facts.reasons) == 1
+
+
+def test_a_resumed_run_keeps_its_one_seam(tmp_path):
+    for chronicler in ("always", "always", "never"):
+        train(tmp_path / "run", chronicler, steps=20, resume=True).close()
+    run = undertow.open_run(tmp_path / "run")
+    assert run.steps.tolist() == list(range(60))
+    assert run.facts.seams == [20, 40]
+    assert np.isfinite(run.series("gradient_norm", "0.weight")).all()
+
+
+def test_by_itself_once_it_is_worth_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(chronicle, "_WORTH_A_PROCESS", 0.0)
+    monkeypatch.setattr(chronicle, "_SHORT", 0.0)
+    monkeypatch.setattr(chronicle, "is_worthwhile", lambda: True)
+
+    def wait(watch):
+        end = time.monotonic() + 60
+        while isinstance(watch._chronicle._account, Account) and time.monotonic() < end:
+            time.sleep(0.05)
+
+    watch = train(tmp_path / "run", "auto", steps=60, at={10: flush, 40: wait})
+    assert isinstance(watch._chronicle._account, Remote)
+    watch.close()
+    assert len(undertow.open_run(tmp_path / "run").steps) == 60
+
+
+def test_a_short_training_starts_no_process(tmp_path):
+    watch = train(tmp_path / "run", "auto", steps=20)
+    assert isinstance(watch._chronicle._account, Account)
+    assert watch._chronicle._coming is None
+    watch.close()
