@@ -6,6 +6,7 @@ addresses of gradients change from step to step and are kept apart.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from undertow.measure.partials import SKETCH_BUCKETS
 
 _FEWEST_ROWS, _MOST_ROWS = 32, 512  # of a chunk; a row is as wide as a sketch
-_ENOUGH_CHUNKS = 1024  # to keep every processor of a large device busy for several rounds
+_PROGRAMS = 3  # that run beside each other on a processor
+_PROCESSORS = 132  # of a device that does not say
 _MOST_TABLES = 32
 
 
@@ -36,7 +38,7 @@ class Chunks:
 @lru_cache(maxsize=32)
 def chunks_of(counts: tuple[int, ...], formats: tuple[torch.dtype, ...], device: torch.device) -> Chunks:
     sizes = np.array(counts, np.int64)
-    length = _rows(int(sizes.sum())) * SKETCH_BUCKETS
+    length = _rows(int(sizes.sum()), device) * SKETCH_BUCKETS
     numbers = -(-sizes // length)
     first = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(numbers, out=first[1:])
@@ -60,11 +62,15 @@ def chunks_of(counts: tuple[int, ...], formats: tuple[torch.dtype, ...], device:
     )
 
 
-def _rows(elements: int) -> int:
-    rows = _FEWEST_ROWS
-    while rows < _MOST_ROWS and elements > rows * SKETCH_BUCKETS * _ENOUGH_CHUNKS:
-        rows *= 2
-    return rows
+def _rows(elements: int, device: torch.device) -> int:
+    """So many that the chunks just fill whole rounds of programs, at least two: no processor waits for the last."""
+    processors = (
+        torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else _PROCESSORS
+    )
+    rows, programs = elements / SKETCH_BUCKETS, processors * _PROGRAMS
+    rounds = max(2, math.ceil(rows / (programs * _MOST_ROWS)))
+    fair = rows / (programs * rounds) * 1.03  # the last chunk of a tensor is seldom a whole one
+    return min(max(math.ceil(fair / 8) * 8, _FEWEST_ROWS), _MOST_ROWS)
 
 
 class AddressTables:
