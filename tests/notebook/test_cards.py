@@ -16,6 +16,7 @@ from tests.browser.runs import SCRIPT
 from tests.cli.conftest import write
 from tests.detect.building import Training
 
+import undertow
 from undertow.run import open_run
 from undertow.schema.facts import RunStatus
 from undertow.show.notebook.png import data_address
@@ -80,3 +81,18 @@ def test_a_run_that_has_gone_says_so(tmp_path: Path) -> None:
 def test_outside_of_a_kernel_there_is_no_widget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     assert open_run(write(tmp_path / "run", Training().run(5)))._repr_mimebundle_() == {}
+
+
+def test_a_watched_training_shows_itself_without_a_kernel(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = undertow.watch(model, optimizer, run_dir=tmp_path / "run", every=1, quiet=True)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+    watch.close()
+    shown = watch._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert shown is not None
+    assert "steps 0" in shown
