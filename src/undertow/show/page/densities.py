@@ -47,8 +47,8 @@ def _within(reader: RunReader, stream: str, allowance: int) -> PackedDensity | N
         return None
     ids = [layer.id for layer in reader.layers if not layer.is_module]
     steps, stored = reader.sketches(name, ids)
-    some = ~np.isnan(stored[:, :, 0]).all(axis=1)
-    steps, stored = steps[some], stored[some]
+    if np.isnan(stored[:, :, 0]).all():
+        return None
     most = _MOST_STEPS
     while most >= _LEAST_STEPS and len(steps):
         chosen = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).round().astype(np.int64))
