@@ -512,3 +512,30 @@ def test_the_module_where_a_loss_turns_bad_is_named(watch):
     (origin,) = [event for event in w.run.events if event["kind"] == "first_nonfinite"]
     assert (origin["step"], origin["layer"], origin["operation"]) == (4, "1.1", "Div")
     assert w.findings[0].layers[0] == "1.1"
+
+
+def test_the_layer_before_an_operation_that_turns_bad_is_named(watch):
+    """Not the layer that receives it, though its output is the first one that is seen to be bad."""
+
+    class Directions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.first(x)
+            return self.second(h / h.norm(dim=1, keepdim=True))
+
+    model = Directions()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model, activations=True) as w:
+        for step in range(4):
+            if step == 3:
+                with torch.no_grad():
+                    model.first.weight.zero_()
+                    model.first.bias.zero_()
+            optimizer.zero_grad()
+            classes(4)(model(batches(8)(step)), step).backward()
+            optimizer.step()
+    (origin,) = [event for event in w.run.events if event["kind"] == "first_nonfinite"]
+    assert (origin["step"], origin["layer"], origin["operation"]) == (3, "first", "Div")

@@ -33,9 +33,11 @@ def find_origin(
         return spoilt
     origin = subjects.first_nonfinite(roots)
     module = _first_bad_module(subjects, modules)
-    if module is not None:  # a module without parameters has no place in the graph of the loss
-        return {"where": "forward", "operation": "", "detail": "", **(origin or {}), "layer": module}
-    return origin
+    owning = {owner.path for owners in subjects.catalogue.owners.values() for owner in owners}
+    if module is None or (origin is not None and origin["layer"] and module in owning):
+        return origin
+    # A module without parameters has no place in the graph of the loss.
+    return {"where": "forward", "operation": "", "detail": "", **(origin or {}), "layer": module}
 
 
 def _first_bad_module(subjects: Subjects, modules: dict[int, ModuleReading]) -> str | None:

@@ -62,7 +62,7 @@ class BadlyScaledTargets:
         self._first_step = 0
         self._first_loss = math.nan  # of that step: a program that alternates losses compares like with like
         self._clipped = 0  # measured steps in a row
-        self._learnt = False  # the model has reached them, or is on its way
+        self._latest = math.nan  # finite loss
         self._adaptive = True  # the optimizer scales gradients by itself, for all that is known
         self._condition = Condition("targets")
 
@@ -76,9 +76,10 @@ class BadlyScaledTargets:
             return ()
         loss, elapsed = view.scalar("loss"), view.step - self._first_step
         trend = view.loss
-        self._learnt |= has_learnt(trend)
         blown = not math.isfinite(loss) or loss > limit.TARGETS_BLOWN * abs(self._first_loss)
-        blown &= not self._learnt
+        # A loss that was falling and is suddenly not a number has another cause.
+        blown &= not self._latest < limit.TARGETS_REMAINING * self._first_loss
+        self._latest = loss if math.isfinite(loss) else self._latest
         stuck = trend is not None and elapsed >= limit.TARGETS_STEPS and trend.remaining > limit.TARGETS_REMAINING
         stuck = stuck and (self._condition.is_open or loss > limit.TARGETS_REMAINING * self._first_loss)
         if blown and elapsed <= limit.TARGETS_STEPS:
