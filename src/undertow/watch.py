@@ -6,7 +6,6 @@ import atexit
 import itertools
 import math
 import os
-import platform
 import sys
 import threading
 import time
@@ -18,11 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from undertow import __version__
+from undertow.beginnings import facts_here, uploader_of
 from undertow.chronicle import Chronicle
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
 from undertow.herald import Herald, feed_sinks
@@ -34,8 +32,7 @@ from undertow.probe.recorder import Recorder
 from undertow.probe.step import number_now
 from undertow.probe.subjects import Subjects
 from undertow.ranks import follower_place, governor_here, leader_here, within
-from undertow.schema.addresses import address_of
-from undertow.schema.facts import RunFacts, RunStatus
+from undertow.schema.facts import RunStatus
 from undertow.schema.findings import Diagnosis, Finding
 from undertow.settings import Settings
 from undertow.show.bars import say
@@ -44,7 +41,6 @@ from undertow.store.latest import new_run_folder, point_latest
 
 if TYPE_CHECKING:
     from undertow.run import Run
-    from undertow.store.cloud.upload import Uploader
 
 _PATIENCE = 30.0  # seconds to wait for the background thread when closing
 
@@ -132,12 +128,12 @@ class Watch:
             check_globs(settings.include, settings.exclude, roots)
         if settings.resume and settings.run_dir is None:
             raise SettingError("resume was asked for without a run folder", way_out="Name the folder with run_dir")
-        self._uploader = self._begin_upload()
+        self._uploader = uploader_of(settings, _say)
         if self._uploader is not None:
             self.folder = self._uploader.folder
         else:
             self.folder = Path(settings.run_dir or new_run_folder(settings.directory, settings.name or ""))
-        self._facts = _facts(settings)
+        self._facts = facts_here(settings)
         prompt = settings.on_critical == "raise"  # what is found must be known at once, so it is found here
         self._chronicle = Chronicle(
             self.folder,
@@ -346,15 +342,6 @@ class Watch:
         if self._mailbox.dropped:
             self._chronicle.add_reason(f"{self._mailbox.dropped} frames came faster than they could be written")
 
-    def _begin_upload(self) -> Uploader | None:
-        """What sends the run to its address; None when it has a folder on this machine."""
-        address = None if self.settings.run_dir is None else address_of(self.settings.run_dir)
-        if address is None:
-            return None
-        from undertow.store.cloud.spool import begin_upload
-
-        return begin_upload(address, self.settings.resume, _say)
-
     # -- the end ------------------------------------------------------------------------------------------
 
     def _at_exit(self) -> None:
@@ -371,20 +358,6 @@ class Watch:
         self.closed = True
         self._chronicle.abandon()
         atexit.unregister(self._at_exit)
-
-
-def _facts(settings: Settings) -> RunFacts:
-    return RunFacts(
-        undertow=__version__,
-        name=settings.name or "",
-        created=time.time(),
-        process=os.getpid(),
-        host=platform.node(),
-        command=list(sys.argv),
-        python=platform.python_version(),
-        torch=torch.__version__,
-        settings=settings.to_record(),
-    )
 
 
 def _trace(error: Exception) -> str:
