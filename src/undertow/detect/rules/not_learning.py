@@ -35,7 +35,7 @@ class NotLearning:
     half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps. A
     classifier whose loss has stayed within a few per cent of that of a guess needs 150 steps.
     Tasks with many classes get more time: half a step per class. So do large tables: until each of their rows can have
-    been looked up ten times. The noise must be small enough to see a change of two per cent.
+    been looked up 25 times. The noise must be small enough to see a change of two per cent.
 
     Why it is bad
     -------------
