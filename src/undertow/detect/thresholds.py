@@ -323,7 +323,7 @@ WAVE_FORGOTTEN = 4  # periods without a swing
 
 # OPT005. Time to judge: random tokens and long plateaus at the start are healthy for a while.
 NOT_LEARNING_STEPS = 60
-NOT_LEARNING_VISITS = 10  # times that every row of a table can have been looked up: what is never seen is not learnt
+NOT_LEARNING_VISITS = 25  # times that every row of a table can have been looked up: what is never seen is not learnt
 NOT_LEARNING_REMAINING = 0.98  # of the first losses
 NOT_LEARNING_BEST = 0.93
 NOT_LEARNING_NOISE = 0.02  # deviation of a loss over its size: more, and a change of 2 % is not seen
