@@ -167,6 +167,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("drop-unused-parameters",)
         case "GRD004" if not finding.severity.is_alarm:
             return ()
+        case "GRD004" if "stepped_gradient_max_abs" in shown:  # the backward pass gave one
+            return ("remove-the-mask",)
         case "GRD004" if "weight_norm" in shown:
             return ("break-the-zero",)
         case "GRD004" if "activation_zero_fraction" not in shown:

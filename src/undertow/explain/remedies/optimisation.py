@@ -170,6 +170,8 @@ def _rate(finding: Finding) -> tuple[str, ...]:
     if "two optimizers" in words:
         return ("balance-the-optimizers",)
     schedule = "schedule" in words
+    if "warm-up never end" in words:
+        return (RAISE_RATE,)
     if "out of" in words:  # of the rate the optimizer was made with
         return ("return-a-factor", RAISE_RATE)
     if rate_is_too_low(finding):

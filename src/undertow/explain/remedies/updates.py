@@ -101,6 +101,7 @@ BY_CODE: dict[str, tuple[str, ...]] = {
         "keep-a-float32-master-copy",
         "raise-the-group-rate",
         "unfreeze",
+        "clear-gradients",
     ),
     "UPD004": ("unfreeze",),
 }
@@ -127,6 +128,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("register-the-layers", "give-it-to-the-optimizer")
         case "UPD003" if "optimizer_empty_groups" in shown:
             return ("keep-parameters-in-a-list", "give-it-to-the-optimizer")
+        case "UPD003" if "gradient_max_abs" in shown:  # nothing moves: the gradients are gone when the optimizer steps
+            return ("clear-gradients",)
         case "UPD003" if "update_norm" in shown:
             if "weight_max_abs" in shown:
                 return ("keep-a-float32-master-copy",)

@@ -107,7 +107,7 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
         if "pressed" in finding.summary:  # at once, so not by decay alone
             return ("let-only-the-optimizer-write", "lower-the-weight-decay")
         return ("lower-the-weight-decay",)
-    if finding.code == "WGT006" and "set anew" in finding.summary:
+    if finding.code == "WGT006" and ("set anew" in finding.summary or "set back" in finding.summary):
         return ("let-only-the-optimizer-write",)
     if finding.code == "WGT006":  # the head and the table it was copied from; any number of layers that forget
         return ("tie-the-weights",) if "copy" in finding.summary else ("stay-close-to-the-start",)
