@@ -97,7 +97,9 @@ class Canvas:
         if box.width > 0 and box.height > 0:
             pixels = np.broadcast_to(np.array(mark.colour, np.uint8), (box.height, box.width, 3)).copy()
             where = np.ones((box.height, box.width), np.bool_)
-            self.paste((box.left, box.top), with_pattern(pixels, where, mark, self.style.pixels(2)))
+            self.paste(
+                (box.left, box.top), with_pattern(pixels, where, mark, self.style.pixels(2), (box.left, box.top))
+            )
 
     def outline(self, box: Box, colour: Colour) -> None:
         self._draw.rectangle((box.left - 1, box.top - 1, box.right, box.bottom), outline=colour)

@@ -32,6 +32,7 @@ STYLES = {
     Severity.SEVERE: "1;33",
     Severity.CRITICAL: "1;35",
 }
+_LEAST_NAME = 8
 _LONGEST_LABEL = 40  # cells for a name, or a third of the terminal if that is less
 _SHORTEST_LABEL = 13  # "gradient_norm" stands there, too
 _ROOMY = 72  # columns from which on sentences begin where cells do
@@ -149,7 +150,9 @@ class Picture:
         health = health_of(one.severity for one in found)
         worst = max((one.severity for one in found), key=lambda one: one.rank, default=Severity.INFO)
         verdict = f"{HEALTH_GLYPHS[health]} {health} "
-        name = self._fit(self.title or self.camera.run.name, columns - end_width - len(verdict) - 1)
+        room = columns - end_width - len(verdict) - 1
+        whole = self.title or self.camera.run.name
+        name = self._fit(whole, room) if room >= min(_LEAST_NAME, len(whole)) else ""  # two letters tell nothing
         if columns - end_width > len(verdict):
             line.add(verdict, STYLES[worst] if worst is not Severity.INFO else "")
         if columns - end_width - len(verdict) > 3:
