@@ -79,6 +79,41 @@ def fully_sharded(folder: Path) -> None:
         fit(model, optimizer)
 
 
+class Meeting(nn.Module):
+    """Takes two tensors, so that what `fully_shard` puts around its inputs holds both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.one(left)) * torch.sigmoid(self.other(right)) + left
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.left, self.right = nn.Linear(12, 16), nn.Linear(12, 16)
+        self.meeting = Meeting()
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        met = self.meeting(self.left(inputs), torch.relu(self.right(inputs)))
+        return self.head(self.norm(met) + met)
+
+
+def sharded_branches(folder: Path) -> None:
+    model = Branching()
+    if dist.is_initialized():
+        for part in (model.left, model.meeting, model.head):
+            fully_shard(part)
+        fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        fit(model, optimizer)
+
+
 def hybrid_sharded(folder: Path) -> None:
     """Half of the ranks hold shards of one copy, the other half those of another."""
     model = network(41)
@@ -271,8 +306,8 @@ def last_dies(folder: Path) -> None:
 
 
 TRAININGS = (
-    data_parallel, fully_sharded, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated, parted, poisoned,
-    stages, mixed_mesh, untouched, only_the_first, first_dies, last_dies,
+    data_parallel, fully_sharded, sharded_branches, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated,
+    parted, poisoned, stages, mixed_mesh, untouched, only_the_first, first_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

@@ -11,7 +11,10 @@ from tests.distributed import programs, ranks
 
 import undertow
 
-ALIKE = ("data_parallel", "fully_sharded", "hybrid_sharded", "tensor_parallel", "sequence_parallel", "accumulated")
+ALIKE = (
+    "data_parallel", "fully_sharded", "sharded_branches", "hybrid_sharded", "tensor_parallel", "sequence_parallel",
+    "accumulated",
+)  # fmt: skip
 STREAMS = ("gradient_", "stepped_gradient_", "weight_", "update_")
 # What needs several micro-batches, or is not read of parts of a tensor.
 ELSEWHERE = ("gradient_noise_scale", "weight_row_spread", "weight_rows_unused")
@@ -38,6 +41,8 @@ def _expect_the_same(name: str, many: Path, one: Path) -> None:
     expected, found = undertow.open_run(one), undertow.open_run(many)
     assert found.layers.paths == expected.layers.paths
     assert _order(found) == _order(expected)
+    assert found.graph == expected.graph
+    assert found.graph.edges
     assert found.steps.tolist() == expected.steps.tolist()
     assert found.status == "finished"
     np.testing.assert_allclose(found.scalars("loss"), expected.scalars("loss"), rtol=1e-5)

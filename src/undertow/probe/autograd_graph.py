@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from undertow.probe.distributed.gathered import POST_BACKWARD
 from undertow.probe.distributed.portions import is_freed, is_spread
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 
@@ -39,6 +40,9 @@ class Owner:
 
 # id of each watched parameter → the modules that hold it, in registration order
 Owners = Mapping[int, tuple[Owner, ...]]
+# id of a tensor that autograd sees → id of the watched parameter it stands for
+Gathered = Mapping[int, int]
+_NONE: Gathered = {}
 
 
 @dataclass(slots=True)
@@ -51,12 +55,12 @@ class Walk:
     complete: bool = True
 
 
-def walk(roots: Iterable[torch.Tensor], owners: Owners) -> Walk:
+def walk(roots: Iterable[torch.Tensor], owners: Owners, gathered: Gathered = _NONE) -> Walk:
     nodes, complete = _collect(roots)
     if not nodes:
         return Walk(complete=complete)
     compiled = any(_is_compiled(node) for node in nodes)
-    direct = _direct_parameters(nodes, owners)
+    direct = _direct_parameters(nodes, owners, gathered)
     registered = {parameter: index for index, parameter in enumerate(owners)}
     position: dict[int, int] = {}
     rank: dict[int, tuple[int, int]] = {}
@@ -106,7 +110,7 @@ def _is_compiled(node: Node) -> bool:
     return node.name().startswith("CompiledFunction")
 
 
-def _direct_parameters(nodes: list[Node], owners: Owners) -> dict[Node, list[int]]:
+def _direct_parameters(nodes: list[Node], owners: Owners, gathered: Gathered) -> dict[Node, list[int]]:
     """For each operation the watched parameters that reach it through reshaping operations only.
 
     The reshaping operations themselves are left out: the operation that uses the parameter stands for it.
@@ -121,6 +125,7 @@ def _direct_parameters(nodes: list[Node], owners: Owners) -> dict[Node, list[int
                 continue
             if hasattr(upstream, "variable"):
                 parameter = id(upstream.variable)
+                parameter = gathered.get(parameter, parameter)
                 if parameter in owners:
                     found.append(parameter)
             elif upstream in passed_on:
@@ -152,11 +157,9 @@ def _contract(nodes: list[Node], direct: Mapping[Node, list[int]], owners: Owner
         return len(graph_nodes) - 1
 
     for node in nodes:
-        sources = dict.fromkeys(
-            source
-            for upstream, _ in node.next_functions
-            if upstream is not None and (source := source_of.get(upstream)) is not None
-        )
+        if _passes_through(node):
+            continue
+        sources = dict.fromkeys(source for upstream in _before(node) if (source := source_of.get(upstream)) is not None)
         if node in direct:
             path = _user(node, direct[node][-1], owners)
             if path not in by_path:
@@ -172,6 +175,20 @@ def _contract(nodes: list[Node], direct: Mapping[Node, list[int]], owners: Owner
                 edges[(source, here)] = None
         source_of[node] = here
     return LayerGraph(tuple(graph_nodes), tuple(edges), GraphSource.AUTOGRAD)
+
+
+def _before(node: Node) -> Iterable[Node]:
+    """The operations whose results this one is given."""
+    for upstream, place in node.next_functions:
+        while upstream is not None and _passes_through(upstream):
+            upstream, place = upstream.next_functions[place]
+        if upstream is not None:
+            yield upstream
+
+
+def _passes_through(node: Node) -> bool:
+    """Many tensors in, the same ones out: nothing meets there."""
+    return node.name().startswith(POST_BACKWARD)
 
 
 def _user(node: Node, parameter: int, owners: Owners) -> str:
@@ -194,7 +211,7 @@ class Origin:
     detail: str
 
 
-def first_nonfinite(roots: Iterable[torch.Tensor], owners: Owners) -> Origin | None:
+def first_nonfinite(roots: Iterable[torch.Tensor], owners: Owners, gathered: Gathered = _NONE) -> Origin | None:
     """The earliest operation of this loss whose saved values are not finite.
 
     Called once, when a loss has turned non-finite; reads what autograd saved for the backward pass.
@@ -202,7 +219,7 @@ def first_nonfinite(roots: Iterable[torch.Tensor], owners: Owners) -> Origin | N
     nodes, complete = _collect(roots)
     if not complete:
         return None
-    direct = _direct_parameters(nodes, owners)
+    direct = _direct_parameters(nodes, owners, gathered)
     source_of: dict[Node, str] = {}
     for node in nodes:
         upstream_paths = [source_of[up] for up, _ in node.next_functions if up is not None and up in source_of]

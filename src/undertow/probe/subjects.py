@@ -17,6 +17,7 @@ from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
+from undertow.probe.distributed.gathered import gathered_parameters
 from undertow.probe.distributed.spread_list import list_of
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Slots, zeros
@@ -201,11 +202,15 @@ class Subjects:
 
     def walk(self, roots: Sequence[Any], module_positions: dict[int, int]) -> bool:
         self._sentinels = None
-        return self.catalogue.ordered(autograd_graph.walk(roots, self.catalogue.owners), module_positions)
+        walked = autograd_graph.walk(roots, self.catalogue.owners, self._gathered())
+        return self.catalogue.ordered(walked, module_positions)
+
+    def _gathered(self) -> dict[int, int]:
+        return {} if self.layout.spread is None else gathered_parameters(self._roots.values())
 
     def first_nonfinite(self, roots: Sequence[Any]) -> dict[str, Any] | None:
         """Where in the forward pass of this loss non-finite values begin, for the journal."""
-        origin = autograd_graph.first_nonfinite(roots, self.catalogue.owners)
+        origin = autograd_graph.first_nonfinite(roots, self.catalogue.owners, self._gathered())
         if origin is None:
             return None
         return {"where": "forward", "layer": origin.path, "operation": origin.operation, "detail": origin.detail}
