@@ -65,6 +65,7 @@ bench-analyze: $(INSTALLED)
 
 bench-ui: $(INSTALLED)
 	$(BIN)/python benchmarks/ui.py
+	$(if $(TRAINSCOPE),$(BIN)/python benchmarks/ui_beside.py --trainscope $(TRAINSCOPE),@echo "with TRAINSCOPE=PYTHON, an interpreter that has trainscope, also beside its dashboard")
 
 bench-scale: $(INSTALLED)
 	$(BIN)/python benchmarks/scale.py $(ARGS)

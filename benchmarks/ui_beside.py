@@ -30,7 +30,9 @@ from pathlib import Path
 from trainscope.core.config import TrainScopeConfig
 from trainscope.io.writer import DiskWriter
 folder, layers, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-writer = DiskWriter(folder, TrainScopeConfig(run_dir=str(folder.parent), run_name=folder.name), "equal", {})
+# Its writer rewrites a file every 1,000 steps and then keeps only the last five before: equal runs need it not to.
+config = TrainScopeConfig(run_dir=str(folder.parent), run_name=folder.name, compaction_every_n_steps=steps + 1)
+writer = DiskWriter(folder, config, "equal", {})
 names = [f"blocks.{i // 10}.part{i % 10}.weight" for i in range(layers)]
 slope, noise = np.linspace(-5, 0, layers), 0.3 * np.random.default_rng(0).normal(size=(64, layers))
 for step in range(steps):
@@ -39,6 +41,10 @@ for step in range(steps):
     for name, norm in zip(names, norms):
         writer.append_layer(name, {"step": step, "grad_l2_norm": float(norm)})
 writer.close()
+from trainscope.io.writer import read_arrow_rows_sync
+kept = len(read_arrow_rows_sync(next(folder.rglob("*global*.arrow"))))
+if kept != steps:
+    sys.exit(f"trainscope kept {kept} of {steps} steps: the runs are not equal")
 """
 PLOTTED = "() => !!document.querySelector('.js-plotly-plot .scatterlayer path.js-line, .js-plotly-plot .gl-canvas')"
 PLOT = ".js-plotly-plot"
