@@ -132,20 +132,25 @@ def _time_block(workload, tool) -> float:
     gc.collect()
     tool.attach(model, optimizer)
     try:
-        start = 0.0
-        warm = workload.warm + tool.settling
-        for step in range(warm + workload.timed):
-            if step == warm:
-                start = time.perf_counter()
-            loss = workload.loss()
-            optimizer.zero_grad()
-            loss.backward()
-            tool.after_backward(step, loss)
-            optimizer.step()
-            tool.after_step(step, loss)
+        began, step = time.perf_counter(), 0
+        while step < workload.warm + tool.settling or time.perf_counter() - began < tool.seconds:
+            _step(workload, tool, step)
+            step += 1
+        start = time.perf_counter()
+        for number in range(step, step + workload.timed):
+            _step(workload, tool, number)
         return (time.perf_counter() - start) / workload.timed
     finally:
         tool.detach()
+
+
+def _step(workload, tool, number: int) -> None:
+    loss = workload.loss()
+    workload.optimizer.zero_grad()
+    loss.backward()
+    tool.after_backward(number, loss)
+    workload.optimizer.step()
+    tool.after_step(number, loss)
 
 
 def _print_table(workload, tools, times: dict[str, list[float]], failures: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ class Plain:
 
     name = "plain"
     settling = 0  # steps that are not timed, beyond those of every tool
+    seconds = 0.0  # nor is anything before so many
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,6 +40,7 @@ class Plain:
 class UndertowDefault(Plain):
     name = "Undertow, default"
     settling = 16
+    seconds = 2.5  # by then another process writes the run, as in every training that lasts
     arguments: ClassVar[dict[str, Any]] = {}
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
