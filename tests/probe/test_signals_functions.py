@@ -67,6 +67,35 @@ def test_one_module_that_serves_several_layers(watch):
     assert w.run.series("activation_dead_fraction", "first")[0] < 1
 
 
+class Sum(nn.Module):
+    """A container with a sum of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.straight, self.branch = nn.Linear(5, 8), nn.Linear(5, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.straight(x) + 1e4 * self.branch(x)
+
+
+class Adapted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum, self.head = Sum(), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.sum(x)))
+
+
+def test_what_a_container_does_belongs_to_its_last_part(watch):
+    torch.manual_seed(0)
+    model = Adapted()
+    with watch(model, activations=True) as w:
+        step(model, torch.randn(16, 5))
+    assert w.run.series("activation_saturated_fraction", "sum.branch")[0] > 0.9
+    assert np.isnan(w.run.series("activation_saturated_fraction", "sum")).all()
+
+
 def test_a_function_with_a_module_is_left_to_it(watch):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))

@@ -81,9 +81,14 @@ def note_functions(nodes: Sequence[Node], modules: Iterable[Followed]) -> int:
 
 
 def _last_operations(modules: Iterable[Followed]) -> dict[int, Followed]:
-    """The module that ends with an operation, by the number of that; of modules inside each other, the innermost."""
+    """The module that ends with an operation, by the number of that; of modules inside each other, the innermost.
+
+    What a container does beside its parts (a sum of two, say) belongs to the part that ran last.
+    """
     last_of: dict[int, tuple[int, Followed]] = {}
     for one in modules:
+        if one.module._modules and not any(own is not None for own in one.module._parameters.values()):
+            continue
         for first, behind in one.spans:
             if behind > first and (behind - 1 not in last_of or behind - first < last_of[behind - 1][0]):
                 last_of[behind - 1] = (behind - first, one)
