@@ -2,7 +2,7 @@
 
 import { link } from "./address.js";
 import { code, element } from "./dom.js";
-import { short, step } from "./numbers.js";
+import { count, short, step } from "./numbers.js";
 import { evidence, health, place, severity, when } from "./words.js";
 
 function line(label, ...content) {
@@ -23,7 +23,7 @@ export function verdict(run, diagnosis, onShow, course = null) {
   const alarms = findings.filter((finding) => finding.severity !== "info").length;
   const head = element("div", { class: "head" },
     element("h1", {}, health(diagnosis.health)),
-    element("p", { class: "quiet" }, element("span", { class: "extent" }, extent(steps)), ` · ${step(diagnosis.coverage.layers_watched)} layers`,
+    element("p", { class: "quiet" }, element("span", { class: "extent" }, extent(steps)), ` · ${count(diagnosis.coverage.layers_watched, "layer")}`,
       diagnosis.from_journal && diagnosis.health ? " · as judged while training" : ""),
     element("p", { class: "story" }, diagnosis.story),
     notes(diagnosis));
