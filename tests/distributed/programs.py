@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -210,6 +210,30 @@ def accumulated(folder: Path) -> None:
             optimizer.step()
 
 
+def _sharded_passes(folder: Path, exchanged: bool) -> None:
+    """Two micro-batches a step of a sharded model, the first one's gradients averaged over ranks at once, or later."""
+    model = network()
+    if dist.is_initialized():
+        fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            optimizer.zero_grad()
+            for place, (some, wanted) in enumerate(zip(inputs.chunk(2), labels.chunk(2), strict=True)):
+                if isinstance(model, FSDPModule):
+                    model.set_requires_gradient_sync(exchanged or place == 1)
+                (nn.functional.cross_entropy(model(share(some)), share(wanted)) / 2).backward()
+            optimizer.step()
+
+
+def sharded_accumulated(folder: Path) -> None:
+    _sharded_passes(folder, exchanged=True)
+
+
+def sharded_unsynced(folder: Path) -> None:
+    _sharded_passes(folder, exchanged=False)
+
+
 def parted(folder: Path) -> None:
     """Gradients averaged by hand, all but those of one tensor."""
     model = network()
@@ -307,7 +331,7 @@ def last_dies(folder: Path) -> None:
 
 TRAININGS = (
     data_parallel, fully_sharded, sharded_branches, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated,
-    parted, poisoned, stages, mixed_mesh, untouched, only_the_first, first_dies, last_dies,
+    sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh, untouched, only_the_first, first_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

@@ -13,7 +13,7 @@ import undertow
 
 ALIKE = (
     "data_parallel", "fully_sharded", "sharded_branches", "hybrid_sharded", "tensor_parallel", "sequence_parallel",
-    "accumulated",
+    "accumulated", "sharded_accumulated", "sharded_unsynced",
 )  # fmt: skip
 STREAMS = ("gradient_", "stepped_gradient_", "weight_", "update_")
 # What needs several micro-batches, or is not read of parts of a tensor.
@@ -70,9 +70,9 @@ def test_healthy_ranks_give_no_alarm(name: str, trained: Path) -> None:
 SHORT = ("0.bias", "2.weight", "2.bias", "3.bias")  # of no more elements than a folded sketch has: exact
 
 
-def _noise(inputs: torch.Tensor, labels: torch.Tensor, factor: float) -> list[float]:
+def _noise(inputs: torch.Tensor, labels: torch.Tensor, factor: float, width: int = 40) -> list[float]:
     """From the gradients of both halves of a batch."""
-    model = programs.network()
+    model = programs.network(width)
     parameters = [dict(model.named_parameters())[path] for path in SHORT]
     halves = [
         torch.autograd.grad(factor * torch.nn.functional.cross_entropy(model(some), wanted), parameters)
@@ -100,6 +100,32 @@ def test_noise_under_accumulation_comes_from_passes_before_the_exchange(trained:
     assert np.isfinite(expected).all()
     assert [run.series("gradient_noise_scale", path)[0] for path in SHORT] == pytest.approx(expected, rel=1e-3)
     assert run.scalars("gradient_batches").tolist() == [4.0] * 6
+
+
+@pytest.mark.parametrize("name", ["fully_sharded", "hybrid_sharded"])
+def test_noise_of_a_sharded_model_comes_from_the_gradients_before_they_are_scattered(name: str, trained: Path) -> None:
+    run = undertow.open_run(trained / name)
+    expected = _noise(*programs.batches()[0], 1.0, width=41)
+    assert [run.series("gradient_noise_scale", path)[0] for path in SHORT] == pytest.approx(expected, rel=1e-3)
+    assert run.scalars("gradient_batches")[0] == 2.0
+    assert np.isnan(run.series("gradient_noise_scale", "0.bias")[1:]).all()  # every eighth measured step
+
+
+def test_noise_of_sharded_passes_that_are_exchanged_is_that_between_passes(trained: Path, tmp_path: Path) -> None:
+    programs.sharded_accumulated(tmp_path / "one")
+    run, twin = undertow.open_run(trained / "sharded_accumulated"), undertow.open_run(tmp_path / "one")
+    noise, expected = run.matrix("gradient_noise_scale"), twin.matrix("gradient_noise_scale")
+    assert np.isfinite(expected).any()
+    np.testing.assert_allclose(noise, expected, rtol=1e-3)
+    assert "gradient_batches" not in run.scalar_names or np.isnan(run.scalars("gradient_batches")).all()
+
+
+def test_noise_of_sharded_passes_that_are_not_exchanged_is_that_between_ranks(trained: Path) -> None:
+    run = undertow.open_run(trained / "sharded_unsynced")
+    inputs, labels = programs.batches()[0]
+    expected = _noise(inputs[:4], labels[:4], 0.5)
+    assert [run.series("gradient_noise_scale", path)[0] for path in SHORT] == pytest.approx(expected, rel=1e-3)
+    assert run.scalars("gradient_batches")[0] == 4.0
 
 
 def test_a_tensor_that_is_not_averaged_is_found(trained: Path) -> None:

@@ -202,15 +202,23 @@ class Subjects:
 
     def walk(self, roots: Sequence[Any], module_positions: dict[int, int]) -> bool:
         self._sentinels = None
-        walked = autograd_graph.walk(roots, self.catalogue.owners, self._gathered())
+        walked = autograd_graph.walk(roots, self.catalogue.owners, self._stands_for())
         return self.catalogue.ordered(walked, module_positions)
 
-    def _gathered(self) -> dict[int, int]:
-        return {} if self.layout.spread is None else gathered_parameters(self._roots.values())
+    def gathered(self) -> list[tuple[torch.Tensor, int]]:
+        """Whole parameters that stand for shards while the model runs, and the slots of those."""
+        if self.layout.spread is None:
+            return []
+        slot_of = self.catalogue.slot_of
+        pairs = gathered_parameters(self._roots.values())
+        return [(whole, slot_of[id(shard)]) for whole, shard in pairs if id(shard) in slot_of]
+
+    def _stands_for(self) -> dict[int, int]:
+        return {id(whole): id(self.catalogue.tensors[slot]) for whole, slot in self.gathered()}
 
     def first_nonfinite(self, roots: Sequence[Any]) -> dict[str, Any] | None:
         """Where in the forward pass of this loss non-finite values begin, for the journal."""
-        origin = autograd_graph.first_nonfinite(roots, self.catalogue.owners, self._gathered())
+        origin = autograd_graph.first_nonfinite(roots, self.catalogue.owners, self._stands_for())
         if origin is None:
             return None
         return {"where": "forward", "layer": origin.path, "operation": origin.operation, "detail": origin.detail}

@@ -15,7 +15,7 @@ from undertow.probe.distributed.portions import Term
 from undertow.probe.readings import NewLayers, RawFrame, Reading, host, number
 from undertow.schema.layers import Layer, LayerTable
 
-KINDS = ("gradients", "stepped", "weights_before", "weights", "local")
+KINDS = ("gradients", "stepped", "weights_before", "weights")
 FOLD_WIDTH = 64  # of the sketches by which equal tensors of two ranks are compared
 
 _STEP_MARKS = frozenset({"step_time", "backward_count", "lr"})
@@ -63,6 +63,7 @@ def roster_of(rank: int, table: LayerTable, layout: Layout, new: NewLayers | Non
 def part_of(frame: RawFrame, rank: int, step_number: int, witness: NDArray[np.bool_] | None = None) -> Part:
     """Waits for the device, if there is one. Slots marked in `witness` are cut down to what a comparison needs."""
     kinds = {kind: _measured(getattr(frame, kind) or (), witness) for kind in KINDS}
+    kinds["local"] = _measured(frame.local, np.ones(len(frame.layout.sizes), np.bool_))  # to compare; nothing adds up
     return Part(
         rank=rank,
         step=frame.step,

@@ -16,16 +16,16 @@ POST_BACKWARD = (
 )
 
 
-def gathered_parameters(roots: Iterable[torch.nn.Module]) -> dict[int, int]:
-    """id of each gathered parameter → id of the sharded one."""
-    found: dict[int, int] = {}
+def gathered_parameters(roots: Iterable[torch.nn.Module]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Each whole parameter, as soon as there is one, and the shard it stands for."""
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
     for root in roots:
         for module in root.modules():
             state = getattr(module, "_get_fsdp_state", None)
             for one in _parameters(state()) if state is not None else ():
-                gathered = getattr(one, "_unsharded_param", None)
-                if gathered is not None:
-                    found[id(gathered)] = id(getattr(one, "sharded_param", None))
+                gathered, sharded = getattr(one, "_unsharded_param", None), getattr(one, "sharded_param", None)
+                if gathered is not None and sharded is not None:
+                    found.append((gathered, sharded))
     return found
 
 

@@ -1,5 +1,6 @@
-"""Each rank's own gradient, before the wrapper of data-parallel training averages it: how much they differ is noise.
+"""Each rank's own gradient, before data-parallel training averages it: how much they differ is noise.
 
+Under `fully_shard` it is that of the whole parameter, which exists just then, and of which the average is scattered.
 Hooks on the parameters, there only during a backward pass that is chosen for it; they change nothing.
 """
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from undertow.measure.kernels.interface import Want
+from undertow.probe.distributed.portions import is_spread
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Reading
 from undertow.probe.subjects import Subjects
@@ -28,16 +30,16 @@ class LocalGradients:
     def begin(self) -> None:
         """Before the first backward pass of a step whose gradients are measured."""
         spread = self._subjects.layout.spread
-        if spread is None or not spread.wrapped or self._subjects.is_compiled:
+        if spread is None or self._subjects.is_compiled:
             return
         self.stop()
         self._passes += 1
         if self._passes % _EVERY != 1:
             return
         tensors = self._subjects.catalogue.tensors
-        for slot in spread.wrapped:
-            if tensors[slot].requires_grad:
-                self._handles.append(tensors[slot].register_hook(self._hook(slot)))
+        for tensor, slot in [(tensors[slot], slot) for slot in spread.wrapped] + self._subjects.gathered():
+            if tensor.requires_grad and not is_spread(tensor):  # else it is one of several parts of this gradient
+                self._handles.append(tensor.register_hook(self._hook(slot)))
 
     def end(self, factor: Number) -> list[Reading]:
         """After it: what the hooks have seen."""

@@ -20,22 +20,30 @@ _ALIKE = 1e-6  # relative; ranks that have exchanged their gradients have the sa
 def noise_of(parts: Sequence[Part], crew: Crew) -> tuple[Floats, int] | None:
     """The noise scale of each slot, and how many batches the gradient of the step is an average of.
 
-    None where the ranks' own gradients are not known, or have been exchanged before they were read.
+    None where the ranks' own gradients are not known, or have been exchanged before they were read: what is left then
+    are passes that all ranks have exchanged, one by one.
     """
     if len(parts) < 2 or len({len(part.micro) for part in parts}) > 1:
         return None
     count = len(parts[0].micro)
-    if count > 1:
+    if count > 1 and any(_is_sharded(part, crew) for part in parts):
+        if any(len(measured.slots) for part in parts for measured in part.micro[0]):
+            return None  # shards of an average; before that there are none
+    elif count > 1:
         # All but the last pass, after which the gradients are exchanged.
         held = [[_folds(part, measured, crew) for measured in part.micro[:-1]] for part in parts]
         if _agree([ranks[-1] for ranks in held]):
             return None
         samples = [after - before for ranks in held for before, after in zip([np.zeros_like(ranks[0]), *ranks], ranks)]
-    else:
-        if not all("local" in part.kinds for part in parts):
-            return None
-        samples = [_folds(part, part.kinds["local"], crew) for part in parts]
+        return _scale(np.stack(samples)), len(parts) * count
+    if not all(part.kinds.get("local") for part in parts):
+        return None
+    samples = [_folds(part, part.kinds["local"], crew) for part in parts]
     return _scale(np.stack(samples)), len(parts) * max(count, 1)
+
+
+def _is_sharded(part: Part, crew: Crew) -> bool:
+    return any(slot.is_sharded for slot in crew.berths[part.rank].roster.slots)
 
 
 def _folds(part: Part, measured: Sequence[Measured], crew: Crew) -> Floats:
