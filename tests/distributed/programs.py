@@ -331,7 +331,8 @@ def last_dies(folder: Path) -> None:
 
 TRAININGS = (
     data_parallel, fully_sharded, sharded_branches, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated,
-    sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh, untouched, only_the_first, first_dies, last_dies,
+    sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh, untouched, only_the_first,
+    first_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 
