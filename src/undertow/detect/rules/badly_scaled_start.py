@@ -267,7 +267,9 @@ def _signals(view: View) -> Values:
 
 
 def _attention_parts(view: View) -> set[str]:
-    """Paths of modules that attend, and of those around them: the size of their logits is a question of its own."""
+    """Paths of modules that attend: the size of their logits is a question of its own. Where that is told of one of
+    their matrices, what is around it attends.
+    """
     logits = view.all_layers("attention_logit_max")
-    paths = {view.layout.path(i) for i in np.flatnonzero(~np.isnan(logits)).tolist()}
-    return paths | {view.layout.layers[path].group for path in paths}
+    attending = [view.layout.layers[i] for i in np.flatnonzero(~np.isnan(logits)).tolist()]
+    return {one.path for one in attending} | {one.group for one in attending if one.module_type == "Linear"}
