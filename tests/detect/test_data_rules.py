@@ -16,6 +16,7 @@ from undertow.detect.rules.bad_batch import BadBatch
 from undertow.detect.rules.unmixed_batches import UnmixedBatches
 from undertow.detect.rules.unrelated_targets import UnrelatedTargets
 from undertow.detect.rules.unused_rows import UnusedRows
+from undertow.schema.quantities import LossKind, Repeat
 from undertow.schema.severity import Severity
 
 CHANCE = math.log(10)
@@ -114,6 +115,85 @@ class TestUnrelatedTargets:
 
     def test_a_model_that_learns_is_silent(self) -> None:
         assert self.run(noisy(np.geomspace(CHANCE, 0.8 * CHANCE, 100), 0.01)).codes() == []
+
+
+class TestUnrelatedNumbers:
+    def run(self, losses: Iterable[float], prediction: float) -> Training:
+        run = training(UnrelatedTargets())
+        scalars = {
+            "loss_kind": LossKind.MEAN_SQUARE, "loss_factor": 1.0, "target_std": 2.0, "prediction_std": prediction,
+        }  # fmt: skip
+        for loss in losses:
+            run.run(
+                1, scalars=scalars | {"loss": float(loss)}, gradient_cosine=0.0, update_ratio=3e-3, weight_drift=0.5
+            )
+        return run
+
+    def test_an_error_that_stays_at_the_variance_of_the_targets(self) -> None:
+        (finding,) = self.run(noisy([4.0] * 140, 0.1), prediction=0.3).findings()
+        assert (finding.code, finding.severity) == ("DAT004", Severity.MODERATE)
+
+    def test_one_answer_for_all_is_a_plateau(self) -> None:
+        assert self.run(noisy([4.0] * 140, 0.1), prediction=0.05).codes() == []
+
+    def test_an_error_that_falls(self) -> None:
+        assert self.run(noisy(np.geomspace(4.0, 2.0, 140), 0.1), prediction=0.3).codes() == []
+
+
+class TestLabelNoise:
+    def run(self, accuracy: float, rank: float, looks: int = 20) -> list[str]:
+        scalars = {
+            "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 50.0, "loss": 1.5,
+            "output_accuracy": accuracy, "output_miss_rank": rank,
+        }  # fmt: skip
+        return training(UnrelatedTargets()).run(looks, scalars=scalars).codes()
+
+    def test_labels_that_are_missed_at_random(self) -> None:
+        assert self.run(0.55, 0.45) == ["DAT004"]
+
+    def test_labels_that_are_the_next_guess(self) -> None:
+        assert self.run(0.55, 0.15) == []
+
+    def test_who_knows_nothing_misses_at_random(self) -> None:
+        assert self.run(0.2, 0.5) == []
+
+    def test_a_few_wrong_labels_are_everywhere(self) -> None:
+        assert self.run(0.95, 0.5, looks=200) == []
+
+
+class TestRepeatedBatch:
+    def run(self, repeated: float, inputs: Iterable[float], **more: float) -> list[str]:
+        run = training(UnmixedBatches())
+        for number in inputs:
+            given = {"input_mean": number, "input_std": 1.0, "input_max_abs": 3.0} if number == number else {}
+            run.run(
+                1,
+                scalars={
+                    "loss": 1.0,
+                    "targets_repeated": repeated,
+                    "loss_rows": 64.0,
+                    "input_moved": 1.0,
+                    **given,
+                    **more,
+                },
+            )
+        return run.codes()
+
+    def test_one_batch_loaded_again_and_again(self) -> None:
+        assert self.run(Repeat.SAME_VALUES, [0.25] * 12) == ["DAT005"]
+
+    def test_all_data_in_one_tensor_is_a_choice(self) -> None:
+        assert self.run(Repeat.SAME_TENSOR, [0.25] * 40) == []
+        assert self.run(Repeat.SAME_VALUES, [0.25] * 40, loss_rows=1500.0) == []
+
+    def test_the_same_labels_of_other_inputs(self) -> None:
+        assert self.run(Repeat.SAME_VALUES, np.linspace(0.1, 0.2, 40)) == []
+
+    def test_targets_that_are_picked_anew_from_the_same_inputs(self) -> None:
+        assert self.run(Repeat.SAME_VALUES, [0.25] * 40, input_moved=0.0) == []
+
+    def test_tokens_cannot_be_told(self) -> None:
+        assert self.run(Repeat.SAME_VALUES, [math.nan] * 40) == []
 
 
 class TestUnmixedBatches:

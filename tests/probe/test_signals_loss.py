@@ -339,6 +339,41 @@ def test_the_divergence_of_weights_is_no_code():
     assert read_latent(loss) is None
 
 
+def test_where_wrong_answers_have_the_label(watch):
+    scalars, outputs = one_step(watch, lambda x: F.cross_entropy(x, LABELS))
+    order = outputs[0].argsort(1, descending=True)
+    ranks = [(row == label).nonzero().item() for row, label in zip(order, LABELS, strict=True)]
+    expected = np.mean([(rank - 1) / (CLASSES - 2) for rank in ranks if rank > 0])
+    assert first(scalars)["output_miss_rank"] == pytest.approx(expected)
+
+
+def test_places_of_a_sequence_are_no_samples(watch):
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3, CLASSES)
+
+        def forward(self, x):
+            return self.head(x.reshape(-1, 2, 3)).flatten(0, 1)
+
+    labels = LABELS.repeat(2)
+    assert "output_miss_rank" not in one_step(watch, lambda x: F.cross_entropy(x, labels), Reader())[0]
+
+
+def test_targets_that_come_again(watch):
+    new = iter(range(10))
+    of = {
+        "copies": (lambda x: F.cross_entropy(x, LABELS.clone()), {0.5, 1.0}),  # memory may be used again at once
+        "one tensor": (lambda x: F.cross_entropy(x, LABELS), {0.5}),
+        "others": (lambda x: F.cross_entropy(x, LABELS.roll(next(new))), {0.0}),
+        "numbers": (lambda x: F.mse_loss(x, TARGETS), {0.5}),
+    }
+    for loss_of, expected in of.values():
+        found = one_step(watch, loss_of, steps=4)[0]["targets_repeated"]
+        assert np.isnan(found[0])
+        assert set(found[1:].tolist()) <= expected
+
+
 def test_a_flow_and_its_log_determinant(watch):
     def flow(sign):
         def loss_of(x):

@@ -425,6 +425,10 @@ SORTED_FRAMES = 4
 SORTED_MEMORY = 50
 SORTED_ROWS = 8
 SORTED_LEAST = 0.6  # nats: nearly two classes in equal parts
+REPEATED_LOOKS = 8  # at targets, and…
+REPEATED_COPIES = 0.4  # …so many of them in another place than the time before; memory is used again at once
+REPEATED_INPUTS = 2  # looks at inputs that are the same as before
+REPEATED_ROWS = 300  # more may be all the data there are
 
 # DAT006.
 UNUSED_HINT = 0.1

@@ -83,6 +83,7 @@ class ForwardTap:
         self.readings: dict[int, ModuleReading] = {}
         self.roots_called: list[nn.Module] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
+        self.data_address = 0
         self.error: Exception | None = None
         self.on_root: Callable[[nn.Module], None] | None = None  # before an outermost module runs
 
@@ -203,6 +204,7 @@ class ForwardTap:
             reading.norm_values = min(count, reading.norm_values or count)
         if self.data is None and (data := raw_data(reading.module, inputs)) is not None:
             self.data = measure(self._kernel_for(data.device.type), _leading(data))
+            self.data_address = data.data_ptr()
 
     def _listen(self, tensor: torch.Tensor, reading: ModuleReading, kernel: Kernel) -> None:
         sink = reading.output_gradients

@@ -401,7 +401,7 @@ class Recorder:
                 if self._plan.activation:
                     frame.modules = self._module_readings()
                     frame.output_gradient_factor = inverse(self._now.scale)
-                    self._signals.note_data(self._forward.data)
+                    self._signals.note_data(self._forward.data, self._forward.data_address)
                 spent["activation"] = spent.get("activation", 0.0) + self._forward.seconds
                 self._forward.take()
             frame.signals = self._signals.take(spent.get("signal", 0.0), self.governor.allowed)

@@ -313,3 +313,11 @@ class Floor:
     EXPONENTIAL = 1.0  # a value and its exponential fall together
     REWARDS_ERRORS = 2.0  # squared errors inside of a density have a minus sign
     REWARDS_WEIGHTS = 3.0  # the squares of weights have one
+
+
+class Repeat:
+    """Values of the scalar `targets_repeated`: the targets of a batch beside those looked at before."""
+
+    NEW = 0.0
+    SAME_TENSOR = 0.5
+    SAME_VALUES = 1.0  # in another place

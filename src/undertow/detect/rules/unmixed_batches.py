@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.repeated_batch import RepeatedBatch
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -14,12 +15,14 @@ from undertow.schema.severity import Severity
 
 
 class UnmixedBatches:
-    """Batches hold few classes each, although the data hold many: they come sorted.
+    """Batches hold few classes each, although the data hold many: they come sorted. Or all batches are the same one.
 
     What it sees
     ------------
     The entropy of the labels within each batch, on average over at least four measured batches, against that of all
-    labels together, or of as many labels as a batch can hold. It is reported below three tenths.
+    labels together, or of as many labels as a batch can hold. It is reported below three tenths. And one batch that
+    comes again at every look, inputs and targets bit for bit, in new tensors: an iterator that is made anew in every
+    step, or a sampler that is seeded anew.
 
     Why it is bad
     -------------
@@ -29,8 +32,8 @@ class UnmixedBatches:
     When it is wrong
     ----------------
     Learning one task after another on purpose looks the same. Small batches of many classes hold few of them by
-    chance: the bound takes the size of the batch into account, and batches below eight rows are not judged. No false
-    alarm in the zoo.
+    chance: the bound takes the size of the batch into account, and batches below eight rows are not judged. All data as
+    one batch is a choice, and so is a batch that is kept in one tensor; neither is reported. No false alarm in the zoo.
 
     References
     ----------
@@ -41,6 +44,7 @@ class UnmixedBatches:
 
     def __init__(self) -> None:
         self._condition = Condition("sorted")
+        self._repeated = RepeatedBatch()
         self._mean, self._count = 0.0, 0.0
         self._first_step = 0
 
@@ -48,6 +52,9 @@ class UnmixedBatches:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_order(view), *self._repeated.observe(view))
+
+    def _observe_order(self, view: View) -> tuple[Verdict, ...]:
         scalars = view.frame.scalars
         entropy = scalars.get("label_entropy")
         if entropy is None or entropy != entropy:  # NaN: not known

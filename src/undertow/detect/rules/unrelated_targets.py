@@ -10,6 +10,7 @@ from typing import ClassVar
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
+from undertow.detect.label_noise import LabelNoise
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
@@ -26,7 +27,10 @@ class UnrelatedTargets:
     ------------
     A cross-entropy that stays at the logarithm of the number of classes, although the weights move at a healthy pace
     and have gone a third of their size; and gradients of successive batches that do not agree with each other, as if
-    every batch taught something else.
+    every batch taught something else. A squared error the same way, where it stays at the variance of the targets
+    although the answers differ from sample to sample. And labels of which a part is wrong: a classifier with one label
+    for each sample that has learnt a quarter of its task or more, and whose wrong answers have the label anywhere among
+    the other classes, in place of next to the first.
 
     Why it is bad
     -------------
@@ -35,8 +39,9 @@ class UnrelatedTargets:
     When it is wrong
     ----------------
     It cannot tell wrong labels from a task that is very hard to begin with (parity, a task that needs a longer
-    context): confidence is low. Tasks with many classes get half a step per class. Half of the labels wrong is not
-    seen: the other half is learnt. No false alarm in the zoo.
+    context): confidence is low. Tasks with many classes get half a step per class. Wrong labels that are known by heart
+    look like right ones, and below four classes, or a third of the labels, they are not seen. Labels that cannot be
+    known by chance (a game of dice) look like wrong ones. No false alarm in the zoo.
 
     References
     ----------
@@ -48,16 +53,22 @@ class UnrelatedTargets:
 
     def __init__(self) -> None:
         self._condition = Condition("chance")
+        self._noise = LabelNoise()
         self._guess = self._classes = self._drift = math.nan
         self._cosines: deque[float] = deque(maxlen=32)
         self._updates: deque[float] = deque(maxlen=32)
         self._accuracies: deque[float] = deque(maxlen=32)
+        self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
+        self._spreads = 0  # batches whose targets were seen
         self._upset = False
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_chance(view), *self._noise.observe(view))
+
+    def _observe_chance(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._guess)):
             return self._condition.stay()
@@ -65,16 +76,22 @@ class UnrelatedTargets:
             classes, kind = view.scalar("loss_classes"), view.scalar("loss_kind")
             if classes > 1 and kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD):
                 self._guess, self._classes = loss_of_a_guess(view), classes
-        if loss.seen > 10 and loss.level < thresholds.CHANCE_FROM * self._guess:
+            elif kind == LossKind.MEAN_SQUARE and abs(view.scalar("loss_factor") - 1) < 0.01:
+                self._guess = view.scalar("target_std") ** 2 or math.nan
+        self._follow_targets(view)
+        if loss.seen > 10 and loss.level < self._from * self._guess:
             return self._condition.end()  # it has learnt something: the usual case, and cheap
         self._upset = self._upset or loss.value > thresholds.LEAPS_TO * loss.first
         if self._upset:
             return self._condition.end()  # a loss that had left for elsewhere came back to chance for another reason
         self._take(view)
-        patience = max(thresholds.CHANCE_STEPS, 0.5 * self._classes)
+        patience = thresholds.CHANCE_STEPS_OF_NUMBERS
+        if self._of_classes:
+            patience = max(thresholds.CHANCE_STEPS, 0.5 * self._classes)
         if loss.seen < patience or len(self._cosines) < 8 or math.isnan(self._guess):
             return self._condition.stay()
         at_chance = loss.level < thresholds.CHANCE_TO * self._guess and not loss.falling
+        at_chance &= self._of_classes or median(self._answers or [0.0]) > thresholds.CHANCE_ALIVE
         still = loss.gain < thresholds.FLAT_DEVIATIONS or loss.remaining > thresholds.CHANCE_REMAINING
         low, high = thresholds.HEALTHY_UPDATE
         healthy = len(self._updates) > 0 and low < median(self._updates) < high
@@ -85,6 +102,21 @@ class UnrelatedTargets:
         if not self._drift > thresholds.CHANCE_DRIFT:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
+
+    @property
+    def _of_classes(self) -> bool:
+        return not math.isnan(self._classes)
+
+    @property
+    def _from(self) -> float:
+        return thresholds.CHANCE_FROM if self._of_classes else thresholds.CHANCE_FROM_OF_NUMBERS
+
+    def _follow_targets(self, view: View) -> None:
+        """The best constant answer has the variance of the targets for an error, on average over batches."""
+        if not self._of_classes and view.scalar("target_std") > 0:
+            self._spreads += 1
+            self._guess += (view.scalar("target_std") ** 2 - self._guess) / self._spreads
+            self._answers.append(view.scalar("prediction_std") / view.scalar("target_std"))
 
     def _take(self, view: View) -> None:
         matrices = matrices_of(view.layout)
@@ -99,8 +131,9 @@ class UnrelatedTargets:
 
     def _verdict(self, loss: Loss) -> Verdict:
         cosine = median(self._cosines)
+        guess = f"a guess among {self._classes:.0f} classes" if self._of_classes else "one answer for all"
         evidence = [
-            Evidence("loss", None, loss.level, self._guess, f"loss, and that of a guess among {self._classes:.0f}"),
+            Evidence("loss", None, loss.level, self._guess, f"loss, and that of {guess}"),
             Evidence("gradient_cosine", None, cosine, None, "gradients of successive batches hardly agree"),
             Evidence("weight_drift", None, self._drift, None, "median way of the weight matrices: they did move"),
         ]
@@ -108,7 +141,7 @@ class UnrelatedTargets:
             accuracy = fmean(self._accuracies)
             evidence.append(Evidence("output_accuracy", None, accuracy, 1 / self._classes, "and that of a guess"))
         summary = (
-            f"After {loss.seen} steps of healthy updates the loss is still that of a guess among "
-            f"{self._classes:.0f} classes: the targets do not seem to follow from the inputs."
+            f"After {loss.seen} steps of healthy updates the loss is still that of {guess}: "
+            "the targets do not seem to follow from the inputs."
         )
         return Verdict("chance", True, Severity.MODERATE, (), 0, 0.5, summary, tuple(evidence))

@@ -109,8 +109,8 @@ class SignalCollector:
         """True when normalisations or dropouts are in a mode not seen before: time to look at the modules."""
         return self._modes.is_new()
 
-    def note_data(self, partials: Any) -> None:
-        self._now.data = partials
+    def note_data(self, partials: Any, address: int) -> None:
+        self._now.data, self._now.data_address = partials, address
 
     def look_at_step(
         self,

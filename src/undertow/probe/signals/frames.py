@@ -7,6 +7,7 @@ import numpy as np
 from undertow.measure.statistics import statistics
 from undertow.probe.forward import ModuleReading
 from undertow.probe.readings import RawFrame, host
+from undertow.probe.signals.batches import BatchBook
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss_numbers import loss_numbers
 from undertow.probe.signals.modules import constants
@@ -19,6 +20,8 @@ _LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
 class SignalAssembler:
     def __init__(self) -> None:
         self._labels = LabelBook()
+        self._batches = BatchBook()
+        self._data_address = 0
 
     def complete(self, raw: RawFrame, frame: Frame) -> None:
         """Fill what the frame lacks; its scalars and blocks are still ours alone."""
@@ -29,11 +32,14 @@ class SignalAssembler:
         if signals is not None:
             if signals.loss is not None:
                 scalars.update(loss_numbers(signals.loss, self._labels))
+                scalars.update(self._batches.numbers(signals.loss))
             scalars.update(signals.numbers)
             if signals.data is not None:
                 values = statistics(host(signals.data))[:, 0]
                 for name in ("mean", "std", "max_abs"):
                     scalars[f"input_{name}"] = float(values[STATISTIC_NAMES.index(name)])
+                scalars["input_moved"] = float(signals.data_address != self._data_address)
+                self._data_address = signals.data_address
         if raw.held:
             blocks["optimizer"] = _optimizer_block(raw)
             if "weight" in blocks:

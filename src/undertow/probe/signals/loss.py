@@ -60,10 +60,12 @@ class LossReading:
     labels: torch.Tensor | None = None  # of all rows
     class_shares: torch.Tensor | None = None  # targets that are probabilities: leading rows × classes
     ignored: int | None = None
+    of_samples: bool = False  # a linear layer gave one row of logits for each sample, not for each place of it
     first_logits: torch.Tensor | None = None  # the first column of the logits, leading rows
     quotient: tuple[torch.Tensor, torch.Tensor] | None = None  # what was taken for logits is this division
     prediction: torch.Tensor | None = None
     target: torch.Tensor | None = None
+    address: int | None = None  # of the targets, as the loss function was given them
 
     @property
     def nbytes(self) -> int:
@@ -157,12 +159,13 @@ def _copy_classes(term: Term, reading: LossReading) -> None:
             return
         reading.rows, reading.columns = target.numel(), given.shape[1] if given.dim() > 1 else given.shape[0]
         reading.ignored = signed(saved(term.node, "ignore_index"))
-        reading.labels = target.reshape(-1)[:_MOST_LABELS].clone()
+        reading.labels, reading.address = target.reshape(-1)[:_MOST_LABELS].clone(), target.data_ptr()
         classes_last = given[None] if given.dim() == 1 else _some(given).movedim(1, -1)
         reading.log_probabilities = _some(classes_last.reshape(-1, reading.columns)).clone()
     if term.kind == LossKind.CROSS_ENTROPY:
         log_softmax = producer(term.given)
         if log_softmax is not None:
+            reading.of_samples = _is_of_samples(log_softmax[0])
             reading.first_logits = _first_logits(log_softmax[0])
             reading.quotient = _quotient(log_softmax[0])
 
@@ -196,6 +199,23 @@ def _copy_by_hand(term: Term, reading: LossReading) -> None:
         return
     if isinstance(labels, torch.Tensor) and labels.numel() == reading.rows:
         reading.labels = labels.detach().reshape(-1)[:_MOST_LABELS].clone()
+
+
+def _is_of_samples(log_softmax: Node) -> bool:
+    """Rows that were not reshaped since a linear layer of two dimensions; places of sequences are, before or behind."""
+    made_by = _input(log_softmax)
+    if made_by is None or is_leaf(made_by[0]) or operation(made_by[0]) not in ("Addmm", "Mm"):
+        return False
+    before, inside = edges(made_by[0]), parameter_at(made_by[0], 2 if operation(made_by[0]) == "Addmm" else 1)
+    rows = before[1 if operation(made_by[0]) == "Addmm" else 0]
+    reshaped = rows is not None and not is_leaf(rows[0]) and operation(rows[0]) in _ROW_KEEPING
+    return inside is not None and not (reshaped and len(_sizes(rows)) > 2)
+
+
+def _sizes(edge: Edge | None) -> tuple[int, ...]:
+    """The shape of what a view was made of."""
+    sizes = saved(edge[0], "self_sym_sizes") if edge is not None else None
+    return tuple(sizes) if isinstance(sizes, (tuple, list)) else ()
 
 
 def _first_logits(log_softmax: Node) -> torch.Tensor | None:
@@ -247,6 +267,6 @@ def _copy_elements(term: Term, reading: LossReading) -> None:
             return
         shape = tuple(prediction.shape)
         reading.prediction = first_rows(prediction, _MOST_ELEMENTS).clone()
-        reading.target = first_rows(target, _MOST_ELEMENTS).clone()
+        reading.target, reading.address = first_rows(target, _MOST_ELEMENTS).clone(), target.data_ptr()
     if shape:
         reading.rows, reading.columns = shape[0], math.prod(shape[1:])

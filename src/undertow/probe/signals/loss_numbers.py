@@ -11,6 +11,7 @@ from undertow.probe.signals.loss import LossReading
 from undertow.schema.quantities import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
+_FEWEST_RANKED = 4  # classes
 _PIECE = 1 << 14  # elements that torch converts on the calling thread alone
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 _BINARY = (LossKind.BINARY_OF_PROBABILITIES, LossKind.BINARY_OF_LOGITS)
@@ -69,11 +70,25 @@ def _of_classes(reading: LossReading, logs: Floats, book: LabelBook) -> dict[str
         return found
     if labels is not None:
         found["output_accuracy"] = float((logs.argmax(axis=1) == labels[: len(logs)])[counted].mean())
+        if reading.of_samples:
+            found |= _miss_rank(logs[counted], labels[: len(logs)][counted])
     found["output_max_probability"] = float(np.exp(logs.max(axis=1))[counted].mean())
     if reading.first_logits is not None:
         count = min(len(logs), len(reading.first_logits))
         found["output_log_z"] = float((_array(reading.first_logits)[:count] - logs[:count, 0]).mean())
     return found
+
+
+def _miss_rank(logs: Floats, labels: NDArray[np.int64]) -> dict[str, float]:
+    """Where wrong answers have the label among the other classes: 0 for the next, 1 for the last, 0.5 at random."""
+    classes = logs.shape[1]
+    missed = logs.argmax(axis=1) != labels
+    if classes < _FEWEST_RANKED or not missed.any() or (labels < 0).any() or (labels >= classes).any():
+        return {}
+    logs, labels = logs[missed], labels[missed]
+    of_label = np.take_along_axis(logs, labels[:, None], axis=1)
+    ranks = (logs > of_label).sum(axis=1) + 0.5 * ((logs == of_label).sum(axis=1) - 1)
+    return {"output_miss_rank": float((ranks - 1).mean() / (classes - 2))}
 
 
 def _of_elements(reading: LossReading, prediction: Floats, target: Floats, book: LabelBook) -> dict[str, float]:

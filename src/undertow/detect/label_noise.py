@@ -1,0 +1,56 @@
+"""Labels of which a part is wrong: the answers that are missed are missed at random."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import fmean
+
+from undertow.detect import thresholds as limit
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+_Look = tuple[int, float, float]  # step, how many were missed, mean rank of their labels
+
+
+class LabelNoise:
+    """Of a classifier with one label for each sample that has learnt a part of its task."""
+
+    def __init__(self) -> None:
+        self._condition = Condition("noise")
+        self._latest: deque[float] = deque(maxlen=5)
+        self._looks: deque[_Look] = deque(maxlen=limit.MISSED_LOOKS)
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        rank, classes = view.scalar("output_miss_rank"), view.scalar("loss_classes")
+        if math.isnan(rank) or (view.loss is not None and view.loss.actors > 1):
+            return self._condition.stay()
+        accuracy, chance = view.scalar("output_accuracy"), 1 / classes
+        self._latest.append(accuracy)
+        if fmean(self._latest) < chance + limit.MISSED_LEARNT * (1 - chance):
+            self._looks.clear()  # it knows too little still: every class is as likely
+            return self._condition.stay()
+        self._looks.append((view.step, view.scalar("loss_rows") * (1 - accuracy), rank))
+        missed = sum(one[1] for one in self._looks)
+        share = missed / view.scalar("loss_rows") / len(self._looks)
+        if len(self._looks) < limit.MISSED_LEAST_LOOKS or missed < limit.MISSED_LEAST:
+            return self._condition.stay()
+        mean = sum(one[1] * one[2] for one in self._looks) / missed
+        if mean < limit.MISSED_AT_RANDOM or share < limit.MISSED_SHARE:
+            return self._condition.stay()
+        return self._condition.hold(None, lambda: self._verdict(mean, share))
+
+    def _verdict(self, mean: float, share: float) -> Verdict:
+        how = "where the label of a wrong answer stands among the other classes: 0 next, 1 last, 0.5 at random"
+        evidence = (
+            Evidence("output_miss_rank", None, mean, 0.2, how),
+            Evidence("output_accuracy", None, 1 - share, None, "share of answers that are right"),
+        )
+        summary = (
+            f"The model has learnt to answer, and {share:.0%} of the labels contradict it at random: they are not even "
+            "its next guess. A part of the labels is probably wrong."
+        )
+        return Verdict("noise", True, Severity.MODERATE, (), self._looks[0][0], 0.6, summary, evidence)
