@@ -74,7 +74,7 @@ def test_the_first_screen_is_that_of_the_dashboard(report: Reports) -> None:
 def test_all_parts_are_there(report: Reports) -> None:
     page = report("sick")
     page.locator("#weights td", has_text="first.weight").wait_for()
-    assert page.locator("#findings .finding").count() == page.locator("#findings .lane").count() > 0
+    assert page.locator("#findings .finding").count() == page.locator("#findings .track").count() > 0
     assert page.locator("#findings .remedy pre").count() > 0
     page.locator("#findings .chart").first.wait_for()
     page.get_by_text("What NUM001 means in general").click()

@@ -22,13 +22,15 @@ def histograms(layout: Layout, frame: int, *kinds: tuple[Dense | None, list[int]
     """Of gradients and of weights: what was read in several frames, and which frames those are. Empty if in none."""
     ids = layout.parameter_ids
     out = np.full((len(kinds), len(ids), STORED_HISTOGRAM_WIDTH), np.nan, np.float32)
+    is_known = False
     for line, (read, frames) in enumerate(kinds):
         if read is None or frame not in frames:
             continue
         place = frames.index(frame)
         exponents, present = read.partials[place].exponents, read.present[place]
         if exponents is not None:
+            is_known = True  # also where nothing is finite: it ends what held before
             out[line, layout.row_of_slot[present]] = stored_histograms(exponents[present])
-    if np.isnan(out[:, :, 0]).all():
+    if not is_known:
         return {}
     return {HISTOGRAM.name: Block(HISTOGRAM.name, ids, out.reshape(len(kinds), -1))}
