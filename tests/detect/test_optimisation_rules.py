@@ -156,6 +156,16 @@ class TestOscillatingLoss:
         run = follow(follow(training(OscillatingLoss()), falling(30, to=0.5)), noisy(waves), rates)
         assert run.codes() == []
 
+    def test_a_model_that_begins_anew_with_its_optimizer_makes_no_waves(self) -> None:
+        folds = [*falling(40, to=0.2)] * 6
+        alarms: list[list[str]] = []
+        for anew in (1.0, 0.0):
+            run = training(OscillatingLoss())
+            for step, loss in enumerate(folds):
+                run.run(1, scalars={"loss": loss, "optimizer_made_anew": anew if step % 40 == 0 else 0.0})
+            alarms.append(run.alarms())
+        assert alarms == [[], ["OPT004"]]
+
     def test_noise_and_several_tasks_are_silent(self) -> None:
         sizes = default_rng(2).choice([0.1, 0.5, 2.3], 400)
         assert follow(training(OscillatingLoss()), noisy(sizes)).codes() == []

@@ -248,3 +248,14 @@ def test_a_model_beside_the_watched_one_is_left_alone(watch):
 def test_an_optimizer_of_another_model(watch):
     model = mlp(6, 10, 4)
     assert unregistered(watch, model, mlp(6, 10, 4).parameters()) == [4.0, 4.0]
+
+
+def test_two_optimizers_of_the_same_weights_in_turn_are_new_once(watch):
+    model = mlp(6, 10, 4)
+    parts = [torch.optim.Adam(model.parameters(), lr=1e-3), torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)]
+    with watch(model) as w:
+        for step in range(6):
+            model.zero_grad()
+            classes(4)(model(batches(6)(step)), step).backward()
+            parts[step % 2].step()
+    assert np.nan_to_num(w.run.scalars("optimizer_made_anew")).tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]

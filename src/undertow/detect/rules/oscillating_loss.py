@@ -31,8 +31,9 @@ class OscillatingLoss:
     When it is wrong
     ----------------
     Noise of small batches and losses of several tasks jump from step to step and never keep apart for nine steps.
-    Cyclic learning rates make waves on purpose. Full-batch training at the edge of stability falls while it oscillates.
-    Losses below zero and optimizers in turn are left out. No false alarm in the zoo.
+    Cyclic learning rates make waves on purpose, and so does a model that begins anew with its optimizer. Full-batch
+    training at the edge of stability falls while it oscillates. Losses below zero and optimizers in turn are left out.
+    No false alarm in the zoo.
 
     References
     ----------
@@ -60,6 +61,9 @@ class OscillatingLoss:
             return self._condition.stay()
         if not loss.positive or loss.actors > 1:
             return self._condition.end()
+        if view.frame.scalars.get("optimizer_made_anew") == 1:  # another training begins, as of the next fold
+            self._swings.clear()
+            self._direction, self._ceiling, self._floor = 0, math.inf, -math.inf
         rate = view.frame.scalars.get("lr", math.nan)
         self._rate_low, self._rate_high = _widened(self._rate_low, self._rate_high, rate)
         if loss.seen < thresholds.DIVERGED_START:

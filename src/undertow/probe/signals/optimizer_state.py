@@ -138,16 +138,22 @@ def _median(values: Floats) -> float:
 
 
 class Holders:
-    """Which optimizer object stepped a set of parameters last: a new one has forgotten what the old one kept."""
+    """Which optimizer objects have stepped a set of parameters: a new one has forgotten what the old one kept."""
 
     def __init__(self) -> None:
-        self._last: dict[bytes, weakref.ref[Optimizer]] = {}
+        self._seen: dict[bytes, weakref.WeakSet[Optimizer]] = {}
 
     def is_rebuilt(self, optimizer: Optimizer, slots: NDArray[np.int64]) -> bool:
-        """True when these parameters were stepped before, by another object. To be asked once in every step."""
+        """True when these parameters were stepped before, and never by this object. To be asked once in every step.
+
+        Two that live side by side and step in turn are new once each.
+        """
         key = slots.tobytes()
-        before = self._last.get(key)
-        if before is not None and before() is optimizer:
+        seen = self._seen.get(key)
+        if seen is None:
+            self._seen[key] = weakref.WeakSet([optimizer])
             return False
-        self._last[key] = weakref.ref(optimizer)
-        return before is not None
+        if optimizer in seen:
+            return False
+        seen.add(optimizer)
+        return True
