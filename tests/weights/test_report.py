@@ -100,6 +100,13 @@ def test_the_padding_of_a_table_is_no_disease() -> None:
     assert codes(spoil(lambda model: model[0].weight[0].zero_())) == []
 
 
+def test_the_mask_of_an_attention_is_no_disease() -> None:
+    mask = torch.triu(torch.full((16, 16), -torch.inf), 1)
+    weight = 0.1 * torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
+    assert undertow.weights({"attention.mask": mask, "attention.weight": weight}).health is Health.HEALTHY
+    assert undertow.weights({"attention.weight": weight + mask}).health is Health.CRITICAL
+
+
 def test_an_untrained_model_is_a_remark() -> None:
     torch.manual_seed(4)
     report = undertow.weights(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 80)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from undertow.schema.checkpoints import Drift, Duplicates, TensorWeights, WeightIssue
+from undertow.schema.checkpoints import Drift, Duplicates, Moments, TensorWeights, WeightIssue
 from undertow.schema.codes import CODES
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -44,6 +44,8 @@ def _issue(
 
 def _of_tensor(tensor: TensorWeights) -> Iterator[WeightIssue]:
     path, moments = tensor.path, tensor.moments
+    if _is_mask(moments):
+        return
     if moments.nonfinite_count:
         what = f"{moments.nan_count:,} NaN and {moments.infinite_count:,} infinite of {moments.count:,} elements"
         if moments.undivided_count:
@@ -61,6 +63,11 @@ def _of_tensor(tensor: TensorWeights) -> Iterator[WeightIssue]:
     yield from _of_scale(tensor)
     yield from _of_outliers(tensor)
     yield from _of_units(tensor)
+
+
+def _is_mask(moments: Moments) -> bool:
+    """Zeros and infinities alone: what attention adds to its logits, kept as a buffer. No training ends there."""
+    return 0 < moments.infinite_count == moments.nonfinite_count and 0 < moments.zero_count == moments.finite_count
 
 
 def _of_scale(tensor: TensorWeights) -> Iterator[WeightIssue]:
