@@ -141,7 +141,7 @@ class TestUnrelatedNumbers:
 
 
 class TestLabelNoise:
-    def run(self, accuracy: float, rank: float, looks: int = 20) -> list[str]:
+    def run(self, accuracy: float, rank: float, looks: int = 60) -> list[str]:
         scalars = {
             "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 50.0, "loss": 1.5,
             "output_accuracy": accuracy, "output_miss_rank": rank,
@@ -150,6 +150,9 @@ class TestLabelNoise:
 
     def test_labels_that_are_missed_at_random(self) -> None:
         assert self.run(0.55, 0.45) == ["DAT004"]
+
+    def test_what_is_half_learnt_in_the_first_steps_gets_time(self) -> None:
+        assert self.run(0.55, 0.45, looks=25) == []
 
     def test_labels_that_are_the_next_guess(self) -> None:
         assert self.run(0.55, 0.15) == []

@@ -26,7 +26,8 @@ class LabelNoise:
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         rank, classes = view.scalar("output_miss_rank"), view.scalar("loss_classes")
-        if math.isnan(rank) or (view.loss is not None and view.loss.actors > 1):
+        loss = view.loss
+        if math.isnan(rank) or loss is None or loss.actors > 1 or loss.seen < limit.MISSED_AFTER:
             return self._condition.stay()
         accuracy, chance = view.scalar("output_accuracy"), 1 / classes
         self._latest.append(accuracy)

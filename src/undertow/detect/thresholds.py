@@ -417,6 +417,7 @@ MISSED_LEARNT = 0.25  # accuracy between chance and 1
 MISSED_AT_RANDOM = 0.33
 MISSED_SHARE = 0.15  # of the answers
 MISSED_LEAST = 150  # answers
+MISSED_AFTER = 30  # losses: before, what is learnt changes with every step
 MISSED_LEAST_LOOKS, MISSED_LOOKS = 8, 24
 
 # DAT005.
@@ -427,7 +428,7 @@ SORTED_ROWS = 8
 SORTED_LEAST = 0.6  # nats: nearly two classes in equal parts
 REPEATED_LOOKS = 8  # at targets, and…
 REPEATED_COPIES = 0.4  # …so many of them in another place than the time before; memory is used again at once
-REPEATED_INPUTS = 2  # looks at inputs that are the same as before
+REPEATED_INPUTS = 1  # looks at inputs that are, to the last bit, the same as before
 REPEATED_ROWS = 300  # more may be all the data there are
 
 # DAT006.
