@@ -30,7 +30,7 @@ class Functional(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.relu(F.max_pool2d(self.conv(x), 2)).flatten(1)
         x = torch.tanh(self.wide(x))
-        return self.head(self.value(x) * torch.sigmoid(self.gate(x)))
+        return self.head(torch.tanh(1e3 * self.value(x)) * torch.sigmoid(self.gate(x)))
 
 
 def test_what_functions_do_is_noted_with_their_layers(watch):
@@ -41,7 +41,7 @@ def test_what_functions_do_is_noted_with_their_layers(watch):
     run = w.run
     np.testing.assert_allclose(run.series("activation_dead_fraction", "conv"), 2 / 6)
     assert run.series("activation_saturated_fraction", "wide")[0] > 0.9
-    for layer in ("gate", "value", "head"):  # a gate may be shut, the others have no function
+    for layer in ("gate", "value", "head"):  # a gate may be shut, what it gates may be flat, a head has no function
         assert np.isnan(run.series("activation_saturated_fraction", layer)).all()
         assert run.series("activation_dead_fraction", layer)[0] == 0
 

@@ -60,8 +60,8 @@ def note_functions(nodes: Sequence[Node], modules: Iterable[Followed]) -> int:
         name = operation(node)
         if name != "Relu" and name not in _BOUNDED:
             continue
-        # A function with a module of its own is measured there; a sigmoid that multiplies is a gate, and may be shut.
-        if found >= _MOST_FUNCTIONS or node._sequence_nr() in own or (name == "Sigmoid" and node in gates):
+        # A function with a module of its own is measured there; what multiplies is a gate or gated, and may be flat.
+        if found >= _MOST_FUNCTIONS or node._sequence_nr() in own or (name in _BOUNDED and node in gates):
             continue
         module = _followed(node, last_of)
         values = saved_tensor(node, "result")
