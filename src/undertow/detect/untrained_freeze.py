@@ -19,7 +19,7 @@ from undertow.schema.quantities import GradientState
 PATIENCE = 5
 MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
 BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
-PATIENCE_WITH_TABLES = 60  # steps: held still while the layers above settle, they are released by then
+PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released, and what helps has helped
 ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
 ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
 SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
