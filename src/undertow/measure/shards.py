@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +22,27 @@ except (ImportError, AttributeError):  # built without a C compiler
     _native_runs = None
 
 _CHUNK = 1 << 16  # elements worked on at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the elements of a part lie in the whole: runs of `length`, the first at `first`, each `stride` further."""
+
+    first: int
+    length: int
+    stride: int
+    number: int
+    count: int  # elements of the whole
+
+
+def places_of(length: int, starts: NDArray[np.int64], count: int) -> Places | None:
+    """None where the runs are not evenly spaced: the part is cut in three or more dimensions."""
+    if not length or not len(starts):
+        return Places(0, 0, max(count, 1), 0, count)
+    steps = np.diff(starts)
+    if len(steps) and (steps != steps[0]).any():
+        return None
+    return Places(int(starts[0]), length, int(steps[0]) if len(steps) else max(count, 1), len(starts), count)
 
 
 def sketch_of_part(part: torch.Tensor, length: int, starts: NDArray[np.int64], count: int) -> NDArray[np.float64]:

@@ -79,7 +79,7 @@ class TensorReader:
         tensors = of.tensors()
         with torch.no_grad():
             readings = self._read_slowly(of.slots, [tensor.detach() for tensor in tensors], want, factor)
-            readings = of.placed(readings, tensors)
+            readings = of.placed(readings, tensors, self.kernel_for)
         return readings, self._marks(of, tensors) if mark else None
 
     def _read_slowly(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undertow.measure.kernels.interface import Kernel
 from undertow.probe.readings import Reading
 
 try:
@@ -46,6 +47,8 @@ class TensorList:
             return self.parameters
         return [gradient for parameter in self.parameters if (gradient := parameter.grad) is not None]
 
-    def placed(self, readings: list[Reading], tensors: Sequence[torch.Tensor]) -> list[Reading]:
+    def placed(
+        self, readings: list[Reading], tensors: Sequence[torch.Tensor], kernel_for: Callable[[str], Kernel]
+    ) -> list[Reading]:
         """Readings of these tensors as readings of the whole, where this process holds only a part of it."""
         return readings

@@ -17,13 +17,15 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
-from undertow.measure.kernels import triton_fast, triton_merge, triton_repair
+from undertow.measure.kernels import triton_fast, triton_merge, triton_parts, triton_repair
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, plain
 from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
 from undertow.measure.kernels.triton_chunks import AddressTables, Chunks, chunks_of
+from undertow.measure.kernels.triton_parts import PartChunks, part_chunks
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials
+from undertow.measure.shards import Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,10 @@ class ArrivingPartials:
 
     arriving: DevicePartials
     arrived: torch.cuda.Event
+
+    @property
+    def want(self) -> Want:
+        return self.arriving.want
 
     def to_host(self) -> Partials:
         """Waits for the device, asleep."""
@@ -87,15 +93,24 @@ class TritonKernel:
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 return self._arriving(self._launch(flat, want, device))
         except Exception as error:
-            self.broken = True
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            print(
-                f"undertow: the Triton kernel does not work here ({reason}); "
-                "measuring with plain torch operations instead, which is slower",
-                file=sys.stderr,
-                flush=True,
-            )
+            self._give_up(error)
         return self._portable.measure_on_device(tensors, want)
+
+    @torch.no_grad()
+    def sketch_parts_on_device(
+        self, tensors: Sequence[torch.Tensor], parts: Sequence[Places]
+    ) -> ArrivingPartials | DevicePartials | None:
+        """The sketches of parts of tensors, which add up to those of the whole; None where that cannot be done."""
+        if self.broken or not tensors:
+            return None
+        flat = [tensor if _readable(tensor) else plain(tensor) for tensor in tensors]
+        device = flat[0].device
+        try:
+            with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+                return self._arriving(self._launch_parts(flat, parts, device))
+        except Exception as error:
+            self._give_up(error)
+        return None
 
     def unit_activity(self, tensor: torch.Tensor, unit_dim: int) -> NDArray[np.uint8]:
         return self._portable.unit_activity(tensor, unit_dim)
@@ -103,13 +118,22 @@ class TritonKernel:
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
         return None
 
+    def _give_up(self, error: Exception) -> None:
+        self.broken = True
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(
+            f"undertow: the Triton kernel does not work here ({reason}); "
+            "measuring with plain torch operations instead, which is slower",
+            file=sys.stderr,
+            flush=True,
+        )
+
     def _launch(self, flat: list[torch.Tensor], want: Want, device: torch.device) -> DevicePartials:
         counts = tuple([tensor.numel() for tensor in flat])
         chunks = chunks_of(counts, tuple([tensor.dtype for tensor in flat]), device)
         # Launched with a grid and options that their signatures do not show.
         measure_chunks: Any = triton_fast.measure_chunks
         repair_chunks: Any = triton_repair.repair_chunks
-        merge_chunks: Any = triton_merge.merge_chunks
         wanted = {
             "MOMENTS": bool(want & Want.MOMENTS),
             "EXPONENTS": bool(want & Want.EXPONENTS),
@@ -136,14 +160,24 @@ class TritonKernel:
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
         block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
-        # Of few tensors, narrow and tall parts keep a large device busy; an interpreter wants few programs.
-        columns, height = (256, 32) if device.type == "cpu" else (16, 128) if len(flat) <= 16 else (32, 32)
-        parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
-        merge_chunks[(len(flat), parts)](
-            chunks.first_of, *scratch, block, len(flat), chunks.number,
-            COLUMNS=columns, HEIGHT=height, **wanted, num_warps=8 if height > 32 else 4,
-        )  # fmt: skip
+        _merge(chunks, scratch, block, len(flat), wanted, device)
         return DevicePartials(block, counts, want)
+
+    def _launch_parts(self, flat: list[torch.Tensor], parts: Sequence[Places], device: torch.device) -> DevicePartials:
+        chunks = part_chunks(tuple(parts), tuple([tensor.dtype for tensor in flat]), device)
+        sketch_chunks: Any = triton_parts.sketch_part_chunks
+        wanted = {"MOMENTS": False, "EXPONENTS": False, "SKETCH": True}
+        scratch = _scratch(chunks, wanted, device)
+        addresses = self._addresses.table(flat, device)
+        for dtype, order in chunks.orders:
+            reading = _READING[dtype]
+            sketch_chunks[(len(order),)](
+                addresses, chunks.tensor_of, chunks.row_of, chunks.rows_of, chunks.places, order, scratch[2],
+                FORMAT=reading.kind, LANES=reading.lanes, num_warps=reading.warps,
+            )  # fmt: skip
+        block = torch.empty(len(flat) * SKETCH_BUCKETS, dtype=torch.float64, device=device)
+        _merge(chunks, scratch, block, len(flat), wanted, device)
+        return DevicePartials(block, tuple(part.count for part in parts), Want.SKETCH)
 
     def _arriving(self, partials: DevicePartials) -> ArrivingPartials | DevicePartials:
         block = partials.block
@@ -173,8 +207,26 @@ def _readable(tensor: torch.Tensor) -> bool:
     )
 
 
+def _merge(
+    chunks: Chunks | PartChunks,
+    scratch: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    block: torch.Tensor,
+    tensors: int,
+    wanted: dict[str, bool],
+    device: torch.device,
+) -> None:
+    merge_chunks: Any = triton_merge.merge_chunks
+    # Of few tensors, narrow and tall parts keep a large device busy; an interpreter wants few programs.
+    columns, height = (256, 32) if device.type == "cpu" else (16, 128) if tensors <= 16 else (32, 32)
+    parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
+    merge_chunks[(tensors, parts)](
+        chunks.first_of, *scratch, block, tensors, chunks.number,
+        COLUMNS=columns, HEIGHT=height, **wanted, num_warps=8 if height > 32 else 4,
+    )  # fmt: skip
+
+
 def _scratch(
-    chunks: Chunks, wanted: dict[str, bool], device: torch.device
+    chunks: Chunks | PartChunks, wanted: dict[str, bool], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """For the moments, exponents and sketches of every chunk."""
     widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Partials, offsets_of
-from undertow.measure.shards import sketch_of_part
+from undertow.measure.shards import Places, places_of, sketch_of_part
 from undertow.probe.distributed.portions import Portion, Spread, Term, is_spread, local_of, term_of
 from undertow.probe.readings import Reading
 from undertow.probe.tensor_list import TensorList
@@ -32,24 +33,29 @@ class SpreadList(TensorList):
     def tensors(self) -> list[torch.Tensor]:
         return [local_of(tensor) for tensor in TensorList.tensors(self)]
 
-    def placed(self, readings: list[Reading], tensors: Sequence[torch.Tensor]) -> list[Reading]:
+    def placed(
+        self, readings: list[Reading], tensors: Sequence[torch.Tensor], kernel_for: Callable[[str], Kernel]
+    ) -> list[Reading]:
         terms = self._terms() if self.of_gradients else {}
         for reading in readings:
             reading.terms = {slot: terms[slot] for slot in reading.slots.tolist() if slot in terms} or None
-        return [self._placed(reading, tensors) for reading in readings]
+        return [self._placed(reading, tensors, kernel_for) for reading in readings]
 
     def _terms(self) -> dict[int, Term]:
         found = zip(self.slots.tolist(), TensorList.tensors(self))
         terms = {slot: term_of(tensor) for slot, tensor in found if is_spread(tensor)}
         return {slot: term for slot, term in terms.items() if term is not None}
 
-    def _placed(self, reading: Reading, tensors: Sequence[torch.Tensor]) -> Reading:
+    def _placed(
+        self, reading: Reading, tensors: Sequence[torch.Tensor], kernel_for: Callable[[str], Kernel]
+    ) -> Reading:
         partials: Any = reading.partials
+        place_of = {slot: place for place, slot in enumerate(self.slots.tolist())}
         if not isinstance(partials, Partials):  # still on its device
-            return replace(reading, partials=_WithoutSketch(partials))
+            chosen = [(slot, tensors[place_of[slot]]) for slot in reading.slots.tolist()]
+            return replace(reading, partials=self._placed_there(partials, chosen, kernel_for))
         if partials.sketches is None:
             return reading
-        place_of = {slot: place for place, slot in enumerate(self.slots.tolist())}
         sizes: list[int] = []
         sketches: list[NDArray[np.float64]] = []
         for row, slot in enumerate(reading.slots.tolist()):
@@ -65,6 +71,25 @@ class SpreadList(TensorList):
         joined = np.concatenate(sketches) if sketches else np.empty(0)
         return replace(reading, partials=replace(partials, sketches=joined, offsets=offsets))
 
+    def _placed_there(
+        self, partials: Any, chosen: list[tuple[int, torch.Tensor]], kernel_for: Callable[[str], Kernel]
+    ) -> Any:
+        """Sketches by the places in the whole are taken on the device, too, where its kernel can."""
+        rows: list[int] = []
+        places: list[Places] = []
+        for row, (slot, _) in enumerate(chosen):
+            portion = self.spread.portions[slot]
+            if portion is not None:
+                found = places_of(*self._runs_of(slot, portion), prod(portion.shape))
+                if found is None:
+                    return PlacedPartials(partials, rows, None)
+                rows.append(row)
+                places.append(found)
+        sketch = getattr(kernel_for(chosen[0][1].device.type), "sketch_parts_on_device", None) if chosen else None
+        wanted = bool(partials.want & Want.SKETCH)
+        sketches = sketch([chosen[row][1].detach() for row in rows], places) if sketch and wanted else None
+        return PlacedPartials(partials, rows, sketches)
+
     def _runs_of(self, slot: int, portion: Portion) -> Runs:
         runs = self._runs.get(slot)
         if runs is None:
@@ -73,13 +98,24 @@ class SpreadList(TensorList):
 
 
 @dataclass(frozen=True, slots=True)
-class _WithoutSketch:
-    """Partial values on a device whose sketches were taken by the places in this part: of no use to anybody."""
+class PlacedPartials:
+    """Partial values on a device. Where they are of parts, their sketches were taken by the places there, which is of
+    no use to anybody: those of `sketches` take their place, or there are none."""
 
     partials: Any
+    rows: list[int]  # which of them are of parts
+    sketches: Any
 
     def to_host(self) -> Partials:
-        return replace(self.partials.to_host(), sketches=None)
+        partials: Partials = self.partials.to_host()
+        placed: Partials | None = None if self.sketches is None else self.sketches.to_host()
+        if placed is None or placed.sketches is None or partials.sketches is None:
+            return replace(partials, sketches=None)
+        stretches = [partials.sketches[begin:end] for begin, end in zip(partials.offsets[:-1], partials.offsets[1:])]
+        for place, row in enumerate(self.rows):
+            stretches[row] = placed.sketches[placed.offsets[place] : placed.offsets[place + 1]]
+        offsets = np.concatenate([[0], np.cumsum([len(one) for one in stretches])]).astype(np.int64)
+        return replace(partials, sketches=np.concatenate(stretches), offsets=offsets)
 
 
 def list_of(
