@@ -15,6 +15,7 @@ from undertow.detect.untrained_freeze import UntrainedFreeze
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
+from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
 
@@ -340,7 +341,7 @@ class NeverUpdated:
         named = name_layers(layout, layers)
         verb, its = ("is", "it was") if len(layers) == 1 else ("are", "they were")
         summary = f"{named} {verb} frozen with the random weights {its} made with, while the rest learns."
-        how = "requires_grad is False, and the weights are spread evenly up to the bound of PyTorch's initialisation"
+        how = "requires_grad is False, and the weights are spread as numbers are that were drawn at random"
         resting = np.zeros(layout.count, bool)
         resting[list(layers)] = True
         if self._freeze.is_new_backbone(layout, resting):
@@ -349,4 +350,7 @@ class NeverUpdated:
         evidence = tuple(
             Evidence("gradient_state", layout.path(i), float(GradientState.FROZEN), None, how) for i in layers[:5]
         )
+        if all(layout.layers[i].kind is LayerKind.EMBEDDING for i in layers):
+            # Vectors that were made elsewhere can look the same: nobody but the user can tell.
+            return Verdict("frozen", True, Severity.MILD, layers, self._freeze.since, 0.5, summary, evidence)
         return Verdict("frozen", True, Severity.MODERATE, layers, self._freeze.since, 0.75, summary, evidence)
