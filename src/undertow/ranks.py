@@ -37,7 +37,7 @@ def governor_here(settings: Settings, leader: Leader | None = None) -> Governor:
     if leader is None:
         return Governor(*_given(settings))
     governor = shared_governor(settings)
-    governor.announce = leader.set_pace
+    governor.announce, leader.merged = leader.set_pace, governor.merged
     return governor
 
 

@@ -37,3 +37,20 @@ def test_the_first_steps_are_measured_on_all_ranks_whatever_they_cost() -> None:
 def test_a_number_of_steps_that_was_given_is_kept() -> None:
     plans = _plans(SharedGovernor(3, activations=False), range(7))
     assert [plan.gradient for plan in plans] == [True, False, False, True, False, False, True]
+
+
+def test_the_more_merging_costs_the_first_rank_the_more_rarely_all_measure() -> None:
+    def measured(merging: float) -> int:
+        first = SharedGovernor(None)
+        first.announce = first.agree
+        plans: list[Plan] = []
+        for step in range(600):
+            plans.append(first.plan(step))
+            first.spent({"gradient": 0.001, "weight": 0.001, "always": 0.0}, 0.5, first=step == 0)
+            if plans[-1].gradient and merging:
+                first.merged(merging)
+        return sum(plan.gradient for plan in plans[300:])
+
+    assert measured(0.0) == 300
+    assert measured(0.02) <= 150
+    assert measured(0.2) <= 15

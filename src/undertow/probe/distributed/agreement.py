@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from undertow.probe.schedule import EARLY_STEPS, LANDMARKS, WHOLE_STEPS, Governor
 
 _SECONDS_AHEAD = 1.5  # between a decision and its effect, so that all ranks have heard of it
+_MERGING = "gradient:merging"
 _LEAST_AHEAD, _MOST_AHEAD = 4, 4096  # the same in steps
 
 Announce = Callable[[int, dict[str, int]], None]
@@ -30,6 +31,16 @@ class SharedGovernor(Governor):
     def agree(self, from_step: int, intervals: dict[str, int]) -> None:
         """From any thread. Decisions come in order."""
         self._agreed = [*self._agreed[-1:], (from_step, intervals)]
+
+    def merged(self, seconds: float) -> None:
+        """Processor time that all ranks' parts of one measured frame took the first rank: the more ranks there are,
+        the more rarely they measure."""
+        self._added += seconds
+        self._note(_MERGING, seconds)
+
+    def _cost(self, kind: str) -> float:
+        known = sorted(self._costs.get(_MERGING, ())) if kind == "gradient" else []
+        return Governor._cost(self, kind) + (known[len(known) // 4] if known else 0.0)
 
     def _due(self, kind: str, step: int) -> bool:
         self._planned = step

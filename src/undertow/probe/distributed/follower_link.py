@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 
 from undertow.probe.distributed.meeting import Link, LinkBrokenError
@@ -27,6 +28,7 @@ class FollowerLink:
         self._came = came
         self._roster: Roster | None = None
         self._bytes = 0
+        self._seconds = 0.0
         link.listen(self._listen)
 
     def awaited(self, key: Key) -> bool:
@@ -45,6 +47,11 @@ class FollowerLink:
 
     def take(self, key: Key) -> tuple[Part, Roster | None] | None:
         return self._pop() if self.parts and self.parts[0][0].key == key else None
+
+    def spent(self) -> float:
+        """Processor time of what has come since this was last asked."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
     def send(self, message: Message) -> None:
         if self.gone is None:
@@ -72,12 +79,15 @@ class FollowerLink:
         try:
             while True:
                 raw = self._link.receive()
+                began = time.thread_time()
                 message = decode(raw)
+                seconds = time.thread_time() - began
                 if isinstance(message, Farewell):
                     self._link.send(encode(Farewell()))
                     self._leave(message.reason)
                     return
                 with self._came:
+                    self._seconds += seconds
                     self._keep(message, len(raw))
                     self._came.notify_all()
                     while self._bytes > _MOST_BYTES and self.gone is None:

@@ -41,6 +41,7 @@ class Leader:
         self._closing, self._closing_since = False, 0.0
         self._is_broken = False
         self._failed: Callable[[Exception], None] = _raise
+        self.merged: Callable[[float], None] | None = None  # is told the processor time each measured frame took
         self._message = message
         self._meeting: Meeting | None = Meeting(place)
         self._followers: list[FollowerLink] = []
@@ -150,6 +151,7 @@ class Leader:
         if not self._wait(self._key):
             return None
         key, self._key = self._key, None
+        began = time.thread_time()
         own = part_of(frame, 0, key[1])
         own_roster = self._enter_own(frame.layout)
         parts = [own]
@@ -164,6 +166,10 @@ class Leader:
                     parts.append(part)
         whole = whole_frame(frame, parts, self._crew)
         self._shorten(parts)
+        with self._came:
+            decoding = sum(one.spent() for one in self._followers)
+        if self.merged is not None and whole.has_gradient and len(parts) > 1:
+            self.merged(time.thread_time() - began + decoding)
         return whole
 
     def _wait(self, key: Key) -> bool:
