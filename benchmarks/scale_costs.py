@@ -137,11 +137,8 @@ def rank_cost(layers: int, shards: int) -> RankCost:
     gathered = Gathered(crew)
     gathered.add(0, crew.berths[0], part(0, layers, shards).kinds["gradients"][0])
     others = range(1, 4)
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
     rosters = [decode(encode(roster(rank, layers, shards))) for rank in others]
-    held = (tracemalloc.get_traced_memory()[0] - before) / len(others)
-    tracemalloc.stop()
+    held = _kept(rosters, layers, shards) / len(others)
     start = time.thread_time()
     for one in rosters:
         assert isinstance(one, Roster)
@@ -154,6 +151,19 @@ def rank_cost(layers: int, shards: int) -> RankCost:
     for rank, message in zip(others, messages):
         take(gathered, crew, rank, message)
     return RankCost(len(messages[0]), (time.thread_time() - start) / len(others), held, entering)
+
+
+def _kept(rosters: Sequence[object], layers: int, shards: int) -> float:
+    """Bytes that stay when these ranks have introduced themselves."""
+    crew = Crew(LayerTable())
+    crew.enter(roster(0, layers, shards))
+    tracemalloc.start()
+    for one in rosters:
+        assert isinstance(one, Roster)
+        crew.enter(one)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return held
 
 
 def take(gathered: Gathered, crew: Crew, rank: int, message: bytes) -> None:

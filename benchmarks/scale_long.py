@@ -78,7 +78,7 @@ def merge_all(layers: int, ranks: int) -> tuple[float, int]:
     crew.enter(roster(0, layers, 1))
     first = crew.berths[0]
     # All ranks hold the same: one roster stands for all of them here. What they need is measured apart.
-    crew.berths.update({rank: Berth(first.roster, first.slots, first.portions) for rank in range(1, ranks)})
+    crew.berths.update({rank: Berth("", first.is_sharded, first.slots, first.portions) for rank in range(1, ranks)})
     gathered = Gathered(crew)
     gathered.add(0, first, part(0, layers, 1).kinds["gradients"][0])
     message = encode(part(1, layers, 1))

@@ -23,7 +23,8 @@ Key = tuple[int, tuple[int, ...], tuple[int, ...]]  # slot, begin and extent of 
 class Berth:
     """One rank's slots: the slot of the whole, and which portion of it (equal numbers are equal portions)."""
 
-    roster: Roster
+    device: str
+    is_sharded: bool  # any of them
     slots: Ints
     portions: Ints
 
@@ -39,6 +40,7 @@ class Crew:
         self._portion_of: dict[Key, int] = {}
         self._portions: list[Key] = []
         self.berths: dict[int, Berth] = {}
+        self.own: Roster | None = None  # of this rank; those of the others are not kept
         self.own_ids: Ints = np.empty(0, np.int64)  # layer ids of this rank → those of the table
         self.prefixes: dict[int, str] = {}  # of ranks that hold other models under the same names
         self.layout = self._make_layout()
@@ -63,19 +65,23 @@ class Crew:
         behind = 1 + max((layer.order for layer in self._layers if layer.order is not None), default=-1)
         ids = [self._layer(facts, rank, prefix, behind) for facts in roster.layers]
         if rank == 0:
-            self.own_ids = np.array(ids, np.int64)
-        slots = [self._slot(facts, prefix) for facts in roster.slots]
-        portions = [self._portion(slot, facts) for slot, facts in zip(slots, roster.slots)]
-        self.berths[rank] = Berth(roster, np.array(slots, np.int64), np.array(portions, np.int64))
+            self.own, self.own_ids = roster, np.array(ids, np.int64)
+        slots = np.array([self._slot(facts, prefix) for facts in roster.slots], np.int64)
+        portions = np.array(list(map(self._portion, slots.tolist(), roster.slots)), np.int64)
+        first = self.berths.get(0)
+        if first is not None:  # nearly always the same: one copy for thousands of ranks
+            slots = first.slots if np.array_equal(slots, first.slots) else slots
+            portions = first.portions if np.array_equal(portions, first.portions) else portions
+        is_sharded = any(facts.is_sharded for facts in roster.slots)
+        self.berths[rank] = Berth(roster.device, is_sharded, slots, portions)
         self.layout = self._make_layout()
         self.version += 1
 
     def facts(self) -> dict[str, Any]:
         """Of the first rank that has any: what `NewLayers` tells of optimizers and devices."""
-        own = self.berths.get(0)
-        devices = sorted({berth.roster.device for berth in self.berths.values()} - {""})
+        devices = sorted({berth.device for berth in self.berths.values()} - {""})
         return {
-            "optimizers": [] if own is None else own.roster.optimizers,
+            "optimizers": [] if self.own is None else self.own.optimizers,
             "device": ", ".join(devices),
         }
 

@@ -204,10 +204,10 @@ class Leader:
         if layout is not self._layout:
             self._layout = layout
             roster = roster_of(0, self._table, layout, self._new)
-            known = self._crew.berths.get(0)
-            if known is None or known.roster != roster:
+            if self._crew.own != roster:
                 self._crew.enter(roster)
-        return self._crew.berths[0].roster
+        assert self._crew.own is not None
+        return self._crew.own
 
     def _enter(self, roster: Roster, part: Part, own_roster: Roster, own: Part) -> None:
         if roster.rank not in self._crew.prefixes:

@@ -26,7 +26,7 @@ def noise_of(parts: Sequence[Part], crew: Crew) -> tuple[Floats, int] | None:
     if len(parts) < 2 or len({len(part.micro) for part in parts}) > 1:
         return None
     count = len(parts[0].micro)
-    if count > 1 and any(_is_sharded(part, crew) for part in parts):
+    if count > 1 and any(crew.berths[part.rank].is_sharded for part in parts):
         if any(len(measured.slots) for part in parts for measured in part.micro[0]):
             return None  # shards of an average; before that there are none
     elif count > 1:
@@ -40,10 +40,6 @@ def noise_of(parts: Sequence[Part], crew: Crew) -> tuple[Floats, int] | None:
         return None
     samples = [_folds(part, part.kinds["local"], crew) for part in parts]
     return _scale(np.stack(samples)), len(parts) * max(count, 1)
-
-
-def _is_sharded(part: Part, crew: Crew) -> bool:
-    return any(slot.is_sharded for slot in crew.berths[part.rank].roster.slots)
 
 
 def _folds(part: Part, measured: Sequence[Measured], crew: Crew) -> Floats:

@@ -73,7 +73,7 @@ def _stepped(parts: Sequence[Part], crew: Crew) -> Gathered | None:
 
 def _micro(parts: Sequence[Part], crew: Crew) -> list[list[Reading]]:
     counts = {len(part.micro) for part in parts}
-    unsure = len(parts) == 1 and any(slot.wrapped for slot in crew.berths[0].roster.slots)
+    unsure = len(parts) == 1 and crew.own is not None and any(slot.wrapped for slot in crew.own.slots)
     if counts == {0} or len(counts) > 1 or unsure:  # alone, a rank does not know which of them were exchanged
         return []
     out: list[list[Reading]] = []
