@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -183,16 +183,31 @@ def mixed_mesh(folder: Path) -> None:
             optimizer.step()
 
 
-def untouched(folder: Path) -> None:
+def _compare_with_unwatched(folder: Path, wrap: Callable[[nn.Module], nn.Module]) -> None:
     """Weights after a watched training are those of one that nobody watches, to the last bit."""
     results: list[list[torch.Tensor]] = []
     for watched in (False, True):
-        model = DistributedDataParallel(network())
+        model = wrap(network())
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         with undertow.watch(model, run_dir=folder, quiet=True) if watched else nullcontext():
             fit(model, optimizer, 24)
-        results.append([parameter.detach().clone() for parameter in model.parameters()])
+        results.append([getattr(one, "_local_tensor", one).detach().clone() for one in model.parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+def untouched(folder: Path) -> None:
+    _compare_with_unwatched(folder, DistributedDataParallel)
+
+
+def untouched_sharded(folder: Path) -> None:
+    """Gradients in another format than weights, too."""
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+    def shard(model: nn.Module) -> nn.Module:
+        fully_shard(model, mp_policy=policy)
+        return model
+
+    _compare_with_unwatched(folder, shard)
 
 
 def accumulated(folder: Path) -> None:
@@ -332,7 +347,7 @@ def last_dies(folder: Path) -> None:
 TRAININGS = (
     data_parallel, fully_sharded, sharded_branches, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated,
     sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh, untouched, only_the_first,
-    first_dies, last_dies,
+    untouched_sharded, first_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

@@ -23,7 +23,7 @@ ELSEWHERE = ("gradient_noise_scale", "weight_row_spread", "weight_rows_unused")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    ranks.run(2, folder, *ALIKE, "untouched", "parted", "poisoned", "stages")
+    ranks.run(2, folder, *ALIKE, "untouched", "untouched_sharded", "parted", "poisoned", "stages")
     return folder
 
 
@@ -155,6 +155,13 @@ def test_what_the_optimizer_keeps_of_shards_is_read(trained: Path) -> None:
     assert run.series("optimizer_rate", "0.weight") == pytest.approx([0.01] * 6)
     assert run.series("optimizer_step_count", "0.weight").tolist() == [1, 2, 3, 4, 5, 6]
     assert np.isfinite(run.series("optimizer_eps_ratio", "0.weight")).all()
+
+
+def test_a_sharded_training_is_not_changed_by_looking_at_gradients_before_they_are_scattered(trained: Path) -> None:
+    """The program itself compares weights with those of a training nobody watches."""
+    run = undertow.open_run(trained / "untouched_sharded")
+    assert run.series("gradient_noise_scale", "0.bias")[0] > 0  # it was looked at
+    assert np.isfinite(run.series("weight_norm", "0.weight")[:8]).all()
 
 
 def test_ranks_measure_the_same_steps_by_budget(trained: Path) -> None:

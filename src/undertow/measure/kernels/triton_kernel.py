@@ -74,6 +74,7 @@ class TritonKernel:
         self._copying: dict[torch.device, torch.cuda.Stream] = {}
         self._portable = TorchKernel()
         self.broken = False
+        self._parts_broken = False  # of no consequence to the rest
 
     def measure(self, tensors: Sequence[torch.Tensor], want: Want = Want.ALL) -> Partials:
         if any(map(is_sparse, tensors)):
@@ -93,7 +94,8 @@ class TritonKernel:
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 return self._arriving(self._launch(flat, want, device))
         except Exception as error:
-            self._give_up(error)
+            self.broken = True
+            _say(error, "measuring with plain torch operations instead, which is slower")
         return self._portable.measure_on_device(tensors, want)
 
     @torch.no_grad()
@@ -101,7 +103,7 @@ class TritonKernel:
         self, tensors: Sequence[torch.Tensor], parts: Sequence[Places]
     ) -> ArrivingPartials | DevicePartials | None:
         """The sketches of parts of tensors, which add up to those of the whole; None where that cannot be done."""
-        if self.broken or not tensors:
+        if self.broken or self._parts_broken or not tensors:
             return None
         flat = [tensor if _readable(tensor) else plain(tensor) for tensor in tensors]
         device = flat[0].device
@@ -109,7 +111,8 @@ class TritonKernel:
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 return self._arriving(self._launch_parts(flat, parts, device))
         except Exception as error:
-            self._give_up(error)
+            self._parts_broken = True
+            _say(error, "updates and directions of shards are not measured")
         return None
 
     def unit_activity(self, tensor: torch.Tensor, unit_dim: int) -> NDArray[np.uint8]:
@@ -117,16 +120,6 @@ class TritonKernel:
 
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
         return None
-
-    def _give_up(self, error: Exception) -> None:
-        self.broken = True
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(
-            f"undertow: the Triton kernel does not work here ({reason}); "
-            "measuring with plain torch operations instead, which is slower",
-            file=sys.stderr,
-            flush=True,
-        )
 
     def _launch(self, flat: list[torch.Tensor], want: Want, device: torch.device) -> DevicePartials:
         counts = tuple([tensor.numel() for tensor in flat])
@@ -194,6 +187,11 @@ class TritonKernel:
             arrived.record(stream)
         block.record_stream(stream)
         return ArrivingPartials(DevicePartials(copy, partials.counts, partials.want), arrived)
+
+
+def _say(error: Exception, consequence: str) -> None:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    print(f"undertow: the Triton kernel does not work here ({reason}); {consequence}", file=sys.stderr, flush=True)
 
 
 def _readable(tensor: torch.Tensor) -> bool:
