@@ -115,6 +115,22 @@ def random_weights(*frozen: str, bound: float = 8**-0.5) -> dict[str, object]:
     }
 
 
+@pytest.mark.parametrize(
+    ("middle", "scale", "severity"),
+    [(("second", "third", "fourth", "fifth"), 1.0, Severity.SEVERE), (("second", "third", "fourth", "fifth"), 3.0, Severity.MILD),
+     (("first", "second", "third", "fourth"), 1.0, Severity.MILD)],
+    ids=["new, between trained ones", "loaded from elsewhere", "all below the head"],
+)  # fmt: skip
+def test_most_of_a_model_left_out(middle: tuple[str, ...], scale: float, severity: Severity) -> None:
+    training = Training("first", "second", "third", "fourth", "fifth", "head")
+    outside = {**random_weights(), "gradient_optimizer": dict.fromkeys(middle, -1.0)}
+    outside |= {"update_norm": dict.fromkeys(middle, math.nan), "weight_kurtosis": -1.2 * scale}
+    outside["weight_norm"] = {f"{name}.weight": 1.6 + place / 50 for place, name in enumerate((*middle, "head"))}
+    training.run(10, **outside)
+    (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
+    assert finding.severity is severity
+
+
 def test_a_frozen_layer_that_was_never_trained() -> None:
     training = Training()
     training.run(4, **random_weights("second"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +119,11 @@ class UntrainedFreeze:
     def has_learnt(self) -> bool:
         """Nothing is left to `learn`."""
         return self._moved and self._has_seen_all
+
+    def are_new(self, layout: Layout, layers: Sequence[int]) -> bool:
+        """Whether all matrices among these still held PyTorch's own random numbers when first measured."""
+        matrices = [i for i in layers if len(layout.layers[i].shape) >= 2]
+        return bool(matrices) and bool(self._is_default[matrices].all())
 
     def _belongs_to_frozen(self, layout: Layout, tables: list[int]) -> bool:
         """Whether other matrices are frozen, too: then a whole part is, on purpose."""

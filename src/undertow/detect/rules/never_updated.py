@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.untrained_freeze import UntrainedFreeze
@@ -52,7 +53,8 @@ class NeverUpdated:
     ----------------
     When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild,
     and `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
-    parameter tells otherwise: the generator it was made from had been read before. Steps that a loss scaler skipped
+    parameter tells otherwise: the generator it was made from had been read before; so do weights as PyTorch makes
+    them, with trained layers both before and behind them. Steps that a loss scaler skipped
     and steps with a learning rate of zero do not count. Updates too small for the number format round away; that
     is said as the reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were
     never trained either. Frozen layers are left alone when they are a named part as a whole, a copy of a trained
@@ -285,7 +287,7 @@ class NeverUpdated:
             how = "groups without a parameter: a generator, as parameters() returns, is empty once it has been read"
             empty = Evidence("optimizer_empty_groups", None, self._empty_groups, 0.0, how)
             return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, (*evidence, empty))
-        if share > MEANT and self._is_most(view, layers):
+        if share > MEANT and self._is_most(view, layers) and not self._is_gap(layout, layers):
             summary = (
                 f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
                 "if that is meant, requires_grad_(False) would save their gradients."
@@ -300,6 +302,13 @@ class NeverUpdated:
         for layer in view.layout.layers.parameters:
             sizes[layer.id] = layer.parameter_count
         return sizes[list(layers)].sum() > sizes[self._trained].sum()
+
+    def _is_gap(self, layout: Layout, layers: tuple[int, ...]) -> bool:
+        """New weights with trained ones both before and behind them: nobody trains around what nobody has trained."""
+        trained = layout.order[self._trained]
+        order = layout.order[[i for i in layers if np.isfinite(layout.order[i])]]
+        between = len(order) > 0 and len(trained) > 0 and trained.min() < order.min() <= order.max() < trained.max()
+        return bool(between) and self._freeze.are_new(layout, layers)
 
     def _still_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
