@@ -20,7 +20,8 @@ from undertow.schema.severity import Severity
 # Optimizer steps without a gradient, since watching began, before the rule speaks …
 UPSTREAM_STEPS = 5  # … of layers that run before every layer that has one: the picture of a cut graph
 ELSEWHERE_STEPS = 20  # … of others: a head whose loss is used only in some steps looks the same for a while
-LATER_STEPS = 50  # … of layers that once had a gradient
+LATER_STEPS = 50  # … of layers that once had a gradient; steps of the training, of which …
+LATER_MEASURED = 10  # … so many measured
 
 
 class NoGradient:
@@ -129,6 +130,7 @@ class NoGradient:
         upstream = self._upstream(layout)
         patience = np.where(self._had, LATER_STEPS, np.where(upstream, UPSTREAM_STEPS, ELSEWHERE_STEPS))
         due = self._none.lasted(patience)
+        due |= self._none.lasted(LATER_MEASURED) & (view.step - self._none.since >= LATER_STEPS)
         long = self._none.lasted(ELSEWHERE_STEPS)
         unknown = ~ran & ~unused & ~self._had
         cut = due & ran
