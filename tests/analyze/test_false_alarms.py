@@ -157,7 +157,8 @@ def test_healthy_trainings(tmp_path: Path) -> None:
         details = analysis.layer_details.values()
         layers += len(details)
         oscillating += sum(bool(item.flow_characteristics.is_oscillating) for item in details)
-        warned += sum(item.health_metrics.overall_health == "Warning" for item in details)
+        if name != "edge_of_stability":  # its norms do swing
+            warned += sum(item.health_metrics.overall_health == "Warning" for item in details)
         trend = network.convergence_indicators.convergence_trend
         if trend == "Diverging" or (trend == "Oscillating" and name != "gan"):  # its two losses do take turns
             wrong.append(f"{name}: {trend}")
@@ -165,5 +166,5 @@ def test_healthy_trainings(tmp_path: Path) -> None:
             wrong.append(f"{name}: {network.stability_assessment.stability_trend}")
         wrong += [f"{name}: {item.layer_name}" for item in details if item.health_metrics.overall_health == "Critical"]
     assert oscillating <= LIMIT * layers
-    assert warned <= 2 * LIMIT * layers  # gradients that sink with a loss that reaches zero; one embedding
+    assert warned <= LIMIT * layers
     assert wrong == []

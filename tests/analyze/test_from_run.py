@@ -13,7 +13,10 @@ import torch
 
 import undertow
 from undertow.analyze.document import dynamics_document, flow_document
+from undertow.analyze.dynamics import TrainingSeries
+from undertow.analyze.enhanced import enhanced_analysis
 from undertow.analyze.from_run import NewestSteps, dynamics_of_run, flow_of_run
+from undertow.analyze.series import LayerSeries
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 
@@ -243,3 +246,17 @@ def test_micro_batches_show_agreement_and_conflict() -> None:
     network = dynamics_of_run(run).network_level_analysis
     assert (network.gradient_agreement, network.conflicting_layers) == (0.25, [])
     assert "gradient_agreement" not in network.unavailable
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_small_gradients_of_a_small_loss_do_not_vanish(scale: float) -> None:
+    """Multiplying the loss multiplies everything; only gradients that are small beside the loss vanish."""
+    rng = np.random.default_rng(0)
+    norms = scale * np.exp(0.1 * rng.normal(size=(100, 3)))
+    series = LayerSeries.of(["a.weight", "b.weight", "c.weight"], np.arange(100), norms)
+    loss = scale * (2.3 + 0.01 * rng.normal(size=100))
+    found = enhanced_analysis(series, TrainingSeries(loss=loss)).layer_details.values()
+    assert all(item.health_metrics.overall_health == "Healthy" for item in found)
+    vanished = LayerSeries.of(series.names, series.steps, 1e-8 * norms)
+    found = enhanced_analysis(vanished, TrainingSeries(loss=loss)).layer_details.values()
+    assert all(item.health_metrics.overall_health != "Healthy" for item in found)

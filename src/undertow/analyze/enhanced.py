@@ -17,12 +17,12 @@ from undertow.analyze.dynamics import (
 )
 from undertow.analyze.hierarchy import build_hierarchy, group_layers
 from undertow.analyze.interactions import layer_interactions
-from undertow.analyze.layer_health import LayerRisks, assess_layers, network_health, suggestions
+from undertow.analyze.layer_health import RECENT, LayerRisks, assess_layers, network_health, suggestions
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers, with_directions
 from undertow.analyze.network import known
 from undertow.analyze.priorities import optimization_priorities
 from undertow.analyze.regions import Extremes
-from undertow.analyze.series import LayerSeries
+from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.stability import assess_stability
 from undertow.analyze.topology import Topology
 from undertow.schema.seeds.dynamics import LearningPhase, TrainingDynamics
@@ -59,6 +59,7 @@ DEPTHS = {
     AnalysisDepth.EXPERT: Depth(1024, 5, hierarchy=True),
 }
 SKIPPED = "left out at this depth of analysis"
+SMALLEST_SCALE = 1e-30  # of a loss
 
 
 def enhanced_analysis(
@@ -72,7 +73,7 @@ def enhanced_analysis(
 ) -> EnhancedLayerGradientAnalysis:
     training, unit = with_usable_losses(training or TrainingSeries())
     numbers = with_directions(layer_numbers(series, window), training.gradient_cosine, window)
-    extremes = Extremes.of(series)
+    extremes = Extremes.of(series, _scale_of(training.loss, unit))
     risks = assess_layers(series, numbers, extremes, topology)
     compared = compare_layers(series, numbers.mean, risks.dead, typical_ratios(training.update_ratio, window))
     dynamics = training_dynamics(training, window, unit)
@@ -113,6 +114,12 @@ def enhanced_analysis(
             grouping.groups, convergence.convergence_trend, dynamics.learning_phase,
         ),
     )  # fmt: skip
+
+
+def _scale_of(loss: Floats | None, unit: float) -> float:
+    """Of the latest losses, at most one: gradients fall with a loss that is multiplied by little, or all but learnt."""
+    latest = np.array([]) if loss is None else np.abs(loss[np.isfinite(loss)][-RECENT:])
+    return min(1.0, max(unit * float(np.median(latest)), SMALLEST_SCALE)) if len(latest) else 1.0
 
 
 def _details(

@@ -42,19 +42,21 @@ class Region:
     decades: float  # how far beyond the limit, at its worst typical layer
 
 
-def vanishing_flags(series: LayerSeries) -> tuple[Flags, Floats]:
+def vanishing_flags(series: LayerSeries, unit: float = 1.0) -> tuple[Flags, Floats]:
     """Affected samples of `series.samples`, and decades below the limit.
 
-    A norm below 1e-5 vanishes. Where all sizes are known, a small tensor must also be small per element, and any
-    layer whose RMS gradient is below a ten-thousandth of the network's median vanishes too.
+    A norm below 1e-5 units vanishes; a unit less than one is the scale of a loss that is small itself. Where all
+    sizes are known, a small tensor must also be small per element, and any layer whose RMS gradient is below a
+    ten-thousandth of the network's median vanishes too.
     """
     samples = series.samples
-    below = samples < VANISHING_NORM
-    limit = np.full(samples.shape[1], VANISHING_NORM)
+    smallest = VANISHING_NORM * unit
+    below = samples < smallest
+    limit = np.full(samples.shape[1], smallest)
     counts = [count or 0 for count in series.parameter_counts]
     if counts and all(counts) and len(samples):
         root = np.sqrt(np.array(counts, dtype=np.float64))
-        limit = np.minimum(VANISHING_NORM, VANISHING_RMS * root)
+        limit = np.minimum(smallest, VANISHING_RMS * unit * root)
         below = samples < limit
         if len(counts) >= 3:
             typical = _network_median(series, root)
@@ -100,8 +102,9 @@ class Extremes:
     decades_above: Floats
 
     @classmethod
-    def of(cls, series: LayerSeries) -> Extremes:
-        return cls(*vanishing_flags(series), *exploding_flags(series))
+    def of(cls, series: LayerSeries, unit: float = 1.0) -> Extremes:
+        """`unit` as in `vanishing_flags`."""
+        return cls(*vanishing_flags(series, unit), *exploding_flags(series))
 
 
 def dead_flags(series: LayerSeries) -> Flags:
