@@ -248,9 +248,9 @@ def test_micro_batches_show_agreement_and_conflict() -> None:
     assert "gradient_agreement" not in network.unavailable
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-6])
-def test_small_gradients_of_a_small_loss_do_not_vanish(scale: float) -> None:
-    """Multiplying the loss multiplies everything; only gradients that are small beside the loss vanish."""
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e5])
+def test_gradients_are_judged_beside_the_scale_of_the_loss(scale: float) -> None:
+    """Multiplying the loss multiplies everything; only what is small or large beside the loss is out of range."""
     rng = np.random.default_rng(0)
     norms = scale * np.exp(0.1 * rng.normal(size=(100, 3)))
     series = LayerSeries.of(["a.weight", "b.weight", "c.weight"], np.arange(100), norms)
@@ -258,5 +258,8 @@ def test_small_gradients_of_a_small_loss_do_not_vanish(scale: float) -> None:
     found = enhanced_analysis(series, TrainingSeries(loss=loss)).layer_details.values()
     assert all(item.health_metrics.overall_health == "Healthy" for item in found)
     vanished = LayerSeries.of(series.names, series.steps, 1e-8 * norms)
-    found = enhanced_analysis(vanished, TrainingSeries(loss=loss)).layer_details.values()
-    assert all(item.health_metrics.overall_health != "Healthy" for item in found)
+    exploded = LayerSeries.of(series.names, series.steps, 1e4 * norms)
+    spoilt = {1.0: [vanished, exploded], 1e-6: [vanished], 1e5: [exploded]}[scale]
+    for series in spoilt:
+        found = enhanced_analysis(series, TrainingSeries(loss=loss)).layer_details.values()
+        assert all(item.health_metrics.overall_health != "Healthy" for item in found)

@@ -117,7 +117,8 @@ def random_weights(*frozen: str, bound: float = 8**-0.5) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("middle", "scale", "severity"),
-    [(("second", "third", "fourth", "fifth"), 1.0, Severity.SEVERE), (("second", "third", "fourth", "fifth"), 3.0, Severity.MILD),
+    [(("second", "third", "fourth", "fifth"), 1.0, Severity.SEVERE),
+     (("second", "third", "fourth", "fifth"), 3.0, Severity.MILD),
      (("first", "second", "third", "fourth"), 1.0, Severity.MILD)],
     ids=["new, between trained ones", "loaded from elsewhere", "all below the head"],
 )  # fmt: skip

@@ -60,6 +60,7 @@ DEPTHS = {
 }
 SKIPPED = "left out at this depth of analysis"
 SMALLEST_SCALE = 1e-30  # of a loss
+SMALLEST_SHARE = 0.05  # of all losses
 
 
 def enhanced_analysis(
@@ -73,7 +74,7 @@ def enhanced_analysis(
 ) -> EnhancedLayerGradientAnalysis:
     training, unit = with_usable_losses(training or TrainingSeries())
     numbers = with_directions(layer_numbers(series, window), training.gradient_cosine, window)
-    extremes = Extremes.of(series, _scale_of(training.loss, unit))
+    extremes = Extremes.of(series, *_scales_of(training.loss, unit))
     risks = assess_layers(series, numbers, extremes, topology)
     compared = compare_layers(series, numbers.mean, risks.dead, typical_ratios(training.update_ratio, window))
     dynamics = training_dynamics(training, window, unit)
@@ -116,10 +117,15 @@ def enhanced_analysis(
     )  # fmt: skip
 
 
-def _scale_of(loss: Floats | None, unit: float) -> float:
-    """Of the latest losses, at most one: gradients fall with a loss that is multiplied by little, or all but learnt."""
-    latest = np.array([]) if loss is None else np.abs(loss[np.isfinite(loss)][-RECENT:])
-    return min(1.0, max(unit * float(np.median(latest)), SMALLEST_SCALE)) if len(latest) else 1.0
+def _scales_of(loss: Floats | None, unit: float) -> tuple[float, float]:
+    """Of the latest losses, at most one, and of the smallest ones, at least one: gradients grow and fall with a loss
+    that is multiplied by something, and fall with one that is all but learnt. One that has exploded began small.
+    """
+    known = np.array([]) if loss is None else unit * np.abs(loss[np.isfinite(loss)])
+    if not len(known):
+        return 1.0, 1.0
+    latest, least = float(np.median(known[-RECENT:])), float(np.quantile(known, SMALLEST_SHARE))
+    return min(1.0, max(latest, SMALLEST_SCALE)), max(1.0, min(least, 1 / SMALLEST_SCALE))
 
 
 def _details(

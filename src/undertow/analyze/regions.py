@@ -84,12 +84,16 @@ def _network_median(series: LayerSeries, root: Floats) -> Floats:
     return np.where(np.isnan(typical), newest[-1] if len(newest) else 0.0, typical)
 
 
-def exploding_flags(series: LayerSeries) -> tuple[Flags, Floats]:
-    """Affected samples (norm above 100, or infinite), and decades of the largest above the limit."""
+def exploding_flags(series: LayerSeries, unit: float = 1.0) -> tuple[Flags, Floats]:
+    """Affected samples (norm above 100 units, or infinite), and decades of the largest above the limit.
+
+    A unit above one is the scale of a loss that is large itself, even at its smallest.
+    """
+    limit = EXPLODING_NORM * unit
     with np.errstate(invalid="ignore"):
-        above = series.samples > EXPLODING_NORM
-    top = np.where(above, series.samples, EXPLODING_NORM).max(axis=0, initial=EXPLODING_NORM)
-    return above, np.log10(top) - np.log10(EXPLODING_NORM)
+        above = series.samples > limit
+    top = np.where(above, series.samples, limit).max(axis=0, initial=limit)
+    return above, np.log10(top) - np.log10(limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,9 @@ class Extremes:
     decades_above: Floats
 
     @classmethod
-    def of(cls, series: LayerSeries, unit: float = 1.0) -> Extremes:
-        """`unit` as in `vanishing_flags`."""
-        return cls(*vanishing_flags(series, unit), *exploding_flags(series))
+    def of(cls, series: LayerSeries, smallest: float = 1.0, largest: float = 1.0) -> Extremes:
+        """The units of `vanishing_flags` and `exploding_flags`."""
+        return cls(*vanishing_flags(series, smallest), *exploding_flags(series, largest))
 
 
 def dead_flags(series: LayerSeries) -> Flags:
