@@ -76,7 +76,6 @@ class Recorder:
         self._step_ended = False
         self._step_shared = False
         self._modes_changed = False
-        self._fed: set[int] = set()  # which parameters got a gradient, each choice once
         self._pending: RawFrame | None = None  # a step taken inside the backward pass, sent when that returns
         self._now = StepReadings()
 
@@ -195,11 +194,7 @@ class Recorder:
             self._emit(self._pending)
         elif self._plan.gradient:
             with self._purse.gradient:
-                fed = self.subjects.slots_with_gradient()
-                if id(fed) not in self._fed and len(self._fed) < _MAX_WALKS:  # one array for equal slots
-                    self._modes_changed |= bool(self._fed)  # others than ever before: look which modules run
-                    self._fed.add(id(fed))
-                gradients = self.subjects.gradients(fed)
+                gradients = self.subjects.gradients(self.subjects.slots_with_gradient())
                 self._now.gradients, self._now.marks = self._reader.read_and_mark(
                     gradients, factor=inverse(self._now.scale)
                 )

@@ -13,9 +13,8 @@ from statistics import median
 
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 # Aim below the budget: costs vary from step to step, and no clock shows what watching does to caches and to the
-# interpreter's lock. Most of what goes wrong does so soon; a training that lasts is to be left in peace.
-_SAFETY, _SAFETY_LATER = 0.7, 0.4
-_LATER = 256  # steps
+# interpreter's lock.
+_SAFETY = 0.7
 _MEMORY = 9  # recent costs that count
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}  # the rest is for signals
 _SETTLE_EVERY = 8  # steps between two looks at the costs
@@ -122,8 +121,7 @@ class Governor:
         return sum(sorted(self._costs[key])[len(self._costs[key]) // 4] for key in keys if key in self._costs)
 
     def _set_intervals(self) -> None:
-        safety = _SAFETY if self._steps < _LATER else _SAFETY_LATER
-        allowed = safety * self.allowed - self._cost("always")
+        allowed = _SAFETY * self.allowed - self._cost("always")
         allowed = max(allowed, 0.1 * FREE_SECONDS)
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)
