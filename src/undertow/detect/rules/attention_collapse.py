@@ -48,7 +48,7 @@ class AttentionCollapse:
     Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
     model that attends to a single key by construction would be reported. Weights that are normalised over queries and
     then again over keys (slot attention) are fine, and a soft assignment to clusters is no attention.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    Measured: one false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

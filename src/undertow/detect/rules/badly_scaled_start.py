@@ -52,7 +52,7 @@ class BadlyScaledStart:
     A normalisation right behind a layer makes its scale irrelevant, so such layers do not count, nor do frozen layers,
     matrices that start at zero on purpose, or a last layer that starts small; embeddings and tied weights only where
     the answers suffer. Residual paths carry the signal past small layers.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

@@ -44,8 +44,7 @@ class BadlyScaledTargets:
     When it is wrong
     ----------------
     Large targets alone are no fault: many models learn them well, and then nothing is said.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick), two of which have such
-    targets.
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

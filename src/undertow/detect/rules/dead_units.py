@@ -45,7 +45,7 @@ class DeadUnits:
     The share of zeros alone says nothing: many healthy networks have 70–90 % zeros, so only units that never speak
     are counted. A ReLU applied as a function to anything but the output of a layer (or its sum with another one) is
     seen through the gradient only (GRD004).
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

@@ -39,7 +39,7 @@ class Saturated:
     The last function of a model may saturate by success (a confident probability, a black background), so it is
     not judged. Hidden gates that learn to be open or shut can saturate on purpose, and so can what they gate: a sigmoid
     or tanh that is called as a function, and multiplies something, is not judged either.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

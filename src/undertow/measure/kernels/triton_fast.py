@@ -4,7 +4,8 @@ A chunk is read once, in tiles of whole rows of 1024 elements. Moments are sums 
 pivot near the mean, scaled by a power of two near their spread: both are guessed from a sample spread over the
 chunk. A chunk whose guess turns out wrong, or that holds a value that is not finite, is left to `triton_repair`. The
 sketch is always summed in float64, since differences of sketches matter. Exponents are counted in a window of 32
-powers of two around the sample's, eight to a word; what lies outside is added by a second look.
+powers of two around the sample's, in counters of each thread's own (`triton_private`) or, where machine code other than
+NVIDIA's is wanted, eight to a word; what lies outside is added by a second look.
 
 Numbers are summed in a fixed order, atomics are for counts only: the same input gives the same bits.
 """
@@ -20,9 +21,8 @@ import triton
 import triton.language as tl
 
 from undertow.measure.kernels.triton_elements import find_chunk, guess, mix, store_moments, store_sketch, wide
-from undertow.measure.kernels.triton_private import count_privately, private_counters, private_histogram
+from undertow.measure.kernels.triton_private import WINDOW, count_privately, private_counters, private_histogram
 
-WINDOW = tl.constexpr(32)
 INFINITY = tl.constexpr(float("inf"))
 # Scaled deviations between these leave room in float32 for the fourth powers of all that matters to the sums.
 SMALLEST_PEAK = tl.constexpr(2.0**-16)
