@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from undertow.faults.case import program
-from undertow.faults.validation.counterfeit import Mint, energy_distance
-from undertow.faults.validation.eddies import Flow
-from undertow.faults.validation.sketchpad import Sketchpad, kl_divergence
-from undertow.faults.validation.snowfall import LEVELS, Denoiser, Diffusion
+from undertow.faults.practice.counterfeit import Mint, energy_distance
+from undertow.faults.practice.eddies import Flow
+from undertow.faults.practice.sketchpad import Sketchpad, kl_divergence
+from undertow.faults.practice.snowfall import LEVELS, Denoiser, Diffusion
 
 
 def digits(low: float = -1.0) -> Tensor:

@@ -7,8 +7,8 @@ import torch.nn.functional as F  # noqa: N812 - as its users write it
 from torch import Tensor, nn
 
 from undertow.faults.case import program
-from undertow.faults.validation.letterpress import CONTEXT, LetterGPT, make_text
-from undertow.faults.validation.phrasebook import PAD, Phrasebook, phrases
+from undertow.faults.practice.letterpress import CONTEXT, LetterGPT, make_text
+from undertow.faults.practice.phrasebook import PAD, Phrasebook, phrases
 
 LETTERS = 27
 

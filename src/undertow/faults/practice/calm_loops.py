@@ -10,12 +10,12 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from undertow.faults.case import program
-from undertow.faults.validation.bookshop import BOOKS, Bookseller, baskets
-from undertow.faults.validation.dispatch import CLASSES, EXPERTS, FEATURES, parcels
-from undertow.faults.validation.foxhole import FOXES, HORIZON, Fox, Meadow
-from undertow.faults.validation.halves import Strokes
-from undertow.faults.validation.patchkit import Reader
-from undertow.faults.validation.riverbed import RiverNet, rivers
+from undertow.faults.practice.bookshop import BOOKS, Bookseller, baskets
+from undertow.faults.practice.dispatch import CLASSES, EXPERTS, FEATURES, parcels
+from undertow.faults.practice.foxhole import FOXES, HORIZON, Fox, Meadow
+from undertow.faults.practice.halves import Strokes
+from undertow.faults.practice.patchkit import Reader
+from undertow.faults.practice.riverbed import RiverNet, rivers
 
 
 def labelled_digits() -> tuple[Tensor, Tensor]:
