@@ -76,6 +76,9 @@ class Recorder:
         self._step_ended = False
         self._step_shared = False
         self._modes_changed = False
+        self._fed: set[bytes] = set()  # which parameters got a gradient, each choice once
+        self._last_fed: Slots | None = None
+        self._fed_changed = False
         self._pending: RawFrame | None = None  # a step taken inside the backward pass, sent when that returns
         self._now = StepReadings()
 
@@ -194,13 +197,22 @@ class Recorder:
             self._emit(self._pending)
         elif self._plan.gradient:
             with self._purse.gradient:
-                gradients = self.subjects.gradients(self.subjects.slots_with_gradient())
+                fed = self.subjects.slots_with_gradient()
+                self._note_fed(fed)
+                gradients = self.subjects.gradients(fed)
                 self._now.gradients, self._now.marks = self._reader.read_and_mark(
                     gradients, factor=inverse(self._now.scale)
                 )
                 self._now.micro.append(self._now.gradients)
                 if self.subjects.layout.spread is not None:
                     self._now.local += self._local.end(inverse(self._now.scale))
+
+    def _note_fed(self, fed: Slots) -> None:
+        """Other parameters get a gradient than ever before: which modules run in such a step is worth a look."""
+        if fed is not self._last_fed and len(self._fed) < _MAX_WALKS:  # nearly always one array for equal slots
+            self._last_fed, choice = fed, fed.tobytes()
+            self._fed_changed |= bool(self._fed) and choice not in self._fed
+            self._fed.add(choice)
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
@@ -424,6 +436,9 @@ class Recorder:
         if self._modes_changed and self.governor.activations is not False:
             self._next_plan = replace(self._next_plan, activation=True)
             self._modes_changed = False
+        if self._fed_changed and self.governor.activations is None:
+            self._next_plan = replace(self._next_plan, gradient=True, activation=True)
+            self._fed_changed = False
         if self._next_plan.activation and not self._no_activations:
             self._forward.start()
         elif self._forward.running:
