@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from undertow.measure.statistics import statistics
 from undertow.run import open_run
 
 pytestmark = pytest.mark.filterwarnings("default")  # theirs are not ours to mend
@@ -85,18 +86,68 @@ def test_every_so_many_steps(tmp_path: Path) -> None:
     assert open_run(tmp_path / "run").steps.tolist() == [0, 4, 8]
 
 
-def test_extremes_and_what_is_not_finite() -> None:
-    from undertow.integrations.optax import _MEASURED, _statistics
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e30])
+def test_the_kernel_measures_what_the_reference_does(scale: float) -> None:
+    torch = pytest.importorskip("torch")
+    from undertow.integrations import optax_kernel
+    from undertow.measure.kernels.reference import ReferenceKernel
+    from undertow.measure.partials import Moment
 
-    def of(*values: float) -> dict[str, float]:
-        return dict(zip(_MEASURED, np.asarray(_statistics(jax.numpy.array(values, "float32"))).tolist()))
+    random = np.random.default_rng(1)
+    arrays = [(random.standard_normal(size) * scale + scale / 2).astype(np.float32) for size in (1, 7, 1024, 5000)]
+    arrays.append(np.array([np.nan, np.inf, -np.inf, 0.0, 2.0 * scale, -scale], np.float32))
+    arrays += [np.zeros(3, np.float32), np.full(4, np.nan, np.float32), np.zeros(0, np.float32)]
+    sizes = np.array([array.size for array in arrays])
+    traced = jax.jit(optax_kernel.trace)([jax.numpy.asarray(array) for array in arrays])
+    ours = optax_kernel.partials(jax.tree.map(np.asarray, traced), sizes)
+    theirs = ReferenceKernel().measure([torch.from_numpy(array) for array in arrays])
+    assert np.array_equal(ours.exponents, theirs.exponents)
+    exact = [Moment.COUNT, Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY, Moment.ZERO]
+    exact += [Moment.MINIMUM, Moment.MAXIMUM]
+    assert np.array_equal(ours.moments[:, exact], theirs.moments[:, exact], equal_nan=True)
+    assert np.allclose(ours.sketches, theirs.sketches, rtol=1e-4, atol=1e-4 * scale)
+    first, second = statistics(ours), statistics(theirs)
+    assert np.allclose(first, second, rtol=2e-4, atol=1e-5 * scale, equal_nan=True)
 
-    assert of(3e30, -4e30)["norm"] == pytest.approx(5e30)
-    assert of(3e-30, 4e-30)["norm"] == pytest.approx(5e-30)
-    broken = of(float("nan"), float("inf"), 0.0, 2.0)
-    assert broken["nonfinite_count"] == 2
-    assert np.isnan(broken["norm"])
-    assert (broken["min"], broken["max"], broken["mean"], broken["zero_fraction"]) == (0, 2, 1, 0.25)
+
+def test_directions_are_those_of_the_whole_arrays(tmp_path: Path) -> None:
+    from undertow.integrations.optax import watched
+
+    size, rate = 20_000, 0.1  # far more elements than a sketch has buckets
+    start = np.random.default_rng(2).standard_normal(size).astype(np.float32)
+    optimizer = watched(
+        optax.inject_hyperparams(optax.sgd)(learning_rate=rate), run_dir=tmp_path / "run", every=1, quiet=True
+    )
+    params, weights = {"w": jax.numpy.asarray(start)}, [start.astype(float)]
+    state, gradients = optimizer.init(params), np.random.default_rng(3).standard_normal((3, size))
+    update = jax.jit(optimizer.update)
+    for gradient in gradients:
+        updates, state = update({"w": jax.numpy.asarray(gradient, "float32")}, state, params)
+        params = optax.apply_updates(params, updates)
+        weights.append(weights[-1] - rate * gradient)
+    optimizer.close()
+
+    def cosine(one: np.ndarray, other: np.ndarray) -> float:
+        return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+    run = open_run(tmp_path / "run")
+    near = 3 / np.sqrt(1024)
+    assert run.scalars("lr") == pytest.approx([rate] * 3)
+    assert "loss" not in run.scalar_names
+    for step, (gradient, after) in enumerate(zip(gradients, weights[1:])):
+        assert run.series("update_ratio", "w")[step] == pytest.approx(
+            rate * np.linalg.norm(gradient) / np.linalg.norm(weights[step]), rel=1e-4
+        )
+        assert run.series("update_gradient_cosine", "w")[step] == pytest.approx(1.0, abs=1e-3)
+        drift = np.linalg.norm(after - start) / np.linalg.norm(start)
+        assert run.series("weight_drift", "w")[step] == pytest.approx(drift, rel=0.1)
+        assert run.series("weight_cosine_to_start", "w")[step] == pytest.approx(cosine(after, start), abs=near)
+        median = np.median(np.abs(gradient))
+        assert run.series("gradient_abs_p50", "w")[step] == pytest.approx(median, rel=0.1)
+        if step:
+            turn = cosine(gradient, gradients[step - 1])
+            assert run.series("gradient_cosine", "w")[step] == pytest.approx(turn, abs=near)
+            assert run.series("update_cosine", "w")[step] == pytest.approx(turn, abs=near)
 
 
 def test_a_loss_that_is_not_finite_is_found_without_torch(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntFlag
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from undertow.measure.partials import Partials
+
+if TYPE_CHECKING:  # what was measured can be read, and JAX can measure, without torch
+    import torch
 
 
 class Want(IntFlag):
