@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from undertow.errors import SettingError, UnreadableRunError, UnwritableRunError
 from undertow.schema.addresses import address_of
 from undertow.schema.facts import RunStatus
 from undertow.settings import Settings
+from undertow.store.cloud import cache
 from undertow.store.cloud import mirror as mirror_module
 from undertow.store.cloud.mirror import Mirror
 from undertow.store.cloud.place import Place
@@ -283,6 +285,29 @@ def test_closed_segments_are_fetched_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Place, "read", lambda self, name: fetched.append(name) or read(self, name))
     Mirror("memory://bucket/run").fetch()
     assert fetched == []
+
+
+def test_copies_that_nobody_looks_at_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDERTOW_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "_MOST_KEPT", 2_500)
+
+    def copy(name: str, days: float) -> Path:
+        folder = cache.cache_folder(f"memory://{name}")
+        folder.mkdir(parents=True)
+        (folder / "segment").write_bytes(bytes(1_000))
+        (folder / cache.VERSIONS_FILE).write_bytes(b"{}")
+        then = time.time() - days * 86_400
+        os.utime(folder / cache.VERSIONS_FILE, (then, then))
+        return folder
+
+    oldest, old, yesterday, now = copy("oldest", 9), copy("old", 8), copy("yesterday", 1.5), copy("now", 0)
+    foreign = tmp_path / "mine" / "data"
+    foreign.mkdir(parents=True)
+    cache.make_room(now)
+    assert [folder.exists() for folder in (oldest, old, yesterday, now)] == [False, False, True, True]
+    monkeypatch.setattr(cache, "_MOST_KEPT", 0)
+    cache.make_room(now)
+    assert [folder.exists() for folder in (yesterday, now, foreign)] == [False, True, True]
 
 
 def test_names_from_elsewhere_do_not_lead_out_of_the_cache(tmp_path: Path) -> None:

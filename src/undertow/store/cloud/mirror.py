@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import re
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from undertow.errors import UnreadableRunError
+from undertow.store.cloud.cache import VERSIONS_FILE, cache_folder, make_room
 from undertow.store.cloud.place import Place, RemoteFile, reason_of
 from undertow.store.cloud.run_files import turn_of
 from undertow.store.documents import RUN_FILE, replace_file
 
-_VERSIONS_FILE = ".remote.json"  # name → version that the copy is of
 _SOONEST = 5.0  # seconds between two looks at a run that is still written
 
 
@@ -41,7 +38,8 @@ class Mirror:
                     way_out="`undertow runs ADDRESS` lists the runs below an address",
                 )
             self._forget_all_but(there)
-            self._copy({name: file for name, file in there.items() if wanted(name) and _is_plain(name)})
+            if self._copy({name: file for name, file in there.items() if wanted(name) and _is_plain(name)}):
+                make_room(self.folder)
         except UnreadableRunError:
             raise
         except Exception as problem:
@@ -55,8 +53,10 @@ class Mirror:
             with contextlib.suppress(UnreadableRunError):
                 self.fetch()
 
-    def _copy(self, there: dict[str, RemoteFile]) -> None:
+    def _copy(self, there: dict[str, RemoteFile]) -> bool:
+        """Whether anything was new."""
         versions = self._versions()
+        before = dict(versions)
         try:
             # The other way round than they are sent: a frame counts only when all of it can be here.
             for name in sorted(there, key=lambda name: (-turn_of(name), name)):
@@ -70,7 +70,8 @@ class Mirror:
                 versions[name] = file.version
         finally:
             if self.folder.is_dir():
-                replace_file(self.folder / _VERSIONS_FILE, msgspec.json.encode(versions))
+                replace_file(self.folder / VERSIONS_FILE, msgspec.json.encode(versions))
+        return versions != before
 
     def _forget_all_but(self, there: dict[str, RemoteFile]) -> None:
         """A disk budget takes files away; the copy must not keep them."""
@@ -81,28 +82,10 @@ class Mirror:
 
     def _versions(self) -> dict[str, str]:
         try:
-            versions = msgspec.json.decode((self.folder / _VERSIONS_FILE).read_bytes(), type=dict[str, str])
+            versions = msgspec.json.decode((self.folder / VERSIONS_FILE).read_bytes(), type=dict[str, str])
             return {name: version for name, version in versions.items() if (self.folder / name).exists()}
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return {}
-
-
-def cache_folder(address: str) -> Path:
-    """Where the copy of a run lies: below UNDERTOW_CACHE, else the cache folder of the user, else a temporary one."""
-    given = os.environ.get("UNDERTOW_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    root = Path(given).expanduser() if given else Path("~/.cache").expanduser()
-    root = root if os.environ.get("UNDERTOW_CACHE") else root / "undertow"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        root = Path(tempfile.gettempdir()) / "undertow-cache"
-    name = re.sub(r"[^\w+=-]+", "-", address.rpartition("/")[2]).strip("-")
-    return root / mark_of(address) / (name or "run")
-
-
-def mark_of(address: str) -> str:
-    """A short name for an address that no other one has."""
-    return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
 def _is_plain(name: str) -> bool:

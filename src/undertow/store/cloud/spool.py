@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from undertow.errors import SettingError, UnwritableRunError
-from undertow.store.cloud.mirror import Mirror, mark_of
+from undertow.store.cloud.cache import mark_of
+from undertow.store.cloud.mirror import Mirror
 from undertow.store.cloud.place import Place, reason_of
 from undertow.store.cloud.upload import INTERVAL, Uploader
 from undertow.store.documents import RUN_FILE
