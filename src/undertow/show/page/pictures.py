@@ -20,12 +20,16 @@ from undertow.views.tiles import COLUMNS, STATISTICS, subjects, tile_of
 
 _USUAL = ("gradient_norm", "update_ratio", "gradient_cosine", "weight_norm", "activation_std")
 _SPREAD = ("gradient_abs_p05", "gradient_abs_p50", "gradient_abs_p95")
+_USUAL_BYTES = 5  # compressed, of a number of seven digits
 _LEAST_TILES = 1  # below one tile of columns a picture says too little
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Bytes, compressed, that a page may carry, and tiles of 256 columns that a picture may have."""
+    """Bytes, compressed, that a page may carry, and tiles of 256 columns that a picture may have.
+
+    A file of 5 MB has room for 3.5 MB: three bytes become four letters, and scripts and words come beside them.
+    """
 
     everything: int = 3_500_000
     others: int = 1_200_000  # quantities that nobody asks for first come in while all together take less than this
@@ -33,7 +37,7 @@ class Allowance:
     asked_tiles: int = 2
     other_tiles: int = 1
     most: int | None = None  # pictures
-    densities: int = 450_000  # bytes for distributions, beside those for pictures
+    densities: int = 450_000  # of everything, for distributions
 
     def tiles(self, place: int, asked: int) -> int:
         return self.first_tiles if place == 0 else self.asked_tiles if place < asked else self.other_tiles
@@ -44,6 +48,11 @@ class Picture:
     quantity: str
     facts: dict[str, Any]
     data: bytes  # compressed
+
+    @property
+    def cost(self) -> int:
+        """Bytes: each row has a usual number, too, which the documents hold."""
+        return len(self.data) + _USUAL_BYTES * int(self.facts["rows"])
 
 
 def pictures(
@@ -60,8 +69,8 @@ def pictures(
         tiles = allowance.tiles(place, len(asked))
         while tiles >= _LEAST_TILES:
             picture = _picture(run, name, tiles)
-            if spent + len(picture.data) <= limit:
-                spent += len(picture.data)
+            if spent + picture.cost <= limit:
+                spent += picture.cost
                 yield picture
                 break
             tiles //= 2

@@ -52,7 +52,8 @@ def snapshot(run: Run, verdict: Verdict, extent: Extent | None = None, tell: Cal
     tell("writing down what was found")
     document = _document(run, verdict, extent)
     spreads = densities(run, extent.allowance.densities) if len(run.steps) else []
-    shown = list(_shown(run, verdict, extent, len(_packed(document)), tell))
+    spent = len(_packed(document)) + sum(len(one.data) for one in spreads)
+    shown = list(_shown(run, verdict, extent, spent, tell))
     told = document | _of_pictures(run, document, shown) | {"densities": [one.facts for one in spreads]}
     parts = [_packed(told), *(picture.data for picture in shown), *(one.data for one in spreads)]
     return struct.pack(f"<{1 + len(parts)}I", len(parts), *map(len, parts)) + b"".join(parts)
