@@ -146,6 +146,12 @@ class TestBadlyScaledInputs:
     def test_a_normalisation_takes_any_scale(self, parts: tuple[str, ...]) -> None:
         assert stack(BadlyScaledInputs(), *parts).run(5, scalars=inputs(100.0, 80.0, 255.0)).codes() == []
 
+    def test_a_residual_stream_goes_around_its_first_normalisation(self) -> None:
+        training = stack(BadlyScaledInputs(), "enter:Linear", "norm:LayerNorm", "up:Linear", "leave:Linear")
+        around = LayerGraph(training.graph.nodes, (*training.graph.edges, (0, 3)), GraphSource.AUTOGRAD)
+        training.engine.set_layers(training.layers, around)
+        assert training.run(2, scalars=inputs(100.0, 80.0, 255.0)).codes() == ["DAT001"]
+
     def test_data_that_turn_odd_later_are_no_matter_of_scaling(self) -> None:
         training = stack(BadlyScaledInputs(), "0:Linear")
         training.run(9, scalars={"input_mean": 0.0, "input_std": 1.0, "input_max_abs": 3.0})

@@ -234,6 +234,17 @@ class TestNotLearning:
         rates = [0.1 * min(1.0, (step + 1) / 200) for step in range(220)]
         assert follow(training(NotLearning()), noisy([2.3] * 220, 0.01), rates, weight_drift=0.5).codes() == []
 
+    def test_a_classifier_that_knows_how_common_each_answer_is_and_no_more(self) -> None:
+        known = {
+            "loss_kind": 1.0, "loss_classes": 10.0, "loss_reduction": 1.0, "loss_rows": 64.0,
+            "label_entropy_pooled": 1.5, "lr": 0.1,
+        }  # fmt: skip
+        for level, codes in ((1.5, ["OPT005"]), (1.4, [])):
+            run = training(NotLearning())
+            for loss in [3.0, 2.5, 2.0, 1.8, *noisy([level] * 160, 0.01)]:
+                run.run(1, scalars=known | {"loss": loss})
+            assert run.codes() == codes
+
 
 class TestOverfitting:
     def run(self, validation: Iterable[float], training_loss: Iterable[float]) -> Training:
@@ -374,6 +385,22 @@ class TestUnsuitableRate:
         for losses, alarms in ((noisy([2.3] * 40, 0.01), ["OPT007"]), (falling(40, to=0.5), [])):
             run = follow(training(UnsuitableRate()), [2.3, 4.0], update_ratio=0.5, update_norm=5.0)
             assert follow(run, losses).alarms() == alarms
+
+    @pytest.mark.parametrize(
+        ("first_update", "level", "alarms"), [(0.4, 1.5, ["OPT007"]), (0.01, 1.5, []), (0.4, 1.3, [])]
+    )
+    def test_one_large_step_and_one_answer_for_all_since(
+        self, first_update: float, level: float, alarms: list[str]
+    ) -> None:
+        run = training(UnsuitableRate())
+        known = {
+            "loss_kind": 1.0, "loss_classes": 10.0, "loss_reduction": 1.0, "loss_rows": 64.0,
+            "label_entropy_pooled": 1.5, "lr": 0.1,
+        }  # fmt: skip
+        for step, loss in enumerate([3.0, 2.0, *noisy([level] * 80, 0.01)]):
+            ratio = 1e-3 if step else first_update
+            run.run(1, scalars=known | {"loss": loss}, update_ratio=ratio, update_norm=10 * ratio)
+        assert run.alarms() == alarms
 
 
 class TestDefeatingSetting:

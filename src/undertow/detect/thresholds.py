@@ -259,6 +259,9 @@ SMALL_INPUT = 5e-3  # largest absolute value
 OFFSET_INPUT = 20.0  # |mean| over deviation, where the mean is above 3
 INPUT_FRAMES = 2
 INPUTS_USUAL = 5  # sampled steps
+SHIFT_STEPS = 3  # steps: less is a matter of single batches
+SHIFT_DEVIATIONS = 4.0  # of a single loss, by which it rose; with BATCH_FACTOR for what enters the first layer…
+SHIFT_OF_WEIGHT = 1.5  # …while the norm of its weight changed by less than this factor
 
 # DAT003. Targets a hundred times as large as the first predictions are learnt well by most nets.
 LARGE_TARGETS = 30.0  # target RMS over prediction RMS at the start, and…
@@ -275,7 +278,8 @@ BEYOND_RANGE = 5.0  # …or its mean error, where the targets are not known them
 # Steps that are too large (OPT007, LSS004). Median over matrices of update over weight; healthy trainings whose loss
 # does not fall at once stay below 0.15.
 LARGE_UPDATE = 0.2
-ABOVE_FIRST = 1.03  # times the first loss, for three steps, is enough at the start where updates are large
+ABOVE_FIRST = 1.03  # times the first loss is enough at the start where updates are large, for…
+ABOVE_FOR = 8  # …so many steps in a row: RMSprop's first updates are ten times too long, and five go by in health
 LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a few per cent
 
 # OPT001. Records: a loss so much above all before it. Batch noise makes one now and then, never a row of them that ends
@@ -355,6 +359,10 @@ LEAP_JUMP = 6.0  # deviations of the loss; healthy trainings with a constant rat
 IMPLAUSIBLE_START = 3.0  # first loss over that of a guess: inputs or initial weights are to blame
 LARGE_UPDATE_LASTS = 20  # steps for which a large update may explain a loss
 STUCK_AFTER = 25  # losses: what one leap of the loss at the start has not undone by then, it has broken
+ONE_ANSWER_LABELS = 50.0  # to each class in use, to know the entropy of all labels to one per cent
+ONE_ANSWER_FROM, ONE_ANSWER_TO = 0.98, 1.06  # of the loss of the best answer that is the same for all samples, while…
+ONE_ANSWER_LOW = 0.93  # …none of the latest nine losses is below this
+ONE_ANSWER_AFTER = 60  # losses, where one of the first steps was too large
 TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
 TINY_UPDATE_FRAMES, TINY_UPDATE_STEPS = 2, 10
 UNEQUAL_RATES = 10.0  # of two optimizers in turn; recipes for adversaries use up to 5
@@ -402,7 +410,7 @@ BATCH_OVER = 20  # steps
 BATCHES = 5  # bad ones in a row, at most
 
 # DAT004. At the loss of a guess, with healthy updates and gradients that do not agree.
-CHANCE_FROM, CHANCE_TO = 0.96, 1.1  # of the loss of a guess
+CHANCE_FROM, CHANCE_TO = 0.96, 1.1  # of the loss of the best answer that is the same for all
 CHANCE_REMAINING = 0.97
 CHANCE_STEPS = 90  # small transformers guess for up to 65 before they learn
 CHANCE_COSINE = 0.2  # of successive gradients; 0.5 early in healthy classification, 0.1 for random tokens
@@ -410,6 +418,8 @@ CHANCE_DRIFT = 0.3  # healthy classifiers have learnt by a third of this
 HEALTHY_UPDATE = (3e-4, 0.1)
 CHANCE_FROM_OF_NUMBERS = 0.93  # of the variance of the targets, which is the error of the best constant answer
 CHANCE_STEPS_OF_NUMBERS = 120  # sums over long sequences are guessed for long, too, with one answer for all;…
+CHANCE_NOTHING = 0.985  # of it: nothing at all was learnt, so that…
+CHANCE_DRIFT_OF_NOTHING = 0.2  # …a shorter way is enough
 CHANCE_ALIVE = 0.08  # …here answers differ, over the deviation of the targets
 # Wrong answers of healthy classifiers have the label among the next guesses: a mean rank of 0.2 by the time that
 # a quarter is learnt, 0.05 later. Of labels that were mixed up it is 0.4 to 0.5 until they are known by heart.

@@ -8,6 +8,7 @@ from typing import ClassVar
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of
 from undertow.detect.condition import Condition
+from undertow.detect.input_shift import InputShift
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
@@ -22,8 +23,10 @@ class BadlyScaledInputs:
     ------------
     Mean, deviation and largest value of the data that enter the first operation with parameters, at two sampled
     steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above 0.005.
-    Models that normalise their input, or right behind their first layer, are not judged, nor are data that were fine at
-    five sampled steps: when those turn odd, it is a matter of single batches (DAT002).
+    Models that normalise their input, or right behind their first layer with no way around it, are not judged, nor are
+    data that were fine at five sampled steps: when those turn odd, it is a matter of single batches (DAT002). But where
+    the outputs of the first matrix change fivefold from one look to the next and stay so, with hardly another weight,
+    and the loss rises with them, the data have changed for good.
 
     Why it is bad
     -------------
@@ -52,11 +55,15 @@ class BadlyScaledInputs:
         self._usual = 0  # sampled steps
         self._since = 0
         self._condition = Condition("inputs")
+        self._shift = InputShift()
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_scale(view), *self._shift.observe(view))
+
+    def _observe_scale(self, view: View) -> tuple[Verdict, ...]:
         deviation = view.scalar("input_std")
         if math.isnan(deviation):
             return ()
@@ -91,9 +98,8 @@ class BadlyScaledInputs:
         anatomy = anatomy_of(layout)
         owners = [i for i in anatomy.sequence if anatomy.matrix[i] != NONE or anatomy.is_norm[i]]
         self._first = owners[0] if owners else NONE
-        self._protected = (
-            self._first == NONE or bool(anatomy.is_norm[self._first]) or anatomy.is_normalised(self._first)
-        )
+        normalised = anatomy.is_normalised(self._first) and not _goes_around(layout, self._first)
+        self._protected = self._first == NONE or bool(anatomy.is_norm[self._first]) or normalised
 
     def _verdict(self, view: View, fault: str, mean: float, deviation: float, largest: float) -> Verdict:
         first = view.layout.path(self._first)
@@ -112,3 +118,15 @@ class BadlyScaledInputs:
             evidence.append(Evidence("activation_std", first, output, 1.0, "deviation of the first layer's output"))
         severity = Severity.MODERATE if fault == "small" else Severity.SEVERE
         return Verdict("inputs", True, severity, (self._first,), self._since, 0.93, summary, (*evidence,))
+
+
+def _goes_around(layout: Layout, first: int) -> bool:
+    """Does what the first layer puts out also go elsewhere than into a normalisation, as in a residual stream?"""
+    path_of = {node.id: node.path for node in layout.graph.nodes}
+    behind = {target for source, target in layout.graph.edges if path_of.get(source) == layout.path(first)}
+    return any(not _is_norm(layout, path_of.get(node, "")) for node in behind)
+
+
+def _is_norm(layout: Layout, path: str) -> bool:
+    layer = layout.layers.get(path)
+    return layer is not None and bool(anatomy_of(layout).is_norm[layer.id])

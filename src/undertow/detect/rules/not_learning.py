@@ -11,6 +11,7 @@ from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.one_answer import OneAnswer
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -33,7 +34,8 @@ class NotLearning:
     ------------
     A median loss that was never far below the first losses, is within two per cent of them and has no trend, although
     half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps. A
-    classifier whose loss has stayed within a few per cent of that of a guess needs 150 steps.
+    classifier whose loss has stayed within a few per cent of that of a guess, or of the best answer that is the same
+    for all samples, needs 150 steps.
     Tasks with many classes get more time: half a step per class. So do large tables: until each of their rows can have
     been looked up 25 times. The noise must be small enough to see a change of two per cent.
 
@@ -60,6 +62,7 @@ class NotLearning:
         self._drift = math.nan
         self._classes = math.nan
         self._guess = math.nan  # what the loss of a guess would be, in this run's units
+        self._one_answer = OneAnswer()
         self._warm = 0  # steps since the rate last rose
         self._peak = 0.0
         self._layout: Layout | None = None
@@ -82,9 +85,9 @@ class NotLearning:
             return self._condition.stay()
         patience = max(thresholds.NOT_LEARNING_STEPS, 0.5 * (self._classes if self._classes == self._classes else 0))
         patience = max(patience, thresholds.NOT_LEARNING_VISITS * self._steps_for_all_rows(view))
+        self._learn_guess(view)
         if self._warm < patience or loss.seen < patience:
             return ()
-        self._learn_guess(view)
         if self._is_at_chance(loss, patience):
             return self._condition.hold("chance", lambda: self._verdict(loss))
         never = loss.best > thresholds.NOT_LEARNING_BEST * loss.start  # what was learnt and lost is OPT001
@@ -113,15 +116,21 @@ class NotLearning:
         return float(self._table / self._rows)
 
     def _learn_guess(self, view: View) -> None:
+        self._one_answer.observe(view)
         if view.scalar("loss_kind") in _OF_CLASSES:
             averaged = view.scalar("loss_reduction") == LossReduction.MEAN
             factor = abs(view.scalar("loss_factor"))
             self._guess = loss_of_a_guess(view) * (factor if factor > 0 else 1.0) if averaged else math.nan
 
+    @property
+    def _guesses(self) -> tuple[float, ...]:
+        """Losses of models that have learnt nothing of their inputs."""
+        return (self._guess, self._one_answer.loss) if self._one_answer.is_of_labels else (self._guess,)
+
     def _is_at_chance(self, loss: Loss, patience: float) -> bool:
         low, high = thresholds.NOT_LEARNING_CHANCE
-        near = low * self._guess < loss.level < high * self._guess and loss.best > low * self._guess
-        seen = loss.noise < thresholds.NOT_LEARNING_CHANCE_NOISE * self._guess and not loss.falling
+        near = any(low * one < loss.level < high * one and loss.best > low * one for one in self._guesses)
+        seen = loss.noise < thresholds.NOT_LEARNING_CHANCE_NOISE * loss.level and not loss.falling
         return (
             near and seen and self._warm >= thresholds.NOT_LEARNING_AT_CHANCE * patience / thresholds.NOT_LEARNING_STEPS
         )
@@ -133,6 +142,7 @@ class NotLearning:
             how = "median distance of the weight matrices from where they were first seen"
             evidence.append(Evidence("weight_drift", None, self._drift, None, how))
         low, high = thresholds.NOT_LEARNING_CHANCE
-        as_what = "that of a guess" if low < loss.level / self._guess < high else "as at the start"
+        guessed = any(low < loss.level / one < high for one in self._guesses)
+        as_what = "that of a guess" if guessed else "as at the start"
         summary = f"The model does not learn: after {loss.seen} steps the loss is {loss.level:.3g}, {as_what}."
         return Verdict("flat", True, Severity.MODERATE, (), 0, 0.6, summary, tuple(evidence))

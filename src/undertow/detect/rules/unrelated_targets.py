@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.label_noise import LabelNoise
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.one_answer import OneAnswer
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -25,12 +25,12 @@ class UnrelatedTargets:
 
     What it sees
     ------------
-    A cross-entropy that stays at the logarithm of the number of classes, although the weights move at a healthy pace
-    and have gone a third of their size; and gradients of successive batches that do not agree with each other, as if
-    every batch taught something else. A squared error the same way, where it stays at the variance of the targets
-    although the answers differ from sample to sample. And labels of which a part is wrong: a classifier with one label
-    for each sample that has learnt a quarter of its task or more, and whose wrong answers have the label anywhere among
-    the other classes, in place of next to the first.
+    A cross-entropy that stays at the entropy of the labels, which is what the best answer costs that is the same for
+    every sample, although the weights move at a healthy pace and have gone a third of their size; and gradients of
+    successive batches that do not agree with each other, as if every batch taught something else. A squared error the
+    same way, where it stays at the variance of the targets although the answers differ from sample to sample. And
+    labels of which a part is wrong: a classifier with one label for each sample that has learnt a quarter of its task
+    or more, and whose wrong answers have the label anywhere among the other classes, in place of next to the first.
 
     Why it is bad
     -------------
@@ -54,12 +54,12 @@ class UnrelatedTargets:
     def __init__(self) -> None:
         self._condition = Condition("chance")
         self._noise = LabelNoise()
-        self._guess = self._classes = self._drift = math.nan
+        self._one_answer = OneAnswer()
+        self._classes = self._drift = math.nan
         self._cosines: deque[float] = deque(maxlen=32)
         self._updates: deque[float] = deque(maxlen=32)
         self._accuracies: deque[float] = deque(maxlen=32)
         self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
-        self._spreads = 0  # batches whose targets were seen
         self._upset = False
 
     def grow(self, count: int) -> None:
@@ -72,14 +72,9 @@ class UnrelatedTargets:
         loss = view.loss
         if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._guess)):
             return self._condition.stay()
-        if math.isnan(self._guess):
-            classes, kind = view.scalar("loss_classes"), view.scalar("loss_kind")
-            if classes > 1 and kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD):
-                self._guess, self._classes = loss_of_a_guess(view), classes
-            elif kind == LossKind.MEAN_SQUARE and abs(view.scalar("loss_factor") - 1) < 0.01:
-                self._guess = view.scalar("target_std") ** 2 or math.nan
         self._follow_targets(view)
-        if loss.seen > 10 and loss.level < self._from * self._guess:
+        guess = self._guess
+        if loss.seen > 10 and loss.level < self._from * guess:
             return self._condition.end()  # it has learnt something: the usual case, and cheap
         self._upset = self._upset or loss.value > thresholds.LEAPS_TO * loss.first
         if self._upset:
@@ -88,20 +83,30 @@ class UnrelatedTargets:
         patience = thresholds.CHANCE_STEPS_OF_NUMBERS
         if self._of_classes:
             patience = max(thresholds.CHANCE_STEPS, 0.5 * self._classes)
-        if loss.seen < patience or len(self._cosines) < 8 or math.isnan(self._guess):
+        if loss.seen < patience or len(self._cosines) < 8 or math.isnan(guess):
             return self._condition.stay()
-        at_chance = loss.level < thresholds.CHANCE_TO * self._guess and not loss.falling
+        at_chance = loss.level < thresholds.CHANCE_TO * guess and not loss.falling
         at_chance &= self._of_classes or median(self._answers or [0.0]) > thresholds.CHANCE_ALIVE
-        still = loss.gain < thresholds.FLAT_DEVIATIONS or loss.remaining > thresholds.CHANCE_REMAINING
+        # A first loss above that of one answer comes down to it by forgetting what the weights began with.
+        none_learnt = loss.level > thresholds.CHANCE_NOTHING * guess
+        still = none_learnt or loss.gain < thresholds.FLAT_DEVIATIONS or loss.remaining > thresholds.CHANCE_REMAINING
         low, high = thresholds.HEALTHY_UPDATE
         healthy = len(self._updates) > 0 and low < median(self._updates) < high
         if not (at_chance and still and healthy and median(self._cosines) < thresholds.CHANCE_COSINE):
             return self._condition.stay()
         if view.row("weight_drift") is not None:
             self._drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
-        if not self._drift > thresholds.CHANCE_DRIFT:
+        # Numbers that differ, and are no better than one for all: a shorter way is enough to call them unrelated.
+        short = none_learnt and not self._of_classes
+        if not self._drift > (thresholds.CHANCE_DRIFT_OF_NOTHING if short else thresholds.CHANCE_DRIFT):
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
+
+    @property
+    def _guess(self) -> float:
+        """The loss of one answer for all; where labels are not seen, all classes count as equally likely."""
+        known = self._one_answer.loss
+        return math.log(self._classes) if math.isnan(known) and self._classes > 1 else known
 
     @property
     def _of_classes(self) -> bool:
@@ -112,10 +117,11 @@ class UnrelatedTargets:
         return thresholds.CHANCE_FROM if self._of_classes else thresholds.CHANCE_FROM_OF_NUMBERS
 
     def _follow_targets(self, view: View) -> None:
-        """The best constant answer has the variance of the targets for an error, on average over batches."""
-        if not self._of_classes and view.scalar("target_std") > 0:
-            self._spreads += 1
-            self._guess += (view.scalar("target_std") ** 2 - self._guess) / self._spreads
+        self._one_answer.observe(view)
+        kind = view.scalar("loss_kind")
+        if kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD):
+            self._classes = view.scalar("loss_classes")
+        elif kind == LossKind.MEAN_SQUARE and view.scalar("target_std") > 0:
             self._answers.append(view.scalar("prediction_std") / view.scalar("target_std"))
 
     def _take(self, view: View) -> None:
@@ -131,7 +137,7 @@ class UnrelatedTargets:
 
     def _verdict(self, loss: Loss) -> Verdict:
         cosine = median(self._cosines)
-        guess = f"a guess among {self._classes:.0f} classes" if self._of_classes else "one answer for all"
+        guess = f"one answer for all, of {self._classes:.0f} classes" if self._of_classes else "one answer for all"
         evidence = [
             Evidence("loss", None, loss.level, self._guess, f"loss, and that of {guess}"),
             Evidence("gradient_cosine", None, cosine, None, "gradients of successive batches hardly agree"),

@@ -10,9 +10,11 @@ import numpy as np
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.fast_group import FastGroup
 from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss, actor_of
 from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.one_answer import OneAnswer
 from undertow.detect.progress import has_learnt
 from undertow.detect.rate_history import RateHistory
 from undertow.detect.rule import Verdict
@@ -30,8 +32,9 @@ class UnsuitableRate:
     Six things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
     there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above what
     it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above that of
-    the untrained model, or above it for three steps at the start, or once at the start with nothing learnt since: the
-    rate is too high, or a warm-up is missing. Updates of less than a fifty-thousandth of the weights from the first
+    the untrained model, or above it for eight steps at the start, or once at the start with nothing learnt since, or
+    one of the very first updates so large, and since then the loss of a model that gives every sample the same answer:
+    the rate is too high, or a warm-up is missing. Updates of less than a fifty-thousandth of the weights from the first
     step on while the loss stands still: it is too low. A schedule that never gives more than a fiftieth of the rate
     that the optimizer was made with: as one that returns a rate where a factor belongs, so that the two are multiplied.
     And of two optimizers in turn, that the one with a ten times higher rate has won: its loss is next to nothing, or
@@ -64,10 +67,14 @@ class UnsuitableRate:
         self._high, self._low, self._unequal = Condition("high"), Condition("low"), Condition("unequal")
         self._share, self._made_with = Condition("share"), math.nan  # the rate before a schedule took over
         self._losses: dict[int, Loss] = {}  # the latest of each actor
+        self._stepped: dict[int, tuple[int, ...]] = {}  # the matrices that each actor moves
+        self._fast = FastGroup()
         self._won_for = 0
         self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
         self._leapt_early = False  # in the very first steps, after an update that was large
+        self._large_early = False  # one of the very first updates was large
+        self._one_answer = OneAnswer()
         self._above = 0  # losses in a row that were a little above it
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._implausible_start = False
@@ -93,6 +100,7 @@ class UnsuitableRate:
             history = self._rates[actor] = RateHistory()
         history.add(rate, view.step)
         loss = view.loss
+        self._fast.observe(view)
         if self._begun is None:
             self._begun = view.step
         if loss is not None:
@@ -111,6 +119,9 @@ class UnsuitableRate:
             return said
         if loss.actors == 2:
             self._losses[actor] = loss
+            if actor not in self._stepped and view.row("update_norm") is not None:
+                matrices = matrices_of(view.layout)
+                self._stepped[actor] = tuple(matrices.ids[matrices.values(view, "update_norm") > 0].tolist())
             return (*said, *self._observe_unequal(view))
         said = (*said, *self._observe_share(view, history, loss), *self._observe_schedule(view, history, loss))
         return (*said, *self._observe_low(view, history, loss))
@@ -130,6 +141,7 @@ class UnsuitableRate:
         self._largest = max(self._largest, float(np.fmax.reduce(ratios)))
         if size > thresholds.LARGE_UPDATE:
             self._large.append((view.step, size))
+            self._large_early |= self._seen <= thresholds.ADDED_SEEN_EARLY
 
     # -- the schedule -------------------------------------------------------------------------------------
 
@@ -250,11 +262,13 @@ class UnsuitableRate:
         if not loss.positive or loss.actors > 1 or self._implausible_start:
             return self._high.stay()
         self._above = self._above + 1 if loss.value > thresholds.ABOVE_FIRST * loss.first else 0
-        stays = self._above >= 3 and loss.seen <= thresholds.LARGE_UPDATE_LASTS and loss.low < loss.high
+        early = loss.seen <= thresholds.LARGE_UPDATE_LASTS
+        stays = early and self._above >= thresholds.ABOVE_FOR and loss.low < loss.high
         stays = stays and loss.level > thresholds.ABOVE_FIRST * loss.first and len(self._large) > 1
-        stuck = self._is_stuck(loss)
-        if stuck and not self._gone.is_open:
+        if self._is_stuck(loss) and not self._gone.is_open:
             return self._high.hold(None, lambda: self._verdict_high(view, history))
+        if self._answers_all_alike(view, loss) and not self._gone.is_open:
+            return self._high.hold(None, lambda: self._verdict_high(view, history, self._one_answer.loss))
         if loss.value < thresholds.LEAPS_TO * loss.first and not stays:
             if self._high.is_open and loss.high < thresholds.ABOVE_FIRST * loss.first and loss.falling:
                 return self._high.end()
@@ -281,26 +295,44 @@ class UnsuitableRate:
         still = loss.best > thresholds.NOT_LEARNING_BEST * loss.first and loss.remaining > thresholds.FALLEN_REMAINING
         return still and not loss.falling
 
+    def _answers_all_alike(self, view: View, loss: Loss) -> bool:
+        """One of the first steps was as large as the weights, and since then only the commonest answer is known."""
+        if not self._large_early or self._high.is_open:
+            return False
+        self._one_answer.observe(view)
+        if loss.seen < thresholds.ONE_ANSWER_AFTER or loss.falling:
+            return False
+        over = loss.level / self._one_answer.loss
+        return (
+            thresholds.ONE_ANSWER_FROM < over < thresholds.ONE_ANSWER_TO
+            and loss.low > thresholds.ONE_ANSWER_LOW * self._one_answer.loss
+        )
+
     def _stay_foreign(self, step: int) -> None:
         """A loss that does not come back from such a leap is not the rate's doing either."""
         if step <= self._foreign_until:
             self._foreign_until = step + thresholds.LARGE_UPDATE_LASTS
 
-    def _verdict_high(self, view: View, history: RateHistory) -> Verdict:
+    def _verdict_high(self, view: View, history: RateHistory, one_answer: float = math.nan) -> Verdict:
         step, size = max(self._large, key=lambda entry: entry[1])
         evidence = [
             Evidence("update_ratio", None, size, 0.01, f"median over the weight matrices at step {step}"),
             Evidence("lr", None, history.now, None, f"learning rate at step {view.step}"),
         ]
-        if view.loss is not None:
+        harm = "the loss rose above that of the untrained model"
+        if one_answer == one_answer:
+            harm = "since then the model gives nearly the same answer to every sample"
+            how = "median of the latest losses, and the loss of the best answer that is the same for all"
+            evidence.append(Evidence("loss", None, view.loss.level if view.loss else None, one_answer, how))
+        elif view.loss is not None:
             how = f"loss at step {view.step}, and at the first step"
             evidence.append(Evidence("loss", None, view.loss.value, view.loss.first, how))
         summary = (
-            f"The learning rate of {history.now:.3g} is too high: one step changed the weights by "
-            f"{of_themselves(size)}, and the loss rose above that of the untrained model."
+            f"The learning rate of {history.peak:.3g} is too high: one step changed the weights by "
+            f"{of_themselves(size)}, and {harm}."
         )
         first = min(entry[0] for entry in self._large)
-        return Verdict("high", True, Severity.SEVERE, (), first, 0.85, summary, tuple(evidence))
+        return Verdict("high", True, Severity.SEVERE, self._fast.members, first, 0.85, summary, tuple(evidence))
 
     # -- too low ------------------------------------------------------------------------------------------
 
@@ -367,4 +399,5 @@ class UnsuitableRate:
             f"to {winner.level:.2g}, and the other (at {loser.level:.2g}) has nothing left to follow."
         )
         first = view.step - 2 * self._won_for
-        return Verdict("unequal", True, Severity.MODERATE, (), max(first, 0), 0.75, summary, evidence)
+        layers = self._stepped.get(fast, ())
+        return Verdict("unequal", True, Severity.MODERATE, layers, max(first, 0), 0.75, summary, evidence)
