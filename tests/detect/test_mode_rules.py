@@ -12,6 +12,7 @@ from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
 from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
 from undertow.detect.rules.wrong_mode import WrongMode
+from undertow.schema.graph import GraphSource, LayerGraph
 
 NET = ("conv:Conv2d", "norm:BatchNorm2d", "relu:ReLU", "drop:Dropout", "head:Linear")
 PARTS = ("conv", "norm", "relu", "drop", "head")
