@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.fast_group import FastGroup
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
@@ -28,8 +29,8 @@ class LargeUpdate:
     The length of every update over the length of the weight it changes, in the middle of all weight matrices. It
     speaks when steps of a tenth of the weight or more are followed by losses far above the one they started from, or
     when the weights have travelled twice their own length in steps of a twentieth or more and the loss is no better
-    for it. A single parameter group is named when its learning rate and its steps are thirty times those of the
-    others.
+    for it; the layers of a parameter group are named when its learning rate is thirty times that of the others. A
+    single group is told, too, when its steps are as much longer as its rate is higher.
 
     Why it is bad
     -------------
@@ -56,7 +57,7 @@ class LargeUpdate:
 
     def __init__(self) -> None:
         self._condition = Condition("steps")
-        self._group = Condition("group")
+        self._group, self._fast = Condition("group"), FastGroup()
         self._ahead = Streak()
         self._since = 0
         self._speed = 0.0
@@ -79,6 +80,7 @@ class LargeUpdate:
             self._recent.append((loss.step, loss.value))
         if view.skipped:
             return ()
+        self._fast.observe(view)
         group: tuple[Verdict, ...] = ()
         if view.ids("update") is None:
             if self._base is not None and 0 < view.step - self._last_step <= thresholds.LARGE_STEP_MEMORY:
@@ -134,23 +136,28 @@ class LargeUpdate:
         moved &= view.step - self._since >= thresholds.LARGE_STEP_MEMORY
         # After progress, a loss that wavers at the edge of stability is healthy; one that has lost it again is not.
         bound = base * thresholds.LARGE_STEP_SHOCK if moved and has_learnt(loss) else base
-        if shocked or (moved and loss.level >= bound):
+        moved = moved and loss.level >= bound and all(value >= bound for _, value in list(self._recent)[-3:])
+        if shocked or moved:
             return self._condition.hold(True, lambda: self._verdict(view, loss, base, shocked))
         if self._condition.is_open and loss.level >= base - loss.noise:
             return self._condition.stay()
         return self._condition.end()
 
     def _judge_groups(self, view: View, ratios: Values) -> tuple[Verdict, ...]:
-        """A group whose learning rate is far above the others', and whose steps are too."""
+        """A group whose learning rate is far above the others', and whose steps are too.
+
+        Over the usual length of its weights: their own is soon made of nothing but these steps.
+        """
         matrices = matrices_of(view.layout)
         rates = matrices.values(view, "optimizer_rate")
         ids = matrices.ids.astype(np.int32)
         known = np.isfinite(ratios) & np.isfinite(rates)
         if known.sum() < 3:
             return self._group.stay()
-        usual_rate, usual_step = middle(rates[known]), middle(ratios[known])
-        ahead: NDArray[np.bool_] = known & (rates > thresholds.GROUP_AHEAD * usual_rate)
-        ahead &= (ratios > thresholds.LARGE_STEP) & (ratios > 0.3 * thresholds.GROUP_AHEAD * usual_step)
+        usual_step = middle(ratios[known])
+        steps = matrices.values(view, "update_norm") / matrices.usual_norm
+        ahead: NDArray[np.bool_] = known & np.isin(matrices.ids, self._fast.members)
+        ahead &= (steps > thresholds.LARGE_STEP) & (steps > 0.3 * thresholds.GROUP_AHEAD * usual_step)
         self._ahead.end(ids[known & ~ahead])
         self._ahead.hold(ids[ahead], view.step)
         members = [int(i) for i in ids if self._ahead.length[i] >= thresholds.GROUP_PATIENCE]
@@ -169,10 +176,12 @@ class LargeUpdate:
         )  # fmt: skip
         what = "and the loss shot up" if shocked else "and the loss is no better for it"
         summary = f"Steps are up to {self._fastest:.2g} times as long as the weights they change, {what}."
+        if self._fast.members:
+            whose = name_layers(view.layout, self._fast.members)
+            summary = f"{summary[:-1]}; the learning rate of {whose} is far above that of the others."
         confidence = 0.9 if shocked else 0.8
-        return Verdict(
-            self._condition.key, True, Severity.SEVERE, (), self._since, confidence, summary, evidence
-        )  # the learning rate is at fault, no layer of it
+        layers = self._fast.members  # otherwise the learning rate is at fault, no layer of it
+        return Verdict(self._condition.key, True, Severity.SEVERE, layers, self._since, confidence, summary, evidence)
 
     def _group_verdict(self, view: View, members: list[int], ratios: Values, rates: Values) -> Verdict:
         layout, matrices = view.layout, matrices_of(view.layout)

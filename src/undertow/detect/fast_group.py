@@ -1,0 +1,27 @@
+"""A parameter group whose learning rate is far above that of the others: what goes wrong then is its doing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from undertow.detect import thresholds
+from undertow.detect.matrices import matrices_of
+from undertow.detect.view import View
+
+
+class FastGroup:
+    """Takes frames in order; `members` are its weight matrices, none while all rates are alike."""
+
+    def __init__(self) -> None:
+        self.members: tuple[int, ...] = ()
+
+    def observe(self, view: View) -> None:
+        if view.ids("optimizer") is None:
+            return
+        matrices = matrices_of(view.layout)
+        rates = matrices.values(view, "optimizer_rate")
+        known = np.sort(rates[np.isfinite(rates)])
+        if len(known) < 2:
+            return
+        usual = float(known[(len(known) - 1) // 2])
+        self.members = tuple(matrices.ids[rates > thresholds.GROUP_AHEAD * usual].tolist()) if usual > 0 else ()
