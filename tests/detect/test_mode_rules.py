@@ -209,6 +209,9 @@ class TestBadlyScaledTargets:
         training = stack(BadlyScaledTargets(), "0:Linear")
         training.run(60, scalars={"loss": 9.0, **by_hand}, activation_mean=0.0, activation_std=0.5)
         assert training.codes() == []
+        training = stack(BadlyScaledTargets(), "0:Linear")  # a dead output has no size to compare with
+        training.run(60, scalars={"loss": 1e6, **by_hand}, activation_mean=0.0, activation_std=0.0)
+        assert training.codes() == []
 
     def test_targets_beyond_the_range_of_the_output(self) -> None:
         by_hand = {"loss_kind": 4.0, "loss_factor": 1.0, "loss_reduction": 1.0}

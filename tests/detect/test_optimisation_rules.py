@@ -472,6 +472,14 @@ class TestDefeatingSetting:
         assert finding.detected_step <= 3
         assert finding.evidence[0].quantity == "optimizer_weight_decay"
 
+    def test_weight_decay_of_one_group(self) -> None:
+        run = self.run(
+            falling(10), optimizer_weight_decay={"first.weight": 50.0, "second.weight": 0.01, "head.weight": 0.0},
+            optimizer_rate=3e-3, weight_norm=lambda step: {"first.weight": 0.85**step, "second.weight": 1.0},
+        )  # fmt: skip
+        (finding,) = run.findings()
+        assert (finding.layers, finding.detected_step <= 3) == (("first.weight",), True)
+
     def test_weight_decay_that_the_weights_bear_is_silent(self) -> None:
         assert self.run(falling(100), optimizer_weight_decay=0.1, optimizer_rate=1e-2).codes() == []
         run = self.run(falling(100), optimizer_weight_decay=1.0, optimizer_rate=3e-3, weight_norm=lambda s: 0.997**s)

@@ -132,6 +132,13 @@ def test_large_steps_undo_a_single_layer_and_weight_decay_makes_the_steps_of_all
     assert told(most, steps) == [("WGT005", None), ("UPD001", "WGT005")]
 
 
+def test_an_output_that_is_off_keeps_its_targets_out_of_reach() -> None:
+    off, beyond = found("ACT001", 0, 1, layers=("out", "head")), found("DAT003", 0, 1, layers=("out", "head"))
+    assert told(beyond, off) == [("ACT001", None), ("DAT003", "ACT001")]
+    elsewhere = found("ACT001", 0, 1, layers=("3",))
+    assert told(elsewhere, found("DAT003", 0, 1)) == [("DAT003", None), ("ACT001", "DAT003")]
+
+
 def test_a_training_that_cannot_learn_says_nothing_of_its_data() -> None:
     assert told(found("DAT004", 0, 120, "moderate", confidence=0.5), found("MOD002")) == [
         ("MOD002", None),

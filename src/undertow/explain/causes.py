@@ -176,6 +176,7 @@ LOCAL_LINKS: tuple[Link, ...] = (
     Link("GRD003", ("UPD003",), "what gets no gradient is not moved"),
     Link("GRD004", ("UPD003",), "what gets a zero gradient is not moved"),
     Link("ACT001", ("UPD003",), "units that are off get no gradient, so they are not moved"),
+    Link("ACT001", ("DAT003",), "an output that is off reaches no target"),
 )
 
 # A learning rate can be too low as well: then only this follows.

@@ -123,8 +123,11 @@ def _is_runaway(finding: Finding) -> bool:
 def _is_the_reverse(cause: Finding, effect: Finding) -> bool:
     """Weights that shrink make samples alike; only where the program makes them alike do weights shrink of it.
 
-    Weight decay shrinks most of them, and its steps are large; large steps shrink one or two.
+    Weight decay shrinks most of them, and its steps are large; large steps shrink one or two. And an output that is off
+    is what keeps targets out of reach, where both are said of the same layer.
     """
+    if (cause.code, effect.code) == ("DAT003", "ACT001"):
+        return bool(set(cause.layers) & set(effect.layers))
     if {cause.code, effect.code} == {"UPD001", "WGT005"}:
         shrinking = cause if cause.code == "WGT005" else effect
         by_steps = 0 < len(shrinking.layers) <= _FEW

@@ -127,7 +127,7 @@ class BadlyScaledTargets:
         if view.scalar("loss_reduction") != LossReduction.MEAN or not math.isfinite(loss):
             return False
         output = math.hypot(*(float(view.all_layers(f"activation_{name}")[layers[0]]) for name in ("mean", "std")))
-        if not math.isfinite(output):
+        if not 0 < output < math.inf:  # exactly zero: a dead output, or one that starts there
             return False
         error = loss / factor
         self._error = math.sqrt(error) if kind == LossKind.MEAN_SQUARE else error

@@ -14,6 +14,7 @@ from undertow.detect.matrices import Matrices, Values, matrices_of
 from undertow.detect.rebuilding import Rebuilding
 from undertow.detect.rule import Pace, Verdict
 from undertow.detect.view import View
+from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -26,7 +27,8 @@ class DefeatingSetting:
     The optimizer's own state beside its settings, for the weight matrices: another optimizer object at every step, or
     three times at even intervals with the same rate, as at the top of a loop over epochs; a step counter that stands
     still; Adam's eps far above the root of its second moment while little is learnt, or an unusual one above it; a
-    weight decay that takes several per cent of every weight at each step, with the weights seen to shrink; a momentum
+    weight decay that takes several per cent of every weight at each step, of one group or of all, with the weights
+    seen to shrink; a momentum
     of 0.995 or more while the loss does not fall, or of 0.998 or more; betas of Adam that are exchanged, so that the
     mean of the gradients remembers many times as long as their scale; and gradients many times as large as Adam's
     second moment allows for, right before the loss leaps.
@@ -195,12 +197,15 @@ class DefeatingSetting:
         if len(self._largest_norm) != len(norms):
             self._largest_norm = np.full(len(norms), np.nan)
         self._largest_norm = np.fmax(self._largest_norm, norms)
-        known = decay[np.isfinite(decay)]
-        if not len(known):
+        known = np.isfinite(decay)
+        if not known.any():
             return self._decay.stay()
-        share = float(np.median(known))
+        # A group of its own may have a decay that no recipe has; a large one is judged by most of the model.
+        absurd = known & (decay > thresholds.DECAY_ABSURD)
+        members = absurd if absurd.any() else known
+        share = float(np.median(decay[members]))
         with np.errstate(invalid="ignore", divide="ignore"):
-            kept = norms / self._largest_norm
+            kept = (norms / self._largest_norm)[members]
         kept = kept[np.isfinite(kept)]
         loss = view.loss
         unlearnt = loss is not None and not loss.remaining < thresholds.DECAY_REMAINING
@@ -208,21 +213,23 @@ class DefeatingSetting:
         if not too_much or not len(kept) or float(np.median(kept)) > thresholds.DECAY_KEPT:
             return self._decay.stay() if too_much else self._decay.end()
         rest = float(np.median(kept))
-        return self._decay.hold(None, lambda: self._verdict_decay(view, matrices, share, rest))
+        layers = () if (members == known).all() else tuple(view.layout.in_order(matrices.ids[members]))
+        setting = float(np.median(matrices.values(view, "optimizer_weight_decay")[members]))
+        return self._decay.hold(layers, lambda: self._verdict_decay(view, layers, setting, share, rest))
 
-    def _verdict_decay(self, view: View, matrices: Matrices, share: float, rest: float) -> Verdict:
-        decay = float(np.nanmedian(matrices.values(view, "optimizer_weight_decay")))
+    def _verdict_decay(self, view: View, layers: tuple[int, ...], decay: float, share: float, rest: float) -> Verdict:
+        place = view.layout.path(layers[0]) if layers else None
+        how = f"times the learning rate: {share:.1%} of every step"
         evidence = (
-            Evidence(
-                "optimizer_weight_decay", None, decay, 0.01, f"times the learning rate: {share:.1%} of every step"
-            ),
-            Evidence("weight_norm", None, rest, 1.0, "what is left of the weight matrices' largest norms, median"),
+            Evidence("optimizer_weight_decay", place, decay, 0.01, how),
+            Evidence("weight_norm", place, rest, 1.0, "what is left of the weight matrices' largest norms, median"),
         )
+        whose = f"every weight of {name_layers(view.layout, layers)}" if layers else "every weight"
         summary = (
-            f"A weight decay of {decay:g} takes {share:.1%} of every weight at each step: the weights shrink to "
+            f"A weight decay of {decay:g} takes {share:.1%} of {whose} at each step: the weights shrink to "
             f"{rest:.0%} of what they were, whatever the gradient says."
         )
-        return Verdict("decay", True, Severity.SEVERE, (), 0, 0.95, summary, evidence)
+        return Verdict("decay", True, Severity.SEVERE, layers, 0, 0.95, summary, evidence)
 
     # -- momentum -----------------------------------------------------------------------------------------
 
