@@ -15,6 +15,7 @@ from undertow.schema.quantities import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow import ColorScheme
 from undertow.store.journal import EVENTS_FILE
 from undertow.views import codes, palette
+from undertow.views.density import STREAMS as DENSITY_STREAMS
 from undertow.views.density import Density
 from undertow.views.heatmap import Cell
 from undertow.views.lines import Line
@@ -44,6 +45,7 @@ def described(identity: str, run: Run) -> dict[str, Any]:
         },
         "layers": {"parameters": _layers(run, modules=False), "modules": _layers(run, modules=True)},
         "quantities": [_quantity(name) for name in run.quantities if name not in QUANTITIES or _is_drawable(name)],
+        "distributions": [stream for stream in DENSITY_STREAMS if f"{stream}_histogram" in run.quantities],
         "scalars": run.scalar_names,
         "tile_columns": COLUMNS,
         **progress(run),

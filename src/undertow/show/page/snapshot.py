@@ -55,6 +55,7 @@ def snapshot(run: Run, verdict: Verdict, extent: Extent | None = None, tell: Cal
     spent = len(_packed(document)) + sum(len(one.data) for one in spreads)
     shown = list(_shown(run, verdict, extent, spent, tell))
     told = document | _of_pictures(run, document, shown) | {"densities": [one.facts for one in spreads]}
+    told["run"]["distributions"] = [one.stream for one in spreads]
     parts = [_packed(told), *(picture.data for picture in shown), *(one.data for one in spreads)]
     return struct.pack(f"<{1 + len(parts)}I", len(parts), *map(len, parts)) + b"".join(parts)
 

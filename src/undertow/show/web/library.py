@@ -61,6 +61,7 @@ class Listed:
             "steps": summary.steps,
             "last_step": summary.last_step,
             "last_loss": summary.last_loss,
+            "has_loss": summary.last_loss is not None,  # one that is not finite cannot be written as a number
             "created": summary.created or None,
             "problem": summary.problem or None,
         }

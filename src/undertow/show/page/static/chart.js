@@ -47,7 +47,7 @@ export class Chart {
 
   #tools() {
     const name = this.options.title.replaceAll(" ", "_");
-    const several = this.sources.length > 1, titles = [...(several ? ["curve"] : []), "step", "smallest", "mean", "largest"];
+    const several = this.sources.length !== 1, titles = [...(several ? ["curve"] : []), "step", "smallest", "mean", "largest"];
     const rows = () => [...this.#lineRows(several), ...densityRows(this.density)];
     return [
       button("Table", () => dialog(this.options.title, table(titles, rows().map((row) => row.map((value) => typeof value === "number" ? short(value, 6) : value)))), { class: "quiet" }),

@@ -206,7 +206,7 @@ export class Heatmap {
 
   #name(row, y, indent) {
     const text = row.layer ? row.label : `${row.label}  (${row.members.length})`;
-    this.context.fillText(fitting(this.context, text, GUTTER - 10 - indent), GUTTER - 6, y);
+    this.context.fillText(fitting(this.context, text, GUTTER - 10 - indent, this.rows.endsAlike), GUTTER - 6, y);
   }
 
   #drawGroups(plot, named) {
@@ -314,12 +314,14 @@ export class Heatmap {
 
 const widths = new Map();
 
-/** As much of a text as fits, its end rather than its beginning: it says more. */
-function fitting(context, text, width) {
-  const key = `${text} ${width}`;
+/** As much of a text as fits, its end rather than its beginning: it says more. Or both, where ends are alike. */
+function fitting(context, text, width, bothEnds = false) {
+  const key = `${text} ${width} ${bothEnds}`;
   if (!widths.has(key)) {
     // A canvas has no <bdi>: marks that turn text around are shown as what they are.
     let kept = shortened(text, 80).replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "�");
+    const whole = kept;
+    for (let most = whole.length; bothEnds && most > 4 && context.measureText(kept).width > width; most--) kept = shortened(whole, most);
     while (kept.length > 4 && context.measureText(kept).width > width) kept = `…${kept.slice(2)}`;
     if (widths.size > 20_000) widths.clear();
     widths.set(key, kept);

@@ -1,5 +1,6 @@
 // How one weight went over the run: its size, how far it came, which way it points, and the spread of its values.
 
+import * as address from "./address.js";
 import { Chart } from "./chart.js";
 import { button, element, named } from "./dom.js";
 import { getJson } from "./server.js";
@@ -33,7 +34,7 @@ export class History {
     this.charts = CURVES.filter((one) => !unknown.includes(one) && one.parts.every((part) => known.has(part))).map(({ parts, title, spread, ...options }) => new Chart(span,
       parts.map((quantity) => (from, to, columns, signal) => getJson("line", { run: this.run.id, quantity, layer: layer.id, first: from, last: to, columns }, signal)),
       { title: `${path} ${title}`, label: title, axis: true, ...options, density: spread ? (from, to, columns, signal) => getJson("density", { run: this.run.id, stream: spread, layer: layer.id, first: from, last: to, columns }, signal).catch(() => null) : null }));
-    this.node.replaceChildren(element("div", { class: "row" }, element("h2", {}, named(path)), button("Close", () => this.show({ path }), { class: "quiet" })),
+    this.node.replaceChildren(element("div", { class: "row" }, element("h2", {}, named(path)), button("Close", () => { this.show({ path }); address.update({ tensor: null }); }, { class: "quiet" })),
       ...unknown.map(({ title, field }) => element("p", { class: "quiet small" }, `${title}: ${drift.missing[field]}`)),
       ...(this.charts.length ? this.charts.map((chart) => chart.node) : [element("p", { class: "quiet" }, "Its history is not part of this page.")]));
     this.node.scrollIntoView({ block: "nearest" });

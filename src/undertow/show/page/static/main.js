@@ -20,13 +20,16 @@ const KEYS = [["/", "filter"], ["p", "pause and go on"], ["t", "dark or light"],
 let current = null;
 let shown = 0;
 
-async function show() {
+/** `again`: the same page with newer numbers; the old one stays until they are there. */
+async function show(again = false) {
   address.forget();
-  const { page, query } = address.read(), turn = ++shown;
-  current?.end?.();
-  current = null;
+  const { page, query } = address.read(), turn = ++shown, before = current;
   const main = document.getElementById("main");
-  drawBar(page, query);
+  if (!again) {
+    before?.end?.();
+    current = null;
+    drawBar(page, query);
+  }
   if (page === "run" && query.run !== undefined) {
     askAhead("run", { run: query.run });
     askAhead("scale", { run: query.run, quantity: query.quantity ?? "gradient_norm" });
@@ -34,13 +37,14 @@ async function show() {
   }
   try {
     const module = await (PAGES[page] ?? PAGES.runs)();
-    const next = await module.open(query, (details) => drawBar(page, query, details));
+    const next = await module.open(query, (details) => drawBar(page, query, details), { again: () => show(true) });
     if (turn !== shown) { next.end?.(); return; }
+    if (again) before?.end?.();
     current = next;
     main.replaceChildren(next.node);
     next.begin?.();
   } catch (error) {
-    if (turn !== shown) return;
+    if (turn !== shown || again) return;
     main.replaceChildren(trouble(error));
   }
 }
@@ -48,7 +52,7 @@ async function show() {
 function trouble(error) {
   return element("section", { class: "trouble" }, element("h1", {}, "This cannot be shown"), element("p", {}, error.message),
     error.wayOut ? element("p", { class: "quiet" }, error.wayOut) : null,
-    element("p", {}, button("Try again", show), " ", element("a", { href: "#/runs" }, "All runs")));
+    element("p", {}, button("Try again", () => show()), " ", element("a", { href: "#/runs" }, "All runs")));
 }
 
 function drawBar(page, query, details = {}) {
@@ -88,6 +92,6 @@ addEventListener("keydown", (event) => {
   before = event.key;
 });
 onKeys({ "?": tellKeys, t: swapTheme, "/": () => current?.focusFilter?.(), p: () => current?.pause?.() });
-addEventListener("hashchange", show);
+addEventListener("hashchange", () => show());
 beginTheme(() => current?.redraw?.());
 show();

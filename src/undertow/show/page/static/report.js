@@ -27,7 +27,7 @@ async function show() {
   const places = told.pages.map((name) => element("section", { class: "part", id: name }));
   main.replaceChildren(...places, about(told));
   for (const [place, name] of told.pages.entries()) {
-    const asked = name === "run" ? { ...query, run: ID } : { run: ID, finding: findings.ALL };
+    const asked = { ...query, run: ID, finding: findings.ALL };
     try {
       const page = await PAGES[name].open(asked, name === "run" ? drawBar : () => {}, { considerate: true });
       pages.set(name, page);

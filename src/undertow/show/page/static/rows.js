@@ -1,5 +1,7 @@
 // Which layers are rows of the heatmap, in which order, and which of them stand together.
 
+const TAIL = 28; // characters
+
 /** `*` and `?` as in file names; without them, any part of the name. Several patterns are separated by blanks. */
 export function matcher(text) {
   const patterns = text.trim().split(/[\s,]+/).filter(Boolean).map((pattern) => {
@@ -43,6 +45,8 @@ export class Rows {
       else for (const layer of members) this.rows.push({ label: layer.path, members: [layer.index], layer, group: name });
     }
     this.layerCount = shown.length;
+    // The end of a name says most, unless many end alike.
+    this.endsAlike = new Set(this.rows.map((row) => row.label.slice(-TAIL))).size < this.rows.length / 2;
     this.bundles = new Map();
   }
 

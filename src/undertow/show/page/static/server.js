@@ -44,6 +44,20 @@ export async function getTile(query, signal) {
   return { codes: new Uint16Array(bytes), lastStep: Number(answer.headers.get("undertow-last-step")) };
 }
 
+const PATIENCE = 5000; // milliseconds between two looks at what takes a while to work out
+
+/** For a page that is made anew as its run grows: `onAgain` is called now and then, unless somebody `isBusy` with it. */
+export function followSlowly(run, onBadge, isBusy, onAgain) {
+  let made = Date.now();
+  return follow(run.id, (progress) => {
+    onBadge(progress.status);
+    const typing = document.activeElement?.closest("main input[type=search]") || document.querySelector("dialog[open]");
+    if (progress.sequence === run.sequence || Date.now() - made < PATIENCE || typing || isBusy()) return;
+    made = Date.now();
+    onAgain();
+  }, (connected, why) => { if (!connected) onBadge(null, why); });
+}
+
 /** News of a run; the browser takes a broken stream up again by itself. Returns a function that ends it. */
 export function follow(run, onProgress, onConnection) {
   let source = null;

@@ -7,11 +7,12 @@ import { matcher } from "./rows.js";
 const MOST_ROWS = 1000;
 
 /** `columns`: title, value of a row, and optionally how it is shown and what it means; the first is the name that is filtered by. */
-export function sortable(columns, rows, { label, file }) {
-  let order = [0, 0]; // column, direction
+export function sortable(columns, rows, { label, file, filter: wanted = "", sort: sorted = "", onChange = () => {} }) {
+  const [column, direction] = sorted.split("."); // as `onChange` is told
+  let order = columns[column] ? [Number(column), direction === "up" ? 1 : -1] : [0, 0]; // column, direction
   const body = element("tbody"), head = element("tr"), left = element("p", { class: "quiet small" });
   const isNumber = columns.map(([, value]) => rows.every((row) => typeof (value(row) ?? 0) === "number"));
-  const filter = element("input", { type: "search", placeholder: "Filter tensors", "aria-label": `Filter ${label}`, oninput: draw });
+  const filter = element("input", { type: "search", placeholder: "Filter tensors", "aria-label": `Filter ${label}`, value: wanted, oninput: () => { draw(); onChange({ tensors: filter.value }); } });
 
   function shown() {
     const matches = matcher(filter.value), found = rows.filter((row) => matches(columns[0][1](row))), value = columns[order[0]][1];
@@ -39,6 +40,7 @@ export function sortable(columns, rows, { label, file }) {
 
   function sort(place) {
     order = order[0] === place ? [place, order[1] === -1 ? 1 : order[1] === 1 ? 0 : -1] : [place, -1];
+    onChange({ sort: order[1] ? `${order[0]}.${order[1] > 0 ? "up" : "down"}` : null });
     draw();
   }
 

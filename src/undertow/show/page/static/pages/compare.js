@@ -24,6 +24,9 @@ class ComparePage {
     const steps = runs.flatMap(({ steps }) => (steps.recorded ? [steps.first, steps.last + 1] : []));
     this.span = new Span(steps.length ? { first: Math.min(...steps), last: Math.max(...steps) } : { first: 0, last: 1 });
     this.scalar = common.includes(query.scalar) ? query.scalar : common.includes("loss") ? "loss" : common[0];
+    this.look = { logarithmic: query.log === "1", smoothing: Number(query.smooth ?? 0) };
+    if (Number(query.to) > Number(query.from)) this.span.show(Number(query.from), Number(query.to));
+    this.span.onChange(() => address.update(this.span.whole ? { from: null, to: null } : { from: this.span.first.toFixed(1), to: this.span.last.toFixed(1) }));
     this.place = element("div");
     this.partings = element("ul", { class: "issues" });
     this.node = element("section", { class: "page wide compare" }, element("header", {}, element("h1", {}, "Compare")),
@@ -51,9 +54,15 @@ class ComparePage {
       })));
   }
 
+  #see(changes) {
+    Object.assign(this.look, changes);
+    this.chart.set(changes);
+    address.update({ log: this.look.logarithmic ? "1" : null, smooth: this.look.smoothing || null });
+  }
+
   #curves(common) {
-    const log = element("input", { type: "checkbox", onchange: (event) => this.chart.set({ logarithmic: event.target.checked }) });
-    const smooth = element("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: "0", oninput: (event) => this.chart.set({ smoothing: Number(event.target.value) }) });
+    const log = element("input", { type: "checkbox", checked: this.look.logarithmic, onchange: (event) => this.#see({ logarithmic: event.target.checked }) });
+    const smooth = element("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: String(this.look.smoothing), "aria-label": "Smoothing", oninput: (event) => this.#see({ smoothing: Number(event.target.value) }) });
     return element("div", { class: "row" }, select("curve", common.map((name) => [name, name.slice(0, 80)]), this.scalar, (name) => { this.scalar = name; address.updateNow({ scalar: name }); this.#chart(); }),
       element("label", { class: "field" }, log, element("span", {}, "log")), element("label", { class: "field" }, element("span", {}, "smooth"), smooth));
   }
@@ -61,7 +70,7 @@ class ComparePage {
   #chart() {
     this.chart?.end();
     const sources = this.runs.map((run) => (first, last, columns, signal) => getJson("scalar", { run: run.id, name: this.scalar, first, last, columns }, signal));
-    this.chart = new Chart(this.span, sources, { title: this.scalar, names: this.runs.map((run) => run.name), inks: this.runs.map((_, number) => `--run-${number + 1}`), axis: true });
+    this.chart = new Chart(this.span, sources, { ...this.look, title: this.scalar, names: this.runs.map((run) => run.name), inks: this.runs.map((_, number) => `--run-${number + 1}`), axis: true });
     this.place.replaceChildren(this.chart.node);
   }
 

@@ -1,9 +1,10 @@
 // How gradient travels from the loss to the inputs: modules in the order they run, and who feeds whom.
 
+import * as address from "../address.js";
 import { decode, markOf } from "../colours.js";
 import { button, element, named } from "../dom.js";
 import { count, short, step as stepText } from "../numbers.js";
-import { getJson, getTile } from "../server.js";
+import { followSlowly, getJson, getTile } from "../server.js";
 import { status, where } from "../words.js";
 
 const HEIGHT = 24; // of a row
@@ -13,17 +14,18 @@ const PACE = 60; // milliseconds a column while playing
 const NOTES = { Bottleneck: "bottleneck", Dead: "dead", Amplifier: "amplifier", Source: "input side", Sink: "loss side", Normal: "" };
 const SVG = "http://www.w3.org/2000/svg"; // a name, not an address: nothing is fetched from it
 
-export async function open(query, onDetails) {
+export async function open(query, onDetails, { again = () => {} } = {}) {
   const [run, flow] = await Promise.all([getJson("run", { run: query.run }), getJson("flow", { run: query.run })]);
-  onDetails({ name: run.name, badge: status(run.status) });
-  const page = new FlowPage(run, flow);
-  await page.load();
+  const tell = (state, trouble = "") => onDetails({ name: run.name, badge: trouble || status(state) });
+  tell(run.status);
+  const page = new FlowPage(run, flow, (isBusy) => followSlowly(run, tell, isBusy, again));
+  await page.load(query.step === undefined ? null : Number(query.step));
   return page;
 }
 
 class FlowPage {
-  constructor(run, flow) {
-    Object.assign(this, { run, flow });
+  constructor(run, flow, follow) {
+    Object.assign(this, { run, flow, follow });
     this.nodes = flow.flow_network.nodes;
     this.edges = flow.flow_network.edges;
     this.place = new Map(this.nodes.map((node, place) => [node.layer_name, place]));
@@ -33,7 +35,13 @@ class FlowPage {
     this.node = element("section", { class: "page flow" }, this.#head(), this.nodes.length ? this.#picture() : element("p", {}, "No gradients were recorded, so there is no flow to show."));
   }
 
-  end() { clearInterval(this.playing); }
+  /** Newer numbers disturb nobody who looks at older ones. */
+  begin() { this.stop = this.follow(() => this.playing || (this.slider && this.slider.value !== this.slider.max)); }
+
+  end() {
+    clearInterval(this.playing);
+    this.stop?.();
+  }
 
   #head() {
     const { network_metrics: metrics } = this.flow.flow_network, gain = metrics.loss_to_input_gain;
@@ -69,7 +77,7 @@ class FlowPage {
     this.bars = this.nodes.map(() => element("div", { class: "bar" }));
     this.values = this.nodes.map(() => element("span", { class: "number" }));
     const rows = this.nodes.map((node, place) => this.#row(node, place));
-    this.slider = element("input", { type: "range", min: "0", max: "0", value: "0", "aria-label": "Step", oninput: () => { this.#stop(); this.#show(Number(this.slider.value)); } });
+    this.slider = element("input", { type: "range", min: "0", max: "0", value: "0", "aria-label": "Step", oninput: () => { this.#stop(); this.#show(Number(this.slider.value)); this.#remember(); } });
     this.play = button("Play", () => this.#toggle());
     this.now = element("output", { class: "quiet" });
     const head = element("div", { class: "flow-row head" }, element("span", {}, "feeds"), element("span", {}, "module"), element("span", {}, ""), element("span", {}, "gradient norm (log scale)"), element("span", { class: "number" }, ""), element("span", { class: "number", title: "gradient at its input over gradient at its output" }, "gain"), element("span", { class: "number", title: "share of all gradient that passes through it" }, "share"));
@@ -136,8 +144,8 @@ class FlowPage {
     return svg;
   }
 
-  /** The norms of the whole run in a few tiles. */
-  async load() {
+  /** The norms of the whole run in a few tiles; first those at a step, or the newest. */
+  async load(step) {
     const { run } = this, { last } = run.steps;
     if (!this.nodes.length || last === null || !run.quantities.some((one) => one.name === "gradient_norm")) return;
     this.level = Math.max(0, Math.ceil(Math.log2((last + 1) / (run.tile_columns * MOST_TILES))));
@@ -154,15 +162,30 @@ class FlowPage {
     });
     const tensors = new Map(run.layers.parameters.map((layer, index) => [layer.path, [index]])); // without a graph they are the modules
     this.owned = this.nodes.map((node) => owners.get(node.layer_name) ?? tensors.get(node.layer_name) ?? []);
+    this.measured = this.#measured(columns);
     this.slider.max = String(columns - 1);
-    this.slider.value = this.slider.max;
-    this.#show(columns - 1);
+    this.slider.value = Number.isFinite(step) && step !== null ? String(Math.floor(step / 2 ** this.level)) : this.slider.max;
+    this.#show(Number(this.slider.value));
   }
 
-  #show(column) {
-    const { tile_columns: columns } = this.run, tile = this.tiles[Math.floor(column / columns)], size = 2 ** this.level;
+  /** For each column the newest one up to there that has anything: a run is sampled. */
+  #measured(columns) {
+    const { tile_columns: wide } = this.run, members = this.owned.flat(), found = [];
+    for (let column = 0, newest = null; column < columns; column++) {
+      const { codes } = this.tiles[Math.floor(column / wide)];
+      if (members.some((member) => markOf(codes[member * wide + (column % wide)]) !== "not sampled")) newest = column;
+      found.push(newest);
+    }
+    return found;
+  }
+
+  #remember() { address.update({ step: this.slider.value === this.slider.max ? null : Number(this.slider.value) * 2 ** this.level }); }
+
+  #show(asked) {
+    const { tile_columns: columns } = this.run, column = this.measured?.[asked] ?? asked, tile = this.tiles[Math.floor(column / columns)], size = 2 ** this.level;
     if (!tile) return;
-    this.now.textContent = size === 1 ? `step ${stepText(column)}` : `steps ${stepText(column * size)}–${stepText((column + 1) * size - 1)} (largest)`;
+    const steps = (place) => (size === 1 ? `step ${stepText(place)}` : `steps ${stepText(place * size)}–${stepText((place + 1) * size - 1)} (largest)`);
+    this.now.textContent = column === asked ? steps(asked) : `step ${stepText(asked * size)}, as measured at ${steps(column)}`;
     this.owned.forEach((members, place) => {
       const codes = members.map((member) => tile.codes[member * columns + (column % columns)]);
       const marks = codes.map(markOf), numbers = codes.filter((_, index) => marks[index] === null).map(decode);
@@ -186,6 +209,7 @@ class FlowPage {
   }
 
   #stop() {
+    if (this.playing) this.#remember();
     clearInterval(this.playing);
     this.playing = null;
     this.play.textContent = "Play";

@@ -134,7 +134,7 @@ class RunPage {
       return line.steps.map((at, place) => ({ at, value: line.mean[place], least: line.minimum[place] })).filter(({ value }) => value !== null);
     }));
     if (!told.every((points) => points.length)) return null;
-    const [all, [begin], end] = told, best = all.reduce((one, other) => (other.least < one.least ? other : one));
+    const [all, [begin], end] = told, best = [...all, ...end].reduce((one, other) => (other.least <= one.least ? other : one));
     return { first: begin.value, last: end.at(-1).value, least: best.least, at: best.at };
   }
 
@@ -229,12 +229,12 @@ class RunPage {
     const layer = this.layers.find((one) => one.id === id);
     if (!layer) return;
     const { quantity } = this.state, { stream, finest = 0 } = this.quantity ?? {};
-    const parts = SPREAD.map(([part]) => `${stream}_${part}`).filter((name) => this.run.quantities.some((one) => one.name === name));
-    const canSpread = parts.length >= 3, spread = canSpread && this.state.spread.has(id); // the largest value may be missing
-    const drawn = spread ? parts : [quantity];
+    const parts = SPREAD.filter(([part]) => this.run.quantities.some((one) => one.name === `${stream}_${part}`));
+    const canSpread = parts.length >= 3 || this.run.distributions.includes(stream), spread = canSpread && this.state.spread.has(id); // a report may lack some
+    const drawn = spread ? parts.map(([part]) => `${stream}_${part}`) : [quantity];
     const sources = drawn.map((name) => (first, last, columns, signal) => getJson("line", { run: this.run.id, quantity: name, layer: id, first, last, columns }, signal));
-    const what = spread ? `|${stream}|: 5 %, median, 95 %, largest` : quantity.replaceAll("_", " ");
-    const title = finest ? `${what}, the largest of every ${2 ** finest} steps` : what;
+    const what = spread ? [`|${stream}|`, parts.map(([, name]) => name).join(", ")].filter(Boolean).join(": ") : quantity.replaceAll("_", " ");
+    const title = finest && drawn.length ? `${what}, the largest of every ${2 ** finest} steps` : what;
     const swap = () => {
       if (!this.state.spread.delete(id)) this.state.spread.add(id);
       this.#removePin(id);
@@ -243,7 +243,8 @@ class RunPage {
     };
     const chart = new Chart(this.span, sources, {
       title: `${layer.path} ${title}`, label: element("span", {}, named(layer.path), element("span", { class: "quiet" }, ` ${title}`)),
-      names: spread ? SPREAD.map(([, name]) => name) : [""], inks: spread ? SPREAD.map(([, , ink]) => ink) : undefined, between: spread ? [0, 2] : null,
+      names: spread ? parts.map(([, name]) => name) : [""], inks: spread ? parts.map(([, , ink]) => ink) : undefined,
+      between: spread ? ["abs_p05", "abs_p95"].map((edge) => parts.findIndex(([part]) => part === edge)) : null,
       logarithmic: spread || this.scale.kind === "logarithmic",
       density: spread ? (first, last, columns, signal) => getJson("density", { run: this.run.id, stream, layer: id, first, last, columns }, signal).catch(() => null) : null,
       tools: [canSpread ? element("button", { type: "button", class: "quiet", onclick: swap }, spread ? "Curve" : "Distribution") : null,

@@ -11,7 +11,7 @@ const AGAIN = 4000;
 
 export async function open(query) {
   let listing = await getJson("runs");
-  const ticked = new Set();
+  const ticked = new Set((query.ticked ?? "").split(",").filter(Boolean).map(decodeURIComponent));
   const compare = element("a", { class: "action", hidden: true }, "Compare"), hint = element("span", { class: "quiet small" });
   const body = element("tbody");
   const summary = element("p", { class: "quiet" });
@@ -39,9 +39,10 @@ export async function open(query) {
     const title = readable ? element("a", { href: address.link("run", { run: run.id }) }, named(run.name)) : named(run.name);
     const folder = run.id !== "." && run.id !== run.name ? element("div", { class: "quiet small" }, named(run.id)) : null;
     const problem = run.problem ? element("div", { class: "small problem" }, named(run.problem)) : null;
-    const loss = run.last_loss === null && run.steps ? "not finite" : short(run.last_loss, 4);
+    const loss = run.last_loss === null && run.has_loss ? "not finite" : short(run.last_loss, 4);
     const tick = element("input", { type: "checkbox", "aria-label": `Compare ${run.name.slice(0, 80)}`, checked: ticked.has(run.id), onchange: (event) => {
       if (event.target.checked) ticked.add(run.id); else ticked.delete(run.id);
+      address.update({ ticked: [...ticked].map(encodeURIComponent).join(",") });
       drawCompare();
     } });
     return element("tr", {}, element("td", {}, readable && run.steps ? tick : ""),
