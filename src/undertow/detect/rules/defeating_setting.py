@@ -104,6 +104,8 @@ class DefeatingSetting:
         again = len(known) > 0 and float(known.mean()) > 0.5
         counter = float(np.nanmax(counters)) if (counters >= 0).any() else -1.0
         stands = 0 <= counter <= self._counter and view.step > self._counter_step
+        if view.ids("update") is not None:  # parameters without a gradient are not stepped, and not counted
+            stands = stands and bool((matrices.values(view, "update_norm") > 0).any())
         if counter >= 0:
             self._counter, self._counter_step = counter, view.step
         if not (again or stands) or not has_memory:

@@ -22,11 +22,13 @@ from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_
 from undertow.probe.signals.readings import HeldReading, SignalReadings
 from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_spread
 from undertow.probe.signals.strangers import Strangers
+from undertow.probe.tensor_list import have_gradient
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
 _SHARE = 0.2  # of the budget
 _ELSE_EVERY = 32  # steps between two looks where the user has set how often to measure
 _ALWAYS_STATE = 4  # looks at what an optimizer keeps
+_MOST_FED = 16  # choices of parameters with a gradient that are told apart
 
 Slots = NDArray[np.int64]
 _NO_SLOTS: Slots = np.empty(0, np.int64)
@@ -63,6 +65,8 @@ class ModuleRun(Protocol):
 class SignalCollector:
     def __init__(self) -> None:
         self._modes = ModeWatch()
+        self._fed: dict[bytes, set[bytes]] = {}  # of each choice of slots, which of them had a gradient
+        self._fed_anew = False
         self._graph = GraphSignals()
         self._holders = Holders()
         self._strangers = Strangers()
@@ -106,8 +110,10 @@ class SignalCollector:
             self._now.numbers |= self._graph.read([root for root in roots if _is_plain(root)], modules)
 
     def modes_changed(self) -> bool:
-        """True when normalisations or dropouts are in a mode not seen before: time to look at the modules."""
-        return self._modes.is_new()
+        """True when normalisations or dropouts are in a mode not seen before, or an optimizer stepped other parameters
+        with a gradient than ever before: time to look which modules run."""
+        fed_anew, self._fed_anew = self._fed_anew, False
+        return self._modes.is_new() or fed_anew
 
     def note_data(self, partials: Any, address: int) -> None:
         self._now.data, self._now.data_address = partials, address
@@ -134,6 +140,8 @@ class SignalCollector:
         for tensor in tensors_of(embeddings) if len(embeddings) else ():
             if len(tensor) <= MOST_ROWS and memory_of(optimizer, tensor) is None:
                 self._rows.note_gradient(tensor)
+        if whole:
+            self._note_fed(slots, tensors_of(slots))
         due = self._allowance.is_paid if governed else self._steps % _ELSE_EVERY == 0
         if rebuilt:  # a fact worth a look even where the weights are not measured
             due |= self._looks < _ALWAYS
@@ -151,6 +159,13 @@ class SignalCollector:
             self._rows.note_state(optimizer, tensors[place])
             unused[place] = _or_nan(self._rows.unused(tensors[place]))
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt), spread, unused)
+
+    def _note_fed(self, slots: Slots, tensors: list[torch.Tensor]) -> None:
+        flags = have_gradient(tensors)
+        known = self._fed.setdefault(slots.tobytes(), set()) if len(self._fed) < _MOST_FED else {flags}
+        if flags not in known and len(known) < _MOST_FED:
+            self._fed_anew |= bool(known)
+            known.add(flags)
 
     def look_at_parts(self, optimizer: Optimizer, slots: Slots, tensors: Sequence[torch.Tensor]) -> HeldReading:
         """The same where this process holds only parts of the parameters: rows are not looked at."""
