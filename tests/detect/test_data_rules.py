@@ -16,6 +16,7 @@ from undertow.detect.rules.bad_batch import BadBatch
 from undertow.detect.rules.unmixed_batches import UnmixedBatches
 from undertow.detect.rules.unrelated_targets import UnrelatedTargets
 from undertow.detect.rules.unused_rows import UnusedRows
+from undertow.detect.rules.zero_gradient import ZeroGradient
 from undertow.schema.quantities import LossKind, LossReduction, Repeat
 from undertow.schema.severity import Severity
 
@@ -271,11 +272,11 @@ class TestUnusedRows:
         assert self.rows([0.4] * 200).codes() == []
 
     def test_a_token_of_the_text_that_is_padding(self) -> None:
-        run = training(UnusedRows()).run(1, padding_inside={"first": 0.1})
+        run = training(ZeroGradient()).run(1, padding_inside={"first": 0.1})
         assert run.codes() == []
         (finding,) = run.run(1, padding_inside={"first": 0.1}).findings()
-        assert (finding.code, finding.severity, finding.layers) == ("DAT006", Severity.MODERATE, ("first",))
-        assert training(UnusedRows()).run(9, padding_inside={"first": 0.001}).codes() == []
+        assert (finding.code, finding.severity, finding.layers) == ("GRD004", Severity.MODERATE, ("first",))
+        assert training(ZeroGradient()).run(9, padding_inside={"first": 0.001}).codes() == []
 
     def classes(self, pooled: float, classes: float, steps: int) -> Training:
         scalars = {"label_entropy_pooled": pooled, "loss_classes": classes, "loss_rows": 64.0}

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
+from undertow.probe.signals.tokens import Lookup, is_one_of_many
+
 BATCH, LENGTH, WIDTH, HEADS = 3, 7, 16, 2
 PADDING = torch.tensor([7, 5, 4])
 
@@ -299,6 +301,22 @@ def test_a_token_of_the_text_as_padding(watch):
     ends[:, -2:] = 0
     run = one_step(watch, Language(0), ends[:, :-1], ends[:, 1:])
     assert run.series("padding_inside", "embed").tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [("a token", True), ("at the end", False), ("mostly empty", False), ("columns", False)]
+)
+def test_padding_that_stands_wherever_others_do(kind, found):
+    draw = torch.Generator().manual_seed(0)
+    text = torch.randint(6, (32, 10), generator=draw)
+    if kind == "at the end":
+        lengths = torch.randint(5, 10, (32, 1), generator=draw)
+        text = (text % 5 + 1).masked_fill(torch.arange(10) >= lengths, 0)
+    elif kind == "mostly empty":
+        text = text.masked_fill(torch.rand(32, 10, generator=draw) < 0.6, 0)
+    elif kind == "columns":  # every place has values of its own, or none
+        text = (text + 6 * torch.arange(10)).masked_fill(text == 0, 0)
+    assert is_one_of_many(Lookup(None, text, 0, 100)) is found
 
 
 def test_a_softmax_over_classes_is_no_attention(watch):

@@ -19,20 +19,18 @@ from undertow.schema.severity import Severity
 
 
 class UnusedRows:
-    """Most rows of an embedding table, or most classes, are never used, or a row in use can never learn.
+    """Most rows of an embedding table, or most classes, are never used.
 
     What it sees
     ------------
     The share of an embedding's rows that never had a gradient, once it has stopped falling for half of the run: one
     in ten used is a hint, one in a hundred an alarm. And the number of classes that the labels amount to (by their
-    entropy), against the number of outputs: one in two hundred, or one single class, is a hint. And tokens with the
-    padding index of an embedding that stand between other tokens and have to be predicted, too: a real token was
-    taken for padding, at two sampled steps in a row.
+    entropy), against the number of outputs: one in two hundred, or one single class, is a hint.
 
     Why it is bad
     -------------
     A table much larger than the data wastes memory and often means that the wrong vocabulary, column or label mapping
-    is in use. The row of the padding index has no gradient: a real token with that index stays a zero vector for ever.
+    is in use.
 
     When it is wrong
     ----------------
@@ -49,8 +47,7 @@ class UnusedRows:
     code: ClassVar[str] = "DAT006"
 
     def __init__(self) -> None:
-        self._rows, self._classes, self._padding = Condition("rows"), Condition("classes"), Condition("padding")
-        self._inside: dict[int, int] = {}  # embedding: sampled steps in a row with padding between tokens
+        self._rows, self._classes = Condition("rows"), Condition("classes")
         self._labels = 0.0  # seen so far, at measured steps
         self._used: dict[int, tuple[float, int]] = {}  # layer: share used, and since which step it has not grown
         self._rows_per_step = 0.0
@@ -65,31 +62,7 @@ class UnusedRows:
         rows = view.frame.scalars.get("loss_rows", 0.0)
         if rows > 0:
             self._rows_per_step = rows
-        return (*self._observe_rows(view), *self._observe_classes(view), *self._observe_padding(view))
-
-    def _observe_padding(self, view: View) -> tuple[Verdict, ...]:
-        inside, ids = view.row("padding_inside"), view.ids("activation")
-        if inside is None or ids is None or np.isnan(inside).all():
-            return self._padding.stay()
-        for layer, share in zip(ids.tolist(), inside.tolist(), strict=True):
-            if share == share:
-                self._inside[layer] = self._inside.get(layer, 0) + 1 if share > thresholds.PADDING_INSIDE else 0
-        members = [layer for layer, steps in self._inside.items() if steps >= thresholds.PADDING_FRAMES]
-        if not members:
-            return self._padding.end()
-        return self._padding.hold(tuple(members), lambda: self._verdict_padding(view, members))
-
-    def _verdict_padding(self, view: View, members: list[int]) -> Verdict:
-        layout = view.layout
-        inside = view.all_layers("padding_inside")
-        evidence = tuple(
-            Evidence("padding_inside", layout.path(i), float(inside[i]), 0.0, "share of tokens: padding amid others")
-            for i in members[:3]
-        )
-        summary = f"The padding index of {name_layers(layout, members)} is a token of the text: its row never learns."
-        return Verdict(
-            "padding", True, Severity.MODERATE, tuple(members), self._first_step or 0, 0.9, summary, evidence
-        )
+        return (*self._observe_rows(view), *self._observe_classes(view))
 
     def _observe_rows(self, view: View) -> tuple[Verdict, ...]:
         unused, ids = view.row("weight_rows_unused"), view.ids("weight")

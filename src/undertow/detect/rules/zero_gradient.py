@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect.padding_token import PaddingToken
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
@@ -36,7 +37,10 @@ class ZeroGradient:
     when the gradient ends for all layers from the input up to some place. The layer listed first is where the
     flow stops: a module whose output is zero everywhere when activations were sampled, else the last layer in
     execution order whose gradient is zero as a whole. Four measured steps are enough for a gradient that the backward
-    pass gave, and that was zero when the optimizer came to use it.
+    pass gave, and that was zero when the optimizer came to use it. And a single row of an embedding: tokens with its
+    padding index that stand between other tokens and have to be predicted, too, or stand at every place about as often
+    as others do, at two sampled steps in a row. A real token was taken for padding, and the row of that index never has
+    a gradient.
 
     Why it is bad
     -------------
@@ -48,6 +52,7 @@ class ZeroGradient:
     Branches initialised to zero (ReZero, the second LoRA factor) hold back the gradient at the first steps only.
     A bias alone can have no influence by symmetry (the key bias of attention): that is only noted. Steps in which
     the module did not run (an expert without tokens, an unused head) and steps with a loss of zero do not count.
+    Tokens that are replaced by padding at random (word dropout) look like a real token.
 
     References
     ----------
@@ -67,6 +72,7 @@ class ZeroGradient:
         self._due: NDArray[np.bool_] = np.zeros(0, bool)
         self._silent: NDArray[np.bool_] = np.zeros(0, bool)  # modules whose output was zero everywhere
         self._open: dict[str, Verdict] = {}
+        self._padding = PaddingToken()
 
     def grow(self, count: int) -> None:
         self._zero.grow(count)
@@ -78,6 +84,9 @@ class ZeroGradient:
         self._silent = grown(self._silent, count, False)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_layers(view), *self._padding.observe(view))
+
+    def _observe_layers(self, view: View) -> tuple[Verdict, ...]:
         outputs = view.row("activation_zero_fraction")
         if outputs is not None:
             self._knows_calls = True
@@ -115,13 +124,14 @@ class ZeroGradient:
 
     @property
     def resting(self) -> bool:
-        return not self._open and not self._zero.length.any()
+        return not self._open and not self._zero.length.any() and self._padding.resting
 
     def news(self, stretch: Stretch) -> Flags:
         news = stretch.none()
         if stretch.has("activation"):  # which modules are silent is remembered
             outputs = stretch.row("activation_zero_fraction")
             news |= stretch.changed("activation", np.where(np.isnan(outputs), outputs, outputs == 1))
+            news |= self._padding.news(stretch)
         if stretch.has("gradient"):
             zeros = stretch.row("gradient_zero_fraction")
             given, used = stretch.row("gradient_max_abs"), stretch.row("stepped_gradient_max_abs")

@@ -55,15 +55,6 @@ REMEDIES: tuple[Remedy, ...] = (
         "None; it only looks.",
         when_not="The vocabulary is large and the run is short: rare rows have not come yet.",
     ),
-    Remedy(
-        "free-the-padding-index",
-        "Give padding an index of its own, or leave `padding_idx` out: its row is never trained.",
-        "vocabulary = ['<pad>', *characters]  # index 0 stands for nothing else\n"
-        "count = len(vocabulary)\n"
-        "embedding = torch.nn.Embedding(count, width, padding_idx=0)",
-        "All indices move by one: encode the data again, and old checkpoints do not fit.",
-        when_not="The token really stands for nothing, and is left out of the loss, too.",
-    ),
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
@@ -72,11 +63,9 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "DAT003": ("scale-the-targets",),
     "DAT004": ("check-the-labels", "overfit-one-batch"),
     "DAT005": ("shuffle-the-data",),
-    "DAT006": ("fit-the-table-to-the-data", "free-the-padding-index"),
+    "DAT006": ("fit-the-table-to-the-data",),
 }
 
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
-    if finding.code == "DAT006":
-        return ("free-the-padding-index",) if "padding" in finding.summary else ("fit-the-table-to-the-data",)
     return None

@@ -137,13 +137,22 @@ REMEDIES: tuple[Remedy, ...] = (
         "A threshold that is too low clips every step.",
         when_not="The jump comes from a change of the schedule or of the data that you made.",
     ),
+    Remedy(
+        "free-the-padding-index",
+        "Give padding an index of its own, or leave `padding_idx` out: its row is never trained.",
+        "vocabulary = ['<pad>', *characters]  # index 0 stands for nothing else\n"
+        "count = len(vocabulary)\n"
+        "embedding = torch.nn.Embedding(count, width, padding_idx=0)",
+        "All indices move by one: encode the data again, and old checkpoints do not fit.",
+        when_not="The token really stands for nothing, and is left out of the loss, too.",
+    ),
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
     "GRD001": ("use-relu-with-he-initialisation", "add-normalisation-or-shortcuts", "initialise-for-the-activation"),
     "GRD002": ("initialise-for-the-activation", "tame-the-recurrence", "clip-gradients", "lower-the-learning-rate"),
     "GRD003": ("remove-the-cut", "freeze-openly", "drop-unused-parameters"),
-    "GRD004": ("revive-the-units", "break-the-zero", "remove-the-mask"),
+    "GRD004": ("revive-the-units", "break-the-zero", "remove-the-mask", "free-the-padding-index"),
     "GRD005": ("lower-the-learning-rate", "usual-momentum", "shuffle-the-data"),
     "GRD006": ("guard-against-spikes", "inspect-the-batch", "warm-up"),
     "GRD007": ("clear-gradients",),
@@ -167,6 +176,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("drop-unused-parameters",)
         case "GRD004" if not finding.severity.is_alarm:
             return ()
+        case "GRD004" if "padding_inside" in shown:
+            return ("free-the-padding-index",)
         case "GRD004" if "stepped_gradient_max_abs" in shown:  # the backward pass gave one
             return ("remove-the-mask",)
         case "GRD004" if "weight_norm" in shown:
@@ -176,4 +187,4 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
         case "GRD010":
             return ("unscale-before-clipping",) if "loss_scale" in shown else ("raise-the-clip-threshold",)
         case _:
-            return every
+            return tuple(name for name in every if name != "free-the-padding-index")

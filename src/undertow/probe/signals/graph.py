@@ -21,6 +21,7 @@ from undertow.probe.signals.terms import Term, find_terms
 from undertow.probe.signals.tokens import (
     Lookup,
     find_lookups,
+    is_one_of_many,
     is_predicted,
     padding_inside,
     sees_one_token,
@@ -78,7 +79,8 @@ class GraphSignals:
         for lookup in lookups:
             owner, inside = _owner(lookup.node, places), padding_inside(lookup)
             if owner is not None and inside is not None:
-                owner.padding_inside = inside if is_predicted(lookup, terms) else 0.0
+                is_token = is_predicted(lookup, terms) or is_one_of_many(lookup)
+                owner.padding_inside = inside if is_token else 0.0
 
     def _attention(self, nodes: Sequence[Node], places: list[Place], lookups: Sequence[Lookup]) -> int:
         found = 0

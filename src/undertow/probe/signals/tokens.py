@@ -14,6 +14,8 @@ _MOST_TOKENS = 1 << 16
 _MOST_NODES = 4096
 _FEWEST_LABELS = 16
 _VARIED = 3  # different tokens: fewer are flags or segments
+_FEWEST_SAMPLES = 8
+_COMMON = 2.0  # times the share of the commonest other token: what is missing from most places is no token
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,26 @@ def is_predicted(lookup: Lookup, terms: Sequence[Term]) -> bool:
         if given.shape[1] == lookup.rows and signed(saved(term.node, "ignore_index")) != lookup.padding:
             return bool((labels == lookup.padding).any())
     return False
+
+
+def is_one_of_many(lookup: Lookup) -> bool:
+    """Does the padding token stand wherever others do, as often as they do? Padding stands at the ends.
+
+    In columns of a table each place has tokens of its own, and a missing one may be padding anywhere.
+    """
+    tokens, padding = lookup.tokens, lookup.padding
+    samples, places = tokens.shape
+    if padding is None or samples < _FEWEST_SAMPLES or places <= _VARIED:
+        return False
+    share = (tokens == padding).float().mean(0)
+    ends, inside = max(float(share[0]), float(share[-1])), float(share[1:-1].mean())
+    others = tokens[tokens != padding]
+    known, counts = others.unique(return_counts=True)
+    if len(known) < _VARIED or not 0 < ends <= _COMMON * inside:
+        return False
+    commonest = known[counts.argmax()]
+    everywhere = float((tokens == commonest).any(0).float().mean())
+    return float(share.mean()) <= _COMMON * float(counts.max()) / tokens.numel() and 2 * everywhere > 1
 
 
 def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> float | None:
