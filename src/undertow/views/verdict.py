@@ -57,7 +57,9 @@ def _from_journal(run: Run) -> Diagnosis:
         graph=run.graph,
         unseen=blind_spots(steps, run.quantities, run.scalar_names),
     )
-    return diagnosis if _was_watched(events) or found else replace(diagnosis, health=None, story=_UNJUDGED)
+    if _was_watched(events) or found or not len(steps):
+        return diagnosis
+    return replace(diagnosis, health=None, story=_UNJUDGED)
 
 
 def _was_watched(events: list[dict[str, Any]]) -> bool:

@@ -6,7 +6,7 @@ function render({ model, el }) {
   const frame = document.createElement("iframe");
   frame.setAttribute("sandbox", "allow-scripts allow-downloads");
   frame.title = "Undertow: a run, live";
-  Object.assign(frame.style, { width: "100%", height: `${HEIGHT}px`, border: "1px solid rgba(128, 128, 128, 0.35)", borderRadius: "8px" });
+  Object.assign(frame.style, { width: "100%", height: `${HEIGHT}px`, border: "1px solid rgba(128, 128, 128, 0.35)", borderRadius: "8px", boxSizing: "border-box" });
   frame.srcdoc = model.get("page");
   let ready = false;
   const send = () => {

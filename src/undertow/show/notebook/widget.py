@@ -22,9 +22,10 @@ from undertow.show.page.snapshot import Extent, snapshot
 from undertow.views.verdict import Verdict, judge
 
 _SHARE = 0.01  # of the time, for the thread
+_URGENT_SHARE = 0.03  # when something was found
 _PAUSE = 1.0  # seconds between two looks
 _SMALL = Allowance(everything=600_000, others=250_000, first_tiles=2, asked_tiles=1, other_tiles=1, most=4, densities=0)
-_EXTENT = Extent(pages=("run", "findings"), allowance=_SMALL, points=512)
+_EXTENT = Extent(pages=("run", "findings"), allowance=_SMALL, points=512, scalars=12)
 _VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -43,26 +44,27 @@ class Follower(threading.Thread):
         super().__init__(name="undertow-notebook", daemon=True)
         self._view = view
         self._run = open_run(folder)  # one of its own: readers are for one thread at a time
-        self._verdict: tuple[object, Verdict] | None = None
+        self._verdict: tuple[str, Verdict] | None = None
 
     def tell(self) -> None:
         """What there is, once."""
-        journal = (len(self._run.events), self._run.status, len(self._run.steps) > 0)
-        if self._verdict is None or self._verdict[0] != journal:
-            self._verdict = journal, judge(self._run)
+        status = self._run.status
+        if self._verdict is None or status == "running" or self._verdict[0] != status:
+            self._verdict = status, judge(self._run)  # of a run that is written, its journal is read: that is quick
         self._view.news = snapshot(self._run, self._verdict[1], _EXTENT)
 
     def run(self) -> None:
-        began, is_running, has_news = time.monotonic(), True, False
+        began, is_running, has_news, told = time.monotonic(), True, False, 0
         while is_running and self._view.comm is not None:
             time.sleep(_PAUSE)
             try:
                 is_running = self._run.status == "running"  # asked first: of what ends later somebody must still tell
                 has_news |= self._run.refresh()
-                is_paid_for = time.thread_time() <= _SHARE * (time.monotonic() - began)
+                share = _SHARE if len(self._run.events) == told else _URGENT_SHARE
+                is_paid_for = time.thread_time() <= share * (time.monotonic() - began)
                 if not is_running or (has_news and is_paid_for):
                     self.tell()
-                    has_news = False
+                    has_news, told = False, len(self._run.events)
             except (UndertowError, OSError):
                 return  # the folder has gone
 

@@ -17,7 +17,7 @@ import msgspec
 from undertow.explain.pages import page_of
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis
-from undertow.show.page.densities import densities
+from undertow.show.page.densities import PackedDensity, densities
 from undertow.show.page.pictures import Allowance, Picture, pictures
 from undertow.views import documents
 from undertow.views.lines import line_of_layer, line_of_scalar
@@ -40,6 +40,7 @@ class Extent:
     pages: Sequence[str] = PAGES
     allowance: Allowance = field(default_factory=Allowance)
     points: int = _POINTS
+    scalars: int = _MOST_SCALARS
 
 
 def _quiet(message: str) -> None:
@@ -54,8 +55,7 @@ def snapshot(run: Run, verdict: Verdict, extent: Extent | None = None, tell: Cal
     spreads = densities(run, extent.allowance.densities) if len(run.steps) else []
     spent = len(_packed(document)) + sum(len(one.data) for one in spreads)
     shown = list(_shown(run, verdict, extent, spent, tell))
-    told = document | _of_pictures(run, document, shown) | {"densities": [one.facts for one in spreads]}
-    told["run"]["distributions"] = [one.stream for one in spreads]
+    told = document | _carried(run, document, shown, spreads)
     parts = [_packed(told), *(picture.data for picture in shown), *(one.data for one in spreads)]
     return struct.pack(f"<{1 + len(parts)}I", len(parts), *map(len, parts)) + b"".join(parts)
 
@@ -69,7 +69,7 @@ def _shown(run: Run, verdict: Verdict, extent: Extent, spent: int, tell: Callabl
 
 
 def _document(run: Run, verdict: Verdict, extent: Extent) -> dict[str, Any]:
-    names = _scalars(run)
+    names = _scalars(run, extent.scalars)
     told: dict[str, Any] = {
         "pages": extent.pages,
         "run": documents.described(_IDENTITY, run) | {"scalars": names},
@@ -82,15 +82,16 @@ def _document(run: Run, verdict: Verdict, extent: Extent) -> dict[str, Any]:
     return told | {name: _annex(make, run) for name, make in _ANNEXES.items() if name in extent.pages}
 
 
-def _of_pictures(run: Run, document: dict[str, Any], shown: list[Picture]) -> dict[str, Any]:
-    """What the page has to know of its pictures; it offers no other quantities."""
+def _carried(run: Run, document: dict[str, Any], shown: list[Picture], spreads: list[PackedDensity]) -> dict[str, Any]:
+    """What the page has to know of its pictures and distributions; it offers no others."""
     finest = {picture.quantity: picture.facts["level"] for picture in shown}
     described = document["run"]
     known = [one | {"finest": finest[one["name"]]} for one in described["quantities"] if one["name"] in finest]
     return {
-        "run": described | {"quantities": known},
+        "run": described | {"quantities": known, "distributions": [one.stream for one in spreads]},
         "pictures": [{"quantity": picture.quantity, **picture.facts} for picture in shown],
         "usual": {picture.quantity: _rounded(usual_of(run.reader, picture.quantity).tolist()) for picture in shown},
+        "densities": [one.facts for one in spreads],
     }
 
 
@@ -104,9 +105,9 @@ def _annex(make: Callable[[Run], Any], run: Run) -> Any:
         return {"problem": f"This could not be analysed: {problem}"}
 
 
-def _scalars(run: Run) -> list[str]:
-    names = run.scalar_names
-    return sorted(names, key=lambda name: name != "loss")[:_MOST_SCALARS]
+def _scalars(run: Run, most: int) -> list[str]:
+    """The loss, then what belongs to it by name, as `val_loss`, then the rest."""
+    return sorted(run.scalar_names, key=lambda name: (name != "loss", "loss" not in name, name != "lr"))[:most]
 
 
 def _line_of_scalar(run: Run, name: str, points: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ export class Toolbar {
     this.choices = element("div", { class: "row" });
     this.node = element("div", { class: "toolbar", role: "group", "aria-label": "Heatmap" }, this.choices, this.filter, this.count,
       element("span", { class: "grow" }),
-      button("Table", () => this.#table(), { class: "quiet" }), button("CSV", () => this.#csv(), { class: "quiet" }), button("PNG", () => this.#png(), { class: "quiet" }));
+      element("span", { class: "tools" }, button("Table", () => this.#table(), { class: "quiet" }), button("CSV", () => this.#csv(), { class: "quiet" }), button("PNG", () => this.#png(), { class: "quiet" })));
   }
 
   update() {

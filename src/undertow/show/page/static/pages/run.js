@@ -17,6 +17,7 @@ import { extent, verdict } from "../verdict.js";
 import { status } from "../words.js";
 
 const MOST_PINS = 8;
+const JUDGE_AGAIN = 4000; // milliseconds: what is told of a run that grows counts its steps
 const STATISTICS = ["maximum", "mean", "minimum"];
 const SPREAD = [["abs_p05", "5 %", "--quiet"], ["abs_p50", "median", "--text"], ["abs_p95", "95 %", "--quiet"], ["max_abs", "largest", "--run-2"]];
 
@@ -271,7 +272,7 @@ class RunPage {
     this.#badge();
     if (changed) { dispatchEvent(new HashChangeEvent("hashchange")); return; } // another model than the page was made for
     if (this.span.paused || (!grown && !news)) return;
-    if (news || (grown && !this.judged)) { this.judged = true; this.#judge(); }
+    if (news || (grown && Date.now() - (this.judged ?? 0) > JUDGE_AGAIN)) { this.judged = Date.now(); this.#judge(); }
     const told = this.verdict.querySelector(".extent");
     if (told) told.textContent = extent(run.steps);
     if (!grown || !this.heatmap) return;
