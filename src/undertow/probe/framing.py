@@ -33,7 +33,7 @@ def frame_of(
     frame.exposed = slots if is_shared else subjects.exposed(slots)
     if plan.gradient:
         frame.has_gradient = True
-        frame.state = _states(subjects, now, frame.exposed)
+        frame.state = states(subjects, now, frame.exposed)
         # Gradients put in place by hand, without a backward pass, replace the old ones.
         frame.carried = subjects.carried(frame.exposed) if now.cleared_known else zeros(len(frame.exposed))
         frame.optimizer = subjects.holders(frame.exposed)
@@ -45,7 +45,8 @@ def frame_of(
     return frame
 
 
-def _states(subjects: Subjects, now: StepReadings, exposed: Slots) -> NDArray[np.float32]:
+def states(subjects: Subjects, now: StepReadings, exposed: Slots) -> NDArray[np.float32]:
+    """Whether each tensor has a gradient, and if not, why."""
     frozen = subjects.frozen(exposed)
     covered = now.covers(exposed)
     if covered and not frozen:

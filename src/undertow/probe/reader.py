@@ -134,6 +134,16 @@ class TensorReader:
             return False
         return marks.content is None or now.content is None or bool((now.content == marks.content).all())
 
+    def read_if_changed(self, marks: Marks | None, of: TensorList, want: Want) -> list[Reading] | None:
+        """A new reading of tensors that may have been edited since they were marked."""
+        if marks is not None and marks.of is of and marks.native is not None:
+            native = self._native_mark(of)
+            if native == marks.native:
+                return None
+            if native is not None:
+                return [Reading(of.slots, self._cpu.measure_at(native, of.shapes, want))]
+        return None if self.unchanged(marks, of) else self.read(of, want)
+
     def _marks(self, of: TensorList, tensors: Sequence[torch.Tensor]) -> Marks:
         return Marks(of, None, _identity(tensors), self._contents(tensors))
 

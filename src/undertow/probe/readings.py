@@ -86,19 +86,19 @@ class RawFrame:
     state: NDArray[np.float32] = field(default_factory=_no_flags)  # per exposed slot, as are the next two
     carried: NDArray[np.float32] = field(default_factory=_no_flags)
     optimizer: NDArray[np.float32] = field(default_factory=_no_flags)
-    gradients: list[Reading] = field(default_factory=list[Reading])  # before clipping
+    gradients: list[Reading] = field(default_factory=list)  # before clipping
     # What had accumulated by the end of each backward pass, when there were several.
-    micro_gradients: list[list[Reading]] = field(default_factory=list[list[Reading]])
+    micro_gradients: list[list[Reading]] = field(default_factory=list)
     stepped: list[Reading] | None = None  # None: the optimizer used the gradients as they were
-    weights_before: list[Reading] = field(default_factory=list[Reading])
-    weights: list[Reading] = field(default_factory=list[Reading])
+    weights_before: list[Reading] = field(default_factory=list)
+    weights: list[Reading] = field(default_factory=list)
     before_is_previous: bool = False  # the weights before this step are those measured after the one before
-    modules: dict[int, ModuleReading] = field(default_factory=dict[int, ModuleReading])  # by layer id
+    modules: dict[int, ModuleReading] = field(default_factory=dict)  # by layer id
     output_gradient_factor: Number = 1.0
     joined: bool = False
     signals: SignalReadings | None = None
-    held: list[HeldReading] = field(default_factory=list[HeldReading])
-    local: list[Reading] = field(default_factory=list[Reading])  # gradients of this rank alone, before an average
+    held: list[HeldReading] = field(default_factory=list)
+    local: list[Reading] = field(default_factory=list)  # gradients of this rank alone, before an average
     apart: RanksApart | None = None  # in a distributed training
     complete: Moments = ()  # on devices that work by themselves: when all of this is there
     noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks

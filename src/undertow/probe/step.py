@@ -20,10 +20,10 @@ NOTHING: Slots = np.empty(0, np.int64)
 class StepReadings:
     """Filled by the backward passes of a step, used by the optimizers that step in it."""
 
-    losses: list[Number] = field(default_factory=list[Number])
-    gradients: list[Reading] = field(default_factory=list[Reading])  # before clipping
-    micro: list[list[Reading]] = field(default_factory=list[list[Reading]])  # accumulated, per backward pass
-    local: list[Reading] = field(default_factory=list[Reading])  # this rank's own, before an average over all
+    losses: list[Number] = field(default_factory=list)
+    gradients: list[Reading] = field(default_factory=list)  # before clipping
+    micro: list[list[Reading]] = field(default_factory=list)  # accumulated, per backward pass
+    local: list[Reading] = field(default_factory=list)  # this rank's own, before an average over all
     stepped: list[Reading] | None = None  # as the optimizer sees them, if they have changed since
     marks: Marks | None = None  # to notice that
     backward_count: int = 0

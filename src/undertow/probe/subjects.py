@@ -61,6 +61,7 @@ class Subjects:
         self._exposed: dict[int, Slots] = {}
         self._holders: dict[int, NDArray[np.float32]] = {}
         self._sentinels: Slots | None = None
+        self.version = 0  # another one when slots, layers or optimizers may be others
 
     @property
     def layout(self) -> Layout:
@@ -131,6 +132,7 @@ class Subjects:
 
     def _number_optimizers(self) -> None:
         self._exposed, self._holders = {}, {}
+        self.version += 1
         owner = np.full(len(self.catalogue.tensors), -1, np.int64)
         for index, ref in enumerate(self._optimizers):
             optimizer = ref()
@@ -139,6 +141,10 @@ class Subjects:
                 if slot is not None:
                     owner[slot] = index
         self.optimizer_of = owner
+
+    @property
+    def has_one_optimizer(self) -> bool:
+        return len(self._optimizers) == 1
 
     def rescan(self) -> bool:
         """Look for parameters added since; True when there are new layers."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from undertow.measure.kernels.interface import Want
 from undertow.probe.reader import Marks, TensorReader
-from undertow.probe.readings import RawFrame, Reading, Slots
-from undertow.probe.subjects import Subjects
+from undertow.probe.readings import RawFrame, Reading
+from undertow.probe.tensor_list import TensorList
 
 _FROZEN_EVERY = 64  # frames between two looks at weights that cannot move
 
 
 class WeightWatch:
-    def __init__(self, subjects: Subjects, reader: TensorReader) -> None:
-        self._subjects, self._reader = subjects, reader
+    def __init__(self, reader: TensorReader) -> None:
+        self._reader = reader
         self._frames = 0
         self._measured_after = -2  # the step after which weights were last measured
         self._marks: Marks | None = None
@@ -25,16 +25,16 @@ class WeightWatch:
     def forget(self) -> None:
         self._marks = None
 
-    def before(self, slots: Slots, previous_step: int) -> None:
-        weights = self._subjects.weights(self._subjects.moving(slots))
+    def before(self, weights: TensorList, previous_step: int) -> None:
+        """`weights` are those that can move."""
         is_known = self._measured_after == previous_step and self._reader.unchanged(self._marks, weights)
         self._before_is_previous = is_known
         self._before = [] if is_known else self._reader.read(weights, Want.MOMENTS | Want.SKETCH)
 
-    def after(self, frame: RawFrame) -> None:
-        look_at_frozen = self._frames % _FROZEN_EVERY == 0
-        chosen = frame.exposed if look_at_frozen else self._subjects.moving(frame.exposed)
-        frame.weights, self._marks = self._reader.read_and_mark(self._subjects.weights(chosen))
+    def after(self, frame: RawFrame, weights: TensorList, moving: TensorList) -> None:
+        """`weights` are all that the frame speaks of, `moving` those of them that can move."""
+        chosen = weights if self._frames % _FROZEN_EVERY == 0 else moving
+        frame.weights, self._marks = self._reader.read_and_mark(chosen)
         frame.weights_before = self._before
         frame.before_is_previous = self._before_is_previous
         self._measured_after = frame.step

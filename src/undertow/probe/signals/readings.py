@@ -14,7 +14,7 @@ from undertow.probe.signals.loss import LossReading
 @dataclass(slots=True)
 class SignalReadings:
     loss: LossReading | None = None
-    numbers: dict[str, float] = field(default_factory=dict[str, float])  # scalars of the frame, as they are
+    numbers: dict[str, float] = field(default_factory=dict)  # scalars of the frame, as they are
     data_address: int = 0
     data: Any = None  # Partials of the data that enters the model, or the same still on a device
 

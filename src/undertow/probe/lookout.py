@@ -1,0 +1,109 @@
+"""What a step shows beside gradients and weights: its loss, the graph of that, modes of modules, optimizer state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer
+
+from undertow.probe.course import Course
+from undertow.probe.forward import ForwardTap, ModuleReading
+from undertow.probe.nonfinite import find_origin, is_nonfinite
+from undertow.probe.purse import Purse
+from undertow.probe.reader import TensorReader
+from undertow.probe.readings import Note, RawFrame, Slots
+from undertow.probe.schedule import Governor
+from undertow.probe.signals.collector import SignalCollector
+from undertow.probe.step import loss_of
+from undertow.probe.subjects import Subjects
+
+
+class Lookout:
+    def __init__(
+        self,
+        course: Course,
+        subjects: Subjects,
+        reader: TensorReader,
+        forward: ForwardTap,
+        purse: Purse,
+        governor: Governor,
+    ) -> None:
+        self.signals = SignalCollector()
+        self._course, self._subjects, self._reader = course, subjects, reader
+        self._forward, self._purse = forward, purse
+        self._governor = governor
+        self._nonfinite_seen = False
+
+    # -- as a backward pass begins ------------------------------------------------------------------------
+
+    def take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
+        losses = self._course.now.losses
+        if len(roots) == 1 and not gradients:  # nearly always
+            loss = loss_of(roots[0], None)
+            if loss is not None:
+                losses.append(loss)
+            return
+        weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
+        losses += [loss for loss in map(loss_of, roots, weights) if loss is not None]
+
+    def look_at_loss(self, roots: tuple[Any, ...]) -> None:
+        """What the loss and the graph of the model show; see `probe.signals`."""
+        forward, course = self._forward, self._course
+        if forward.readings:
+            self.signals.note_modes(forward.readings.values())
+            known = self._subjects.catalogue.module_layer
+            self.signals.note_strangers(forward.readings, known, forward.roots_called)
+        course.modes_changed |= self.signals.modes_changed()
+        if course.hooked_saved_tensors:
+            return
+        planned = course.plan.gradient or course.plan.activation
+        if self.signals.wants_loss(planned, self._governor.every is None):
+            with self._purse.signal:
+                self.signals.look_at_loss(roots, course.now.scaler)
+        if course.plan.activation and forward.readings and course.now.backward_count == 1:
+            with self._purse.activation:
+                self.signals.look_at_graph(roots, forward.readings.values())
+
+    def look_for_nonfinite(self, roots: tuple[Any, ...]) -> Note | None:
+        """When a loss has just turned non-finite, its own graph still shows where that began."""
+        course = self._course
+        if self._nonfinite_seen or not course.now.losses or not is_nonfinite(course.now.losses[-1]):
+            return None
+        self._nonfinite_seen = True
+        course.measure_now()
+        may_unpack = not course.hooked_saved_tensors
+        origin = find_origin(self._subjects, self._reader, roots, self.module_readings(), may_unpack)
+        return None if origin is None else Note("first_nonfinite", course.step + 1, origin)
+
+    @property
+    def has_modules(self) -> bool:
+        """Modules have been looked at in this step."""
+        return bool(self._forward.readings)
+
+    def module_readings(self) -> dict[int, ModuleReading]:
+        """By layer."""
+        known = self._subjects.catalogue.module_layer
+        return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
+
+    # -- after a step -------------------------------------------------------------------------------------
+
+    def look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
+        measured = self._course.plan.weight
+        if self._subjects.weights(slots).is_spread:
+            if measured:
+                frame.held.append(self.signals.look_at_parts(optimizer, slots, self._parameters(slots)))
+            return
+        held = self.signals.look_at_step(
+            optimizer,
+            slots,
+            self._parameters,
+            self._subjects.catalogue.owners,
+            whole=measured,
+            governed=self._governor.every is None,
+        )
+        if held is not None:
+            frame.held.append(held)
+
+    def _parameters(self, slots: Slots) -> list[torch.Tensor]:
+        return self._subjects.weights(slots).parameters
