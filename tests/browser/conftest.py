@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.runs import deep_run, hostile_run, landmarks_run, sick_run, spread_run
+from tests.browser.runs import deep_run, hostile_run, landmarks_run, sick_run, sparse_run, spread_run
 from tests.cli.conftest import write
 from tests.detect.building import Training
 from tests.show_web.test_server import Served
@@ -41,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hostile_run(root / "hostile")
     spread_run(root / "spread")
     landmarks_run(root / "landmarks")
+    sparse_run(root / "sparse")
     write(root / "empty", Training())
     return root
 

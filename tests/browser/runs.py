@@ -13,7 +13,7 @@ from tests.detect.building import Training
 
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
+from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerTable
 from undertow.schema.quantities import STORED_HISTOGRAM_WIDTH, STREAMS
 from undertow.store.writer import RunWriter
@@ -100,3 +100,24 @@ def deep_run(folder: Path, blocks: int = 20, steps: int = 1500) -> None:
     run = Deep(folder, blocks)
     run.write(steps)
     run.finish()
+
+
+def sparse_run(folder: Path) -> Path:
+    """A hundred steps, of which the first ten and one in the middle were sampled: all norms equal."""
+    facts = RunFacts(undertow="0.1.0", name="sparse")
+    writer = RunWriter(folder, facts)
+    modules = ("first", "second", "third")
+    table = LayerTable.of(Layer(f"{path}.weight", order=place, group=path) for place, path in enumerate(modules))
+    nodes = tuple(GraphNode(place, path) for place, path in enumerate(modules))
+    writer.set_layers(table, LayerGraph(nodes, ((0, 1), (1, 2)), GraphSource.AUTOGRAD))
+    values = np.full((len(GRADIENT), len(modules)), np.nan, np.float32)
+    values[[GRADIENT.index("gradient_nonfinite_count"), GRADIENT.index("gradient_state")]] = 0
+    values[GRADIENT.index("gradient_norm")] = 0.1
+    block = Block("gradient", np.arange(len(modules), dtype=np.int32), values)
+    for step in range(100):
+        blocks = {"gradient": block} if step < 10 or step == 50 else {}
+        assert writer.append(Frame(step, step, 1.7e9 + 3.0 * step, {"loss": 1.0}, blocks))
+    facts.status = RunStatus.FINISHED
+    writer.write_facts()
+    writer.close()
+    return folder

@@ -1,6 +1,7 @@
 // From codes to pixels: a table of 65,536 colours, made once for a scale.
 
-const NOT_FINITE = 0x7fc0, NOT_SAMPLED = 0x7fc1, FROZEN = 0x7fc2, NO_GRADIENT = 0x7fc3, INFINITE = 0x7f80;
+export const NOT_SAMPLED = 0x7fc1;
+const NOT_FINITE = 0x7fc0, FROZEN = 0x7fc2, NO_GRADIENT = 0x7fc3, INFINITE = 0x7f80;
 export const WORST = 1 << 20; // the rank of what is not finite
 const single = new Float32Array(1), bits = new Uint32Array(single.buffer);
 

@@ -1,5 +1,6 @@
 // The heatmap: layers down, steps across, drawn from tiles on one canvas.
 
+import { NOT_SAMPLED } from "./colours.js";
 import { element, shortened } from "./dom.js";
 import { ticks, step as stepText } from "./numbers.js";
 import { fold, paint, patternOf } from "./painter.js";
@@ -130,7 +131,12 @@ export class Heatmap {
     const waiting = missing.some(({ index }) => !this.tiles.get(level, index));
     const all = [...(waiting ? this.tiles.standIns(span.first, span.last, level) : []), ...shown];
     const bundle = this.rows.bundle(this.#bundleSize(plot));
-    const painted = all.map((tile) => [tile, paint(tile, columns, bundle, this.colouring)]);
+    let before = null;
+    const painted = all.map((tile) => {
+      const next = before?.level === tile.level && before.index === tile.index - 1 ? before.painted : null;
+      before = tile;
+      return [tile, paint(tile, columns, bundle, this.colouring, next)];
+    });
     for (const [tile, { picture }] of painted) this.#place(context, tile, picture, bundle);
     this.colouring.patterns.forEach((mark, place) => {
       const masked = painted.filter(([, { masks }]) => masks[place]);
@@ -284,8 +290,9 @@ export class Heatmap {
       if (!tile) continue;
       const column = Math.floor(step / size) - index * this.columns;
       const best = fold(tile.codes, this.columns, entry.members, 0, entry.members.length, this.colouring.rank, new Uint16Array(this.columns));
-      const first = (index * this.columns + column) * size;
-      return { code: best[column], first, last: Math.min(first + size - 1, this.span.extent.last - 1), entry };
+      const first = (index * this.columns + column) * size, seen = best.subarray(0, column).findLastIndex((code) => code !== NOT_SAMPLED);
+      const earlier = best[column] === NOT_SAMPLED && seen >= 0 ? { code: best[seen], first: (index * this.columns + seen) * size } : null;
+      return { code: best[column], earlier, first, last: Math.min(first + size - 1, this.span.extent.last - 1), entry };
     }
     return null;
   }
@@ -297,7 +304,7 @@ export class Heatmap {
     yield steps;
     const best = new Uint16Array(this.columns);
     for (let row = Math.floor(this.top); row < Math.min(this.rows.count, Math.ceil(this.top + this.visible)); row++) {
-      const entry = this.rows.rows[row], codes = new Uint16Array(steps.length).fill(0x7fc1);
+      const entry = this.rows.rows[row], codes = new Uint16Array(steps.length).fill(NOT_SAMPLED);
       for (let index = Math.floor(from / this.columns); index * this.columns < to; index++) {
         const tile = this.tiles.get(this.level, index);
         if (!tile) continue;

@@ -1,7 +1,7 @@
 // What the colours of the heatmap mean.
 
 import { element } from "./dom.js";
-import { valueAt } from "./colours.js";
+import { NOT_SAMPLED, valueAt } from "./colours.js";
 import { short } from "./numbers.js";
 import { patternOf } from "./painter.js";
 
@@ -19,7 +19,7 @@ export function legend(place, colouring, quantity) {
     const patch = element("canvas", { width: "14", height: "14", class: "patch", "aria-hidden": "true" }), pen = patch.getContext("2d");
     pen.fillStyle = mark.pattern === "plain" ? `rgb(${mark.colour.join(" ")})` : pen.createPattern(patternOf(mark, 1, mark.colour), "repeat");
     pen.fillRect(0, 0, 14, 14);
-    return element("span", { class: "mark" }, patch, mark.name);
+    return element("span", { class: "mark" }, patch, mark.code === NOT_SAMPLED ? `${mark.name} (with a tint of what was last seen)` : mark.name);
   });
   place.replaceChildren(
     element("span", { class: "mark" }, ends[0], " ", bar, " ", ends.at(-1)),

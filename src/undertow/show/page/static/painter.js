@@ -1,6 +1,6 @@
 // A tile as a picture of its own, a pixel for each cell: moving it about then costs next to nothing.
 
-import { WORST } from "./colours.js";
+import { NOT_SAMPLED, WORST } from "./colours.js";
 
 /** The code that stands for several layers, in each column. */
 export function fold(codes, columns, members, from, to, rank, best) {
@@ -42,24 +42,35 @@ function canvasOf(width, height) {
   return canvas;
 }
 
-/** `bundle` says which layers make up each row. Returns the picture, and for each pattern a mask of what it lies over, or nothing. */
-export function paint(tile, columns, bundle, colouring) {
-  if (tile.painted?.bundle === bundle && tile.painted.colouring === colouring) return tile.painted;
+/** Half of one colour and half of another. */
+const between = (one, other) => (255 << 24) | (((one & 0xfefefe) >>> 1) + ((other & 0xfefefe) >>> 1));
+
+/**
+ * `bundle` says which layers make up each row; `before` is the tile to the left, painted, or nothing. Returns the picture, and for each
+ * pattern a mask of what it lies over, or nothing. Steps that were not sampled have a tint of what was last seen: a run is sampled.
+ */
+export function paint(tile, columns, bundle, colouring, before = null) {
+  const seenBefore = before?.bundle === bundle && before.colouring === colouring ? before.newest : null;
+  if (tile.painted?.bundle === bundle && tile.painted.colouring === colouring && tile.painted.seenBefore === seenBefore) return tile.painted;
   const { starts, members } = bundle, height = starts.length - 1;
   const picture = canvasOf(columns, height), context = picture.getContext("2d");
   const image = context.createImageData(columns, Math.max(1, height));
   const pixels = new Int32Array(image.data.buffer), best = new Uint16Array(columns);
   const over = colouring.patterns.map(() => null), { stroke } = colouring;
   const shades = colouring.relative ? new Int32Array(columns) : null;
+  const newest = new Int32Array(Math.max(1, height)), unseen = colouring.pixels[NOT_SAMPLED], ended = tile.lastStep / 2 ** tile.level - tile.index * columns;
   for (let row = 0; row < height; row++) {
     if (shades) foldRelative(tile.codes, columns, members, starts[row], starts[row + 1], colouring, best, shades);
     else fold(tile.codes, columns, members, starts[row], starts[row + 1], colouring.rank, best);
     const base = row * columns;
+    let seen = seenBefore?.[row] ?? 0;
     for (let column = 0; column < columns; column++) {
       const code = best[column];
-      pixels[base + column] = shades ? shades[column] : colouring.pixels[code];
+      if (code === NOT_SAMPLED) pixels[base + column] = seen && column <= ended ? between(seen, unseen) : unseen;
+      else seen = pixels[base + column] = shades ? shades[column] : colouring.pixels[code];
       if (stroke[code]) (over[stroke[code] - 1] ??= new Int32Array(pixels.length))[base + column] = -1;
     }
+    newest[row] = seen;
   }
   context.putImageData(image, 0, 0);
   const masks = over.map((cells) => {
@@ -68,7 +79,7 @@ export function paint(tile, columns, bundle, colouring) {
     mask.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(cells.buffer), columns, Math.max(1, height)), 0, 0);
     return mask;
   });
-  tile.painted = { bundle, colouring, picture, masks };
+  tile.painted = { bundle, colouring, picture, masks, newest, seenBefore };
   return tile.painted;
 }
 
