@@ -53,7 +53,7 @@ def postcard_towers(steps: int, seed: int, fault: str) -> dict[str, float]:
     g = torch.Generator().manual_seed(seed)
     model = Towers()
     towers = [p for name, p in model.named_parameters() if name != "logit_scale"]
-    scale_rate = 2.0 if fault == "postcard_scale_without_a_ceiling" else 4e-3
+    scale_rate = 2.0 if fault == "postcard_scale_learns_too_fast" else 4e-3
     adam = torch.optim.AdamW(
         [{"params": towers}, {"params": [model.logit_scale], "lr": scale_rate, "weight_decay": 0.0}], lr=4e-3
     )
@@ -66,17 +66,17 @@ def postcard_towers(steps: int, seed: int, fault: str) -> dict[str, float]:
         adam.zero_grad()
         loss.backward()
         adam.step()
-        if fault != "postcard_scale_without_a_ceiling":
+        if fault != "postcard_scale_learns_too_fast":
             model.logit_scale.data.clamp_(max=math.log(50.0))
     final = loss.item()
     return {"loss": min(final, 1e6) if math.isfinite(final) else 1e6, "accuracy": matched(model, seed)}
 
 
 postcard_towers.mistake(
-    "postcard_scale_without_a_ceiling",
-    "UPD001", "OPT007", "WGT001", "OPT001", "NUM002", "NUM001",
-    summary="The logarithm of the scale has a learning rate of 2 and no ceiling: the logits run away.",
-    change="the rate of the towers, and a ceiling",
+    "postcard_scale_learns_too_fast",
+    "UPD001", "OPT007", "GRD001", "GRD004", "OPT005",
+    summary="The logarithm of the scale has a learning rate of 2: within a few steps all logits are alike.",
+    change="the rate of the towers",
     layers=("logit_scale",),
 )  # fmt: skip
 postcard_towers.mistake(
