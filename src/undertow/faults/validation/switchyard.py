@@ -89,7 +89,7 @@ def switchyard(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 switchyard.mistake(
     "yard_main_line_only",
-    "ACT005", "GRD004", "GRD003",
+    "ACT005", "GRD004", "GRD003", "UPD003",
     summary="The router starts with a bias of eight for one expert, and nothing balances the load.",
     change="no bias, and the balancing loss",
     layers=("router", "experts"),
