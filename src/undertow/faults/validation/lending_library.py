@@ -122,7 +122,7 @@ library_stars.mistake(
 )  # fmt: skip
 library_stars.mistake(
     "library_seeded_in_the_loop",
-    "DAT005", "OPT006", "DAT006",
+    "DAT005", "OPT006",
     summary="The sampler is seeded in every step: all steps see the same 128 loans.",
     change="seed once",
 )  # fmt: skip
