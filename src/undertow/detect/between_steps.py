@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.rule import grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
-from undertow.detect.weight_start import norms_before
+from undertow.detect.weight_start import norms_before, rows_before
 
 
 class BetweenSteps:
@@ -49,3 +50,36 @@ class BetweenSteps:
         else:
             self._norm[ids[known]] = norms[known]
         return change
+
+    def news(self, stretch: Stretch, least: float) -> Flags:
+        """Frames of which `observe` could give a change above this, if it has seen all frames before them; and all
+        frames for which that cannot be told for many at once. With weights, the first one always is among them.
+        """
+        if not stretch.has("weight"):
+            return stretch.none()
+        out = np.ones(len(stretch), bool)
+        whole = list(range(len(stretch)))
+        if stretch.frames_with("weight") != whole or stretch.frames_with("update") != whole:
+            return out
+        norms, lengths = stretch.row("weight_norm"), stretch.row("update_norm")
+        if norms.shape != lengths.shape or np.isnan(norms).any():
+            return out
+        latest = np.maximum.accumulate(stretch.steps)
+        follows = stretch.steps[1:] <= latest[:-1] + 1  # else steps that were not measured may have moved anything
+        before = norms[:-1].astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            change = np.abs(rows_before(stretch)[1:] - before) / before
+        out[1:] = ((change > least) & (lengths[1:] > 0)).any(axis=1) & follows
+        return out
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+        """Know what `observe` would have learnt from frames that are no news."""
+        if not stretch.has("weight"):
+            self._norm[:] = np.nan
+            self._step = max(self._step, int(stretch.steps[first:last].max()))
+            return
+        steps = np.maximum.accumulate(np.concatenate(([self._step], stretch.steps[first:last])))
+        if (stretch.steps[first:last] > steps[:-1] + 1).any():
+            self._norm[:] = np.nan
+        self._step = int(steps[-1])
+        self._norm[stretch.ids("weight")] = stretch.row("weight_norm")[last - 1]

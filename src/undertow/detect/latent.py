@@ -22,6 +22,10 @@ class LatentWatch:
     def grow(self, count: int) -> None:
         self._empty.grow(count)
 
+    @property
+    def is_open(self) -> bool:
+        return self._condition.is_open
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         nats, ids = view.row("latent_nats"), view.ids("activation")
         if nats is None or ids is None or not (known := ~np.isnan(nats)).any():

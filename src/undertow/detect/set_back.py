@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds
 from undertow.detect.matrices import Matrices, Values, matrices_of
 from undertow.detect.rule import grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 
@@ -45,6 +46,40 @@ class SetBack:
         back = before - drifts > thresholds.SET_BACK_TRAVEL * gap * longest + thresholds.SET_BACK_NOISE * before
         fresh = back & (drifts < thresholds.SET_BACK_TRAVEL * gap * longest)
         return float(back.mean()), float(fresh.mean())
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Frames in which enough was set back to speak of, and all frames where that cannot be told for many at once.
+        The first one always is among them.
+        """
+        out = np.ones(len(stretch), bool)
+        whole = list(range(len(stretch)))
+        if stretch.frames_with("weight") != whole or stretch.frames_with("update") != whole:
+            return out
+        if not self._start.knows(stretch.ids("weight")):
+            return out
+        matrices = matrices_of(stretch.layout)
+        drifts, lengths = self._rows(stretch, matrices)
+        before, drifts, longest = drifts[:-1], drifts[1:], np.fmax(lengths[:-1], lengths[1:])
+        gap = np.diff(stretch.steps)[:, None]
+        known = np.isfinite(before) & np.isfinite(drifts) & (longest > 0) & (gap > 0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            way = thresholds.SET_BACK_TRAVEL * gap * longest
+            back = known & (before - drifts > way + thresholds.SET_BACK_NOISE * before)
+        share = np.count_nonzero(back, axis=1) / np.maximum(np.count_nonzero(known, axis=1), 1)
+        out[1:] = share > thresholds.SET_BACK_SHARE - 1e-6
+        return out
+
+    def pass_over(self, stretch: Stretch, last: int) -> None:
+        """Know what `observe` would have learnt from frames that are no news."""
+        matrices = matrices_of(stretch.layout)
+        drifts, lengths = self._rows(stretch, matrices)
+        self.step = stretch.frames[last - 1].step
+        self._drift[matrices.ids], self._length[matrices.ids] = drifts[last - 1], lengths[last - 1]
+
+    def _rows(self, stretch: Stretch, matrices: Matrices) -> tuple[Values, Values]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lengths = matrices.rows(stretch, "update_norm") / self._start.norm[matrices.ids]
+        return matrices.rows(stretch, "weight_drift"), np.where(np.isfinite(lengths), lengths, np.nan)
 
     def _relative(self, view: View, matrices: Matrices) -> Values:
         """Lengths of updates in the units that the drift is in."""

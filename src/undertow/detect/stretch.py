@@ -45,6 +45,7 @@ class Stretch:
         self._stacks: dict[str, _Stack] = {}
         self._views: dict[int, View] = {}
         self._skipped: Flags | None = None
+        self._steps: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -107,6 +108,13 @@ class Stretch:
 
     def scalar(self, name: str, absent: float = np.nan) -> NDArray[np.float64]:
         return np.array([frame.scalars.get(name, absent) for frame in self.frames], np.float64)
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        steps = self._steps
+        if steps is None:
+            steps = self._steps = np.array([frame.step for frame in self.frames], np.int64)
+        return steps
 
     @property
     def skipped(self) -> Flags:

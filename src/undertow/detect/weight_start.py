@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.rule import grown
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 
 
@@ -22,6 +23,10 @@ class WeightStart:
 
     def grow(self, count: int) -> None:
         self.norm = grown(self.norm, count, np.nan)
+
+    def knows(self, ids: NDArray[np.int32]) -> bool:
+        """Whether a frame with these layers has nothing more to tell."""
+        return ids is self._known or (self._known is not None and np.array_equal(ids, self._known))
 
     def take(self, view: View) -> bool:
         """Learn from a frame; False when it has no weights."""
@@ -54,10 +59,14 @@ def norms_before(view: View) -> NDArray[np.float64]:
         return after
     stretch = view.stretch
     if stretch is not None and stretch.frames_with("weight") == stretch.frames_with("update"):
-        after, length, ratio = (stretch.row(name) for name in ("weight_norm", "update_norm", "update_ratio"))
-        return stretch.keep(view, "norms_before", "weight", _before(after, length, ratio))
+        return stretch.keep(view, "norms_before", "weight", rows_before(stretch))
     kept = view.kept["norms_before"] = _before(after, length, ratio)
     return kept
+
+
+def rows_before(stretch: Stretch) -> NDArray[np.float64]:
+    """`norms_before` of all frames of a stretch whose weights and updates are of the same layers."""
+    return _before(*(stretch.row(name) for name in ("weight_norm", "update_norm", "update_ratio")))
 
 
 def _before(after: NDArray[Any], length: NDArray[np.float32], ratio: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,8 +16,9 @@ from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
 from undertow.detect.latent import LatentWatch
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, grown
-from undertow.detect.view import View
+from undertow.detect.rule import Said, Streak, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
+from undertow.detect.view import PLACES, View
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
@@ -93,6 +95,21 @@ class CollapsedRepresentation:
         self._alike.grow(count)
         self._latent.grow(count)
         self._between.grow(count)
+
+    @property
+    def resting(self) -> bool:
+        return not self._latent.is_open
+
+    def news(self, stretch: Stretch) -> Flags:
+        out = self._between.news(stretch, limit.COLLAPSED_ANEW)
+        out |= ~np.isnan(stretch.scalar("loss_kind"))
+        for name in ("activation_sample_spread", "latent_nats"):
+            out[stretch.frames_with(PLACES[name][0])] = True
+        return out
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        self._between.pass_over(stretch, first, last)
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         kind = view.scalar("loss_kind")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,8 +14,9 @@ from undertow.detect.anatomy import anatomy_of
 from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Said, Verdict, grown
 from undertow.detect.set_back import SetBack
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
@@ -79,6 +81,31 @@ class WeightDrift:
         self._back.grow(count)
         self._first = grown(self._first, count, -1)
         self._written, self._times = grown(self._written, count, -limit.OVERWRITTEN_AGAIN), grown(self._times, count, 0)
+
+    @property
+    def resting(self) -> bool:
+        conditions = (self._forgetting, self._copied, self._overwritten, self._set_back)
+        return not (self._trained_before or self._pairs or any(one.is_open for one in conditions))
+
+    def news(self, stretch: Stretch) -> Flags:
+        out = stretch.scalar("optimizer_made_anew") == 1
+        if self._trained_before is None:
+            out |= ~np.isnan(stretch.scalar("loss"))
+        if not stretch.has("weight"):
+            return out
+        if stretch.layout is not self._layout or not self._start.knows(stretch.ids("weight")):
+            return np.ones(len(stretch), bool)
+        return out | self._between.news(stretch, limit.WRITTEN) | self._back.news(stretch)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        self._between.pass_over(stretch, first, last)
+        if stretch.has("weight"):
+            self._back.pass_over(stretch, last)
+            self._surprise = -1.0
+        else:
+            losses = (stretch.view(place).loss for place in range(first, last))
+            self._surprise = max([self._surprise, *(loss.jump for loss in losses if loss is not None)])
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         return (*self._judge_start(view), *self._judge_writing(view), *self._judge_return(view))
