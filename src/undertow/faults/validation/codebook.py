@@ -178,8 +178,8 @@ wave_dictionary.mistake(
 )  # fmt: skip
 wave_dictionary.mistake(
     "wave_dictionary_too_dear",
-    "ACT001",
     "GRD009",
+    "ACT001",
     "GRD004",
     summary="At step eighty the price of a feature goes to its final value, typed without the point: all features die.",
     change="a price of 0.03",

@@ -101,7 +101,7 @@ exchanger.mistake(
 )
 exchanger.mistake(
     "exchanger_third_layer_wide",
-    "WGT003", "GRD002", "UPD002",
+    "WGT003", "GRD002",
     summary="The third layer of every member was scaled up by a hundred after it had been drawn.",
     change="leave it as drawn",
     layers=("members.0.2", "members.1.2", "members.2.2"),

@@ -78,14 +78,14 @@ ferry.mistake(
     "GRD003", "UPD003",
     summary="The advantage is detached once for both losses: the critic's loss is a number, the critic never learns.",
     change="detach it for the actor only",
-    layers=("critic",),
+    layers=("critic", "model.critic"),
 )  # fmt: skip
 ferry.mistake(
     "ferry_critic_left_ashore",
     "UPD003",
     summary="Only the actor's parameters were given to the optimizer.",
     change="give it both",
-    layers=("critic",),
+    layers=("critic", "model.critic"),
 )
 
 
@@ -119,7 +119,7 @@ ferry_two_logs.mistake(
     "GRD007",
     summary="After twenty crossings another branch runs, which clears the actor's gradients and not the critic's.",
     change="clear the critic's gradients too",
-    layers=("critic",),
+    layers=("critic", "model.critic"),
     onset=40,
 )
 

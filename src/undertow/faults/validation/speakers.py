@@ -134,7 +134,7 @@ speakers.mistake(
     "NUM001", "NUM003", "NUM002", "NUM004",
     summary="The deviation over time is a root without an epsilon: the first silent clip has a gradient of 0/0.",
     change="an epsilon under the root",
-    layers=("frames", "pool"),
+    layers=("frames", "pool", "model.frames", "model.pool"),
     onset=60,
 )  # fmt: skip
 speakers.mistake(
@@ -142,7 +142,7 @@ speakers.mistake(
     "UPD003",
     summary="The loss has parameters of its own, the centres, and nobody gave them to the optimizer.",
     change="give the criterion's parameters to the optimizer",
-    layers=("centres", "criterion", "Margin", "margin"),
+    layers=("centres", "criterion"),
     bites="moved",
     silent=True,
 )
