@@ -191,3 +191,17 @@ def test_updates_that_add_up_or_undo_one_another_are_not_taken_back() -> None:
     assert taken_back(60, drift=0.2) == []
     assert taken_back(60, cosine=-0.9) == []
     assert taken_back(60, left=1.0) == []  # nothing writes to the weights between the steps
+
+
+def test_updates_that_are_taken_back_for_the_most_part() -> None:
+    assert taken_back(60, drift=0.05) == ["UPD002 33"]  # half a random walk of thirty such steps: 0.055
+    assert taken_back(30, drift=0.05) == []
+
+
+def test_the_group_whose_rate_is_far_above_the_others_is_blamed_for_large_steps() -> None:
+    training = watched_by(LargeUpdate())
+    rates = {"head": 1.0, "first": 1e-3, "second": 1e-3, "third": 1e-3}
+    for loss in (2.3, 5.0, 9.0, 20.0, 50.0):
+        more = {"streams": ("gradient", "weight", "update", "optimizer"), "optimizer_rate": rates}
+        step(training, loss, 0.5, **more)
+    assert [finding.layers for finding in training.findings()] == [("head.weight",)]

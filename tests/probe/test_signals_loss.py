@@ -273,7 +273,29 @@ def nearest(x):
     return torch.logsumexp(-((x - TARGETS) ** 2), 1) + (x[:, 0] - TARGETS[:, 0]) ** 2
 
 
+MASK = (TARGETS > 0).float()
+
+
+def dice(x):
+    p = x.sigmoid()
+    return (2 * (p * MASK).sum(1) + 1) / (p.sum(1) + MASK.sum(1) + 1)
+
+
+def union(x):
+    p = x.sigmoid()
+    both = (p * MASK).sum()
+    return both / (p.sum() + MASK.sum() - both + 1e-6)
+
+
 REWARDS = {
+    "dice": (lambda x, _: 1 - dice(x).mean(), None),
+    "dice, of which the best is minus one": (lambda x, _: -dice(x).mean(), None),
+    "dice, wrong": (lambda x, _: dice(x).mean(), 4.0),
+    "dice, wrong, beside an error": (lambda x, _: F.mse_loss(x, TARGETS) + 0.5 * dice(x).mean(), 4.0),
+    "intersection over union": (lambda x, _: 1 - union(x), None),
+    "intersection over union, wrong": (lambda x, _: union(x), 4.0),
+    "a mean over a mask": (lambda x, _: (x.square() * MASK).sum() / MASK.sum(), None),
+    "a share outside": (lambda x, _: (x.sigmoid() * MASK).sum() / x.sigmoid().sum(), None),
     "density": (lambda x, _: -density(x).mean(), None),
     "density, wrong": (lambda x, _: density(x).mean(), 2.0),
     "density, weighted by returns below zero": (lambda x, _: -(density(x) * -SHARES[:, 0]).mean(), None),

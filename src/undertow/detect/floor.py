@@ -30,7 +30,13 @@ _FORMS = {
         "squares or absolute values of weights stand in the loss with a minus sign",
         "a penalty on the weights is subtracted, so that they grow for ever. Add it.",
     ),
+    Form.PUNISHES_OVERLAP: (
+        "the overlap of the prediction with its mask (Dice, or intersection over union) stands in the loss with a plus",
+        "it grows with the overlap of prediction and mask, so that the model learns to miss. Minimise one minus it.",
+    ),
 }
+
+_WHAT = dict.fromkeys(_FORMS, "The loss has no floor") | {Form.PUNISHES_OVERLAP: "The loss has the wrong sign"}
 
 
 class Floor:
@@ -76,9 +82,7 @@ class Floor:
     def _verdict_of_form(self) -> Verdict:
         how, why = _FORMS[self._form]
         evidence = Evidence("loss_without_floor", None, self._form, Form.NONE, how)
-        return Verdict(
-            "floor", True, Severity.SEVERE, (), self._since, 0.9, f"The loss has no floor: {why}", (evidence,)
-        )
+        return Verdict("floor", True, Severity.SEVERE, (), self._since, 0.9, f"{_WHAT[self._form]}: {why}", (evidence,))
 
     def _verdict_of_fall(self, level: float) -> Verdict:
         how = f"it has doubled {len(self._doublings)} times below zero, each time as fast as the time before"

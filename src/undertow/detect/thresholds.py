@@ -123,6 +123,9 @@ UNDONE_WITHIN = 2.5  # lengths of one update from the start, though…
 UNDONE_AGREEMENT = 0.5  # …successive updates point the same way: eight of them would come to five lengths
 UNDONE_SHARE = 0.6  # of the matrices
 UNDONE_FRAMES = 8
+UNDONE_SHORT = 0.5  # of the way of a random walk with such updates, since the start: less, though they agree…
+UNDONE_STEPS, UNDONE_SHORT_FRAMES = 30, 4  # …after so many steps, and at so many measured ones in a row…
+UNDONE_WRITTEN = 3  # …where the program was seen so often to write into most weights
 GROUP_BEHIND = 100.0  # times the others' rate; layer-wise decay over twelve layers makes 15
 
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------

@@ -194,9 +194,9 @@ ACTIVATION = Stream(
         _extra("attention_state", "activation", "state", _MODULE, Merge.MAX,
                "0 attention as it should be, 1 its weights sum to one over another dimension than that of the keys, "
                "2 all keys that no mask hides hold one and the same token, 3 its logits are plain products of queries "
-               "and keys, not divided by anything, and large"),
+               "and keys, not divided by anything, and large, 4 places see the token that they are asked for"),
         _extra("padding_inside", "activation", "share", _MODULE, Merge.MAX,
-               "embeddings of a language model: share of tokens that have the padding index and stand between others"),
+               "embeddings: share of tokens that have the padding index and stand where a real token would"),
         _extra("latent_nats", "activation", "nats", _MODULE, Merge.DERIVED,
                "divergence, per sample, of a code with this mean from a standard normal prior, if the loss holds it"),
     ),
@@ -283,6 +283,7 @@ class AttentionState:
     NORMALISED_ELSEWHERE = 1.0
     SEES_PADDING = 2.0
     UNSCALED = 3.0
+    SEES_ANSWERS = 4.0
 
 
 class LossKind:
@@ -313,6 +314,7 @@ class Floor:
     EXPONENTIAL = 1.0  # a value and its exponential fall together
     REWARDS_ERRORS = 2.0  # squared errors inside of a density have a minus sign
     REWARDS_WEIGHTS = 3.0  # the squares of weights have one
+    PUNISHES_OVERLAP = 4.0  # the overlap with a mask (Dice, intersection over union) stands in it with a plus sign
 
 
 class Repeat:

@@ -14,6 +14,7 @@ from undertow.detect.condition import Condition
 from undertow.detect.matrices import Matrices, Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Pace, Streak, Verdict
+from undertow.detect.stretch import Flags
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -32,8 +33,9 @@ class SmallUpdate:
     and the loss has made no progress; or by less than 1.5 in 10,000 over forty steps, when the gradients of
     successive steps agree besides, so that there is a direction to follow. A single parameter group is named when
     its learning rate and its steps are a hundredth of the others' or less. And updates of any size count as none when
-    they are taken back: step after step points the same way, yet the weights are never further from their start than
-    one or two updates are long, because something writes to them between the steps.
+    they are taken back, whole or for the most part: step after step points the same way, yet the weights are never
+    further from their start than one or two updates are long, or than half the way of a random walk, because something
+    writes to them between the steps.
 
     Why it is bad
     -------------
@@ -60,7 +62,9 @@ class SmallUpdate:
         self._group = Condition("group")
         self._undone = Condition("undone")
         self._between = BetweenSteps()
-        self._taken_back = 0  # measured steps in a row
+        self._taken_back = self._falls_short = 0  # measured steps in a row
+        self._written = 0  # measured steps before which the program had written into most matrices
+        self._begun: int | None = None
         self._behind = Streak()
         self._tiny = 0  # measured steps in a row
         self._small = 0
@@ -78,27 +82,40 @@ class SmallUpdate:
         return (*self._judge_speed(view), *self._judge_undone(view))
 
     def _judge_undone(self, view: View) -> tuple[Verdict, ...]:
-        """Updates that are taken back before the next one."""
+        """Updates that are taken back, whole or for the most part, before the next one."""
         written = self._between.observe(view)
-        if written is None or np.isnan(written).all():
+        if self._begun is None:
+            self._begun = view.step
+        if view.ids("weight") is None or view.ids("update") is None:
             return self._undone.stay()
-        if not (written > thresholds.WRITTEN).any():
-            self._taken_back = 0
-            return self._undone.end()
+        if not self._written and (written is None or not (written > thresholds.WRITTEN).any()):
+            return ()  # nobody ever writes to the weights: the usual case, and cheap
         matrices = matrices_of(view.layout)
-        row = np.full(view.layout.count, np.nan)
-        row[view.ids("weight")] = written
         ratios, drifts = matrices.values(view, "update_ratio"), matrices.values(view, "weight_drift")
         known = np.isfinite(ratios) & np.isfinite(drifts)
-        back = (row[matrices.ids] > thresholds.WRITTEN) & (drifts < thresholds.UNDONE_WITHIN * ratios)
-        back &= matrices.values(view, "update_cosine") > thresholds.UNDONE_AGREEMENT
-        if not known.any() or np.mean(back[known]) < thresholds.UNDONE_SHARE or has_learnt(view.loss):
-            self._taken_back = 0
+        if not known.any() or has_learnt(view.loss):
+            self._taken_back = self._falls_short = 0
             return self._undone.end()
-        self._taken_back += 1
-        if self._taken_back < thresholds.UNDONE_FRAMES:
-            return self._undone.stay()
-        return self._undone.hold(True, lambda: self._undone_verdict(view, middle(ratios[back]), middle(drifts[back])))
+        agree = matrices.values(view, "update_cosine") > thresholds.UNDONE_AGREEMENT
+        self._follow_written(view, written, known, agree & (drifts < thresholds.UNDONE_WITHIN * ratios))
+        # Updates that agree come to more than those of a random walk: its length grows with the root of the steps.
+        steps = view.step - self._begun
+        short = agree & (drifts < thresholds.UNDONE_SHORT * math.sqrt(steps) * ratios)
+        lasting = steps >= thresholds.UNDONE_STEPS and self._written >= thresholds.UNDONE_WRITTEN
+        self._falls_short = self._falls_short + 1 if lasting and _most(short, known) else 0
+        if self._taken_back < thresholds.UNDONE_FRAMES and self._falls_short < thresholds.UNDONE_SHORT_FRAMES:
+            return self._undone.stay() if self._taken_back or self._falls_short else self._undone.end()
+        return self._undone.hold(True, lambda: self._undone_verdict(view, middle(ratios[known]), middle(drifts[known])))
+
+    def _follow_written(self, view: View, written: Values | None, known: Flags, back: Flags) -> None:
+        """Did the program write into the weights since the step before? Seen where both steps are measured."""
+        if written is None or np.isnan(written).all():
+            return
+        row = np.full(view.layout.count, np.nan)
+        row[view.ids("weight")] = written
+        rewritten = row[matrices_of(view.layout).ids] > thresholds.WRITTEN
+        self._written += _most(rewritten, known)
+        self._taken_back = self._taken_back + 1 if _most(rewritten & back, known) else 0
 
     def _undone_verdict(self, view: View, length: float, drift: float) -> Verdict:
         evidence = (
@@ -107,7 +124,7 @@ class SmallUpdate:
             Evidence("weight_drift", None, drift, None,
                      "distance from the start over the weight: all updates together come to no more than that"),
         )  # fmt: skip
-        since = view.step - self._taken_back + 1
+        since = self._begun or 0 if self._falls_short else view.step - self._taken_back + 1
         summary = "Every update is taken back before the next step: the program writes old values into the weights."
         return Verdict(self._undone.key, True, Severity.SEVERE, (), since, 0.93, summary, evidence)
 
@@ -222,3 +239,7 @@ class SmallUpdate:
         )
         since = int(self._behind.since[members].min())
         return Verdict(self._group.key, True, Severity.MODERATE, tuple(members), since, 0.75, summary, evidence)
+
+
+def _most(flags: Flags, known: Flags) -> bool:
+    return float(np.mean(flags[known])) >= thresholds.UNDONE_SHARE

@@ -28,9 +28,11 @@ class WrongSign:
     binary cross-entropy) and what backward was called on, read in the graph of the loss; and that the loss is
     negative. Two measured steps in a row are needed. Between measurements, a loss of such a kind that has always been
     positive and drops in one step to about minus its size tells the same. And labels that are, at every place, the
-    very token that the model is given at that place: a shift by one was forgotten. Last, a loss without a floor: a
-    value and its exponential that fall together where they must pull against each other (the log-determinant of a
-    flow, the logarithm of a deviation), or a loss far below zero that falls ever faster.
+    very token that the model is given at that place, or at the one before: a shift by one was forgotten, or went the
+    wrong way. Last, a loss without a floor: a value and its exponential that fall together where they must pull against
+    each other (the log-determinant of a flow, the logarithm of a deviation), or a loss far below zero that falls ever
+    faster. And the overlap of a prediction with a mask (Dice's coefficient, intersection over union) that is minimised
+    in place of one minus it.
 
     Why it is bad
     -------------
@@ -59,7 +61,7 @@ class WrongSign:
         self._floor = Floor()
         self._copied = 0  # measured steps in a row
         self._copied_since = 0
-        self._by_places = False
+        self._by_places = self._from_before = False
         self._lasting = 0
         self._first_step = 0
         self._known = False  # the loss is of a kind that cannot be negative
@@ -84,7 +86,7 @@ class WrongSign:
         if self._copied == 0:
             self._copied_since = view.step
         self._copied += 1
-        self._by_places = copied == 1
+        self._by_places, self._from_before = copied >= 1, copied == 2
         return self._judge_copying(view) if self._copied >= PATIENCE else ()
 
     def _judge_copying(self, view: View) -> tuple[Verdict, ...]:
@@ -96,8 +98,13 @@ class WrongSign:
         return ()
 
     def _verdict_copying(self) -> Verdict:
-        evidence = Evidence("targets_are_inputs", None, 1.0, 0.0, "every label is the token given at the same place")
+        where = "one place before" if self._from_before else "at the same place"
+        evidence = Evidence(
+            "targets_are_inputs", None, 1.0 + self._from_before, 0.0, f"every label is the token {where}"
+        )
         summary = "The targets are the inputs themselves, place by place: a shift by one token was forgotten."
+        if self._from_before:
+            summary = "The targets are the tokens one place before: they are shifted the wrong way, and only copied."
         return Verdict("copying", True, Severity.SEVERE, (), self._copied_since, 0.9, summary, (evidence,))
 
     def _observe_sign(self, view: View) -> tuple[Verdict, ...]:

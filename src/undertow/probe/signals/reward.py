@@ -1,4 +1,5 @@
-"""Does a loss reward what it should hold down? The size of weights, or the distance of a density from its targets.
+"""Does a loss reward what it should hold down? The size of weights, or the distance of a density from its targets; or
+does it hold down what it should reward, the overlap with a mask?
 
 From the root of the loss, signs are followed through sums, constants and functions that grow with their argument
 without a bound. What is reached with a minus sign makes the loss smaller the larger it is, for ever: squares of
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation, producer, saved
+from undertow.probe.signals.overlap import is_overlap
 from undertow.probe.signals.terms import constant_factor
 from undertow.schema.quantities import Floor
 
@@ -35,7 +37,7 @@ class _Way:
 
 
 def rewards(root: torch.Tensor) -> float | None:
-    """Which of the two a loss rewards; None for neither."""
+    """Which of these a loss does; None for none."""
     if root.grad_fn is None:
         return None
     waiting: list[tuple[Edge, _Way]] = [((root.grad_fn, int(root.output_nr)), _Way())]
@@ -48,6 +50,8 @@ def rewards(root: torch.Tensor) -> float | None:
             continue
         if operation(edge[0]) in _SIZES:
             found.add(_sized(edge[0], way))
+        elif operation(edge[0]) == "Div" and way.sign > 0 and not way.is_weighted and is_overlap(edge[0]):
+            found.add(Floor.PUNISHES_OVERLAP)
         waiting += _beyond(edge[0], way)
     if _HELD in found:  # where errors stand in the loss with both signs, as in a contrast, they hold each other
         found.discard(Floor.REWARDS_ERRORS)
