@@ -50,8 +50,9 @@ def test_a_run_that_is_deleted_is_said_where_it_is_looked_at(window: Window, fol
     page = window.open("#/run?run=doomed")
     page.get_by_role("heading", name="critical").wait_for()
     shutil.rmtree(folder / "doomed")
+    page.locator("#bar .live").get_by_text("this run is no longer there").wait_for()  # without anything being pressed
     page.get_by_role("link", name="Findings").click()
-    page.locator("h1").wait_for()
+    page.get_by_role("heading", name="This cannot be shown").wait_for()
     page.goto(f"{window.base}#/runs")
     page.get_by_role("link", name="spread").wait_for()
     page.wait_for_timeout(2500)  # the list is searched anew every other second

@@ -128,8 +128,12 @@ class Library:
 
     def _opened(self, identity: str) -> OpenRun:
         with self._lock:
+            is_there = self._has_begun(identity)
+            if identity in self._listed and not is_there:
+                self._open.pop(identity, None)
+                raise UnknownNameError("this run is no longer there", way_out="Its folder was moved or removed")
             if identity not in self._listed:
-                self._search(0 if self._has_begun(identity) else _LIST_SECONDS)
+                self._search(0 if is_there else _LIST_SECONDS)
             if identity not in self._listed:
                 self._open.pop(identity, None)
                 raise UnknownNameError("there is no such run here", way_out="The list of runs shows those there are")

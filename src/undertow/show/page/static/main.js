@@ -17,6 +17,8 @@ const PAGES = {
 const OF_A_RUN = [["run", "Run"], ["findings", "Findings"], ["flow", "Flow"], ["weights", "Weights"]];
 const KEYS = [["/", "filter"], ["p", "pause and go on"], ["t", "dark or light"], ["g r", "all runs"], ["?", "these keys"]];
 
+const PATIENCE = 5000; // milliseconds
+
 let current = null;
 let shown = 0;
 
@@ -46,6 +48,8 @@ async function show(again = false) {
   } catch (error) {
     if (turn !== shown || again) return;
     main.replaceChildren(trouble(error));
+    // A run that has not begun, or a server that is started anew: it may be there soon.
+    if (error.status === 404 || error.status === 0) setTimeout(() => { if (turn === shown && !document.hidden) show(); }, PATIENCE);
   }
 }
 

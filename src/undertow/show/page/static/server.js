@@ -44,6 +44,8 @@ export async function getTile(query, signal) {
   return { codes: new Uint16Array(bytes), lastStep: Number(answer.headers.get("undertow-last-step")) };
 }
 
+const REFUSED = 4000; // milliseconds after which a stream that was refused is asked for again
+const RESTARTED = "the dashboard was started anew: open the address that it printed";
 const PATIENCE = 5000; // milliseconds between two looks at what takes a while to work out
 
 /** For a page that is made anew as its run grows: `onAgain` is called now and then, unless somebody `isBusy` with it. */
@@ -58,16 +60,25 @@ export function followSlowly(run, onBadge, isBusy, onAgain) {
   }, (connected, why) => { if (!connected) onBadge(null, why); });
 }
 
-/** News of a run; the browser takes a broken stream up again by itself. Returns a function that ends it. */
+/** News of a run. Returns a function that ends it. */
 export function follow(run, onProgress, onConnection) {
-  let source = null;
+  let source = null, later = 0;
   const begin = () => {
     source = new EventSource(`api/live?${new URLSearchParams({ run })}`);
     source.addEventListener("progress", (event) => { onConnection(true); onProgress(JSON.parse(event.data)); });
     source.addEventListener("trouble", (event) => onConnection(false, JSON.parse(event.data).problem));
-    source.onerror = () => onConnection(false, "no connection");
+    source.onerror = () => {
+      onConnection(false, "no connection");
+      if (source?.readyState === EventSource.CLOSED) again();
+    };
   };
-  const end = () => { source?.close(); source = null; };
+  // A stream that breaks is taken up by the browser; one that is refused never is, as after a restart of the server.
+  const again = () => {
+    end();
+    ask("run", { run }).catch((error) => onConnection(false, error.status === 403 ? RESTARTED : error.message));
+    later = setTimeout(look, REFUSED);
+  };
+  const end = () => { clearTimeout(later); source?.close(); source = null; };
   // A browser has six connections to a server, for all its tabs: one that nobody looks at must not hold one.
   const look = () => { if (document.hidden) end(); else if (!source) begin(); };
   document.addEventListener("visibilitychange", look);
