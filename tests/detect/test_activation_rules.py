@@ -230,7 +230,7 @@ class TestAttentionCollapse:
         training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
         assert training.findings()[0].layers == ()
 
-    @pytest.mark.parametrize(("state", "word"), [(1.0, "queries"), (2.0, "padding"), (3.0, "root")])
+    @pytest.mark.parametrize(("state", "word"), [(1.0, "queries"), (2.0, "padding"), (3.0, "root"), (4.0, "causal")])
     def test_a_broken_contract(self, state: float, word: str) -> None:
         training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
         training.run(1, attention_state={"0": 0.0, "1": state})

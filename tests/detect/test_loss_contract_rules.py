@@ -102,6 +102,8 @@ class TestWrongSign:
         (finding,) = run.run(1, scalars={"targets_are_inputs": 1.0}).findings()
         assert (finding.code, finding.first_step, finding.detected_step) == ("LSS003", 0, 1)
         assert training(WrongSign()).run(5, scalars={"targets_are_inputs": 0.0}).codes() == []
+        (finding,) = training(WrongSign()).run(2, scalars={"targets_are_inputs": 2.0}).findings()
+        assert "wrong way" in finding.summary
 
     @pytest.mark.parametrize(("fall", "found"), [(0.95, ["LSS003"]), (0.99, [])])
     def test_targets_that_are_the_inputs_behind_a_code(self, fall: float, found: list[str]) -> None:

@@ -240,6 +240,30 @@ def test_a_mask_that_leaves_padding_only(watch, form, inverted, monkeypatch):
     assert run.series("attention_state", "attention")[0] == (2.0 if inverted else 0.0)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_places_that_see_what_they_are_asked_for(watch, form, mask):
+    text = torch.randint(0, 11, (BATCH, LENGTH + 1), generator=torch.Generator().manual_seed(3))
+    run = one_step(watch, Model(Attention(form, mask)), text[:, :-1], text[:, 1:])
+    assert run.series("attention_state", "attention")[0] == (4.0 if mask == "none" else 0.0)
+
+
+def test_a_source_may_be_seen_as_a_whole(watch):
+    class Translator(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.source, self.target, self.head = nn.Embedding(11, WIDTH), nn.Embedding(11, WIDTH), nn.Linear(WIDTH, 11)
+            self.read, self.cross = nn.MultiheadAttention(WIDTH, 2, batch_first=True), Attention("built_in", "causal")
+
+        def forward(self, both: torch.Tensor) -> torch.Tensor:
+            source, target = self.source(both[:, 0]), self.target(both[:, 1])
+            return self.head(target + self.read(target, source, source)[0] + self.cross(target))
+
+    text = torch.randint(0, 11, (BATCH, LENGTH + 1), generator=torch.Generator().manual_seed(3))
+    run = one_step(watch, Translator(), torch.stack([tokens(), text[:, :-1]], 1), text[:, 1:])
+    assert not (run.matrix("attention_state") > 0).any()
+
+
 # -- tokens ----------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +284,8 @@ def test_targets_that_are_the_inputs(watch):
         assert run.scalars("targets_are_inputs").tolist() == [found]
         run = one_step(watch, Language(kind=kind), tokens()[:, :-1], tokens()[:, 1:])
         assert run.scalars("targets_are_inputs").tolist() == [0.0]
+    run = one_step(watch, Language(), tokens()[:, 1:], tokens()[:, :-1])
+    assert run.scalars("targets_are_inputs").tolist() == [2.0]  # shifted the wrong way
 
 
 def test_a_code_of_the_whole_sequence(watch):

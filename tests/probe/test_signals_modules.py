@@ -26,6 +26,23 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) ->
     optimizer.step()
 
 
+def test_a_dropout_without_a_module(watch):
+    class Dropped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.drop, self.head = nn.Linear(6, 32), nn.Dropout(0.3), nn.Linear(32, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.drop(F.dropout(self.first(x), 0.75, self.training)) * 2.0)
+
+    model = Dropped()
+    with watch(model, activations=True) as w:
+        step(model, torch.optim.SGD(model.parameters(), lr=0.05), batches(6, 64)(0))
+    np.testing.assert_allclose(w.run.series("dropout_rate", "first"), 0.75, rtol=1e-5)
+    np.testing.assert_allclose(w.run.series("dropout_rate", "drop"), 0.3)
+    assert np.isnan(w.run.series("dropout_rate", "head")).all()
+
+
 def test_settings_and_modes(watch):
     model = Normalised()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

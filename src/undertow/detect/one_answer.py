@@ -12,16 +12,14 @@ _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 
 
 class OneAnswer:
-    """`loss` in the units of the run, from all targets seen so far; NaN while too few were, or of another loss.
-
-    Of labels it is their entropy, which is less than the logarithm of their number where some are rare; of numbers it
-    is their variance.
+    """From all targets seen so far. Of labels it is their entropy, which is less than the logarithm of their number
+    where some are rare; of numbers it is their variance.
     """
 
-    __slots__ = ("_batches", "_labels", "_variance", "is_of_labels", "loss")
+    __slots__ = ("_batches", "_factor", "_labels", "_loss", "_variance", "is_of_labels")
 
     def __init__(self) -> None:
-        self.loss = math.nan
+        self._loss, self._factor = math.nan, 1.0
         self.is_of_labels = False
         self._labels = 0.0
         self._variance, self._batches = 0.0, 0
@@ -30,13 +28,22 @@ class OneAnswer:
         kind, factor = view.scalar("loss_kind"), abs(view.scalar("loss_factor"))
         if math.isnan(kind) or view.scalar("loss_reduction") != LossReduction.MEAN:
             return
-        factor = factor if factor > 0 else 1.0
+        self._factor = factor if factor > 0 else 1.0
         entropy, deviation = view.scalar("label_entropy_pooled"), view.scalar("target_std")
         if kind in _OF_LABELS and entropy > 0:
             self._labels += view.scalar("loss_rows")
             if self._labels > limit.ONE_ANSWER_LABELS * math.exp(entropy):  # of fewer it comes out too low
-                self.loss, self.is_of_labels = factor * entropy, True
+                self._loss, self.is_of_labels = entropy, True
         elif kind == LossKind.MEAN_SQUARE and deviation > 0:
             self._batches += 1
             self._variance += (deviation**2 - self._variance) / self._batches
-            self.loss = factor * self._variance
+            self._loss = self._variance
+
+    def loss_near(self, level: float) -> float:
+        """Its loss in the units of the run; NaN while too few targets were seen, or of another kind of loss.
+
+        A term that counts half may be one of two alike, as in contrastive losses: of its own size and that of both,
+        the one next to the level.
+        """
+        own, whole = self._factor * self._loss, self._loss
+        return min(own, whole, key=lambda one: abs(math.log(one / level))) if level > 0 and own > 0 else own

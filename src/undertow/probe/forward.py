@@ -58,6 +58,7 @@ class ModuleReading:
     attention_entropies: list[float] = field(default_factory=list[float])
     attention_state: float | None = None
     padding_inside: float | None = None
+    dropped: float | None = None  # the rate of a dropout that has no module of its own
     router_loads: list[float] = field(default_factory=list[float])
     router_outputs: int | None = None
     latent_nats: float | None = None
@@ -79,7 +80,7 @@ class ForwardTap:
         self._idle = 0  # forward passes since the last backward pass
         # A container often returns its last part's output: id of the tensor → (weak reference, reading).
         self._measured: dict[int, tuple[weakref.ref[torch.Tensor], ModuleReading]] = {}
-        self.seconds = 0.0  # spent in hooks since the last `take`
+        self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `Purse`
         self.readings: dict[int, ModuleReading] = {}
         self.roots_called: list[nn.Module] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
@@ -148,12 +149,12 @@ class ForwardTap:
         entered = self._entered.pop() if self._entered else None
         if not self._outermost_counts or self.error is not None or not self._handles:
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             self._read(module, inputs, output, entered)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
             self.error = error
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.thread_time() - began
 
     def _read(self, module: nn.Module, inputs: Any, output: Any, entered: int | None) -> None:
         reading = self.readings.get(id(module))
@@ -210,12 +211,12 @@ class ForwardTap:
         sink = reading.output_gradients
 
         def receive(gradient: torch.Tensor) -> None:
-            began = time.perf_counter()
+            began = time.thread_time()
             try:
                 sink.append(measure(kernel, gradient.detach()))
             except Exception as error:
                 self.error = error
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.thread_time() - began
 
         tensor.register_hook(receive)
 

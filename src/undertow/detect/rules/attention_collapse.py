@@ -21,6 +21,7 @@ _CONTRACTS = {
     AttentionState.NORMALISED_ELSEWHERE: "normalised",
     AttentionState.SEES_PADDING: "padding",
     AttentionState.UNSCALED: "unscaled",
+    AttentionState.SEES_ANSWERS: "answers",
 }
 
 
@@ -31,9 +32,10 @@ class AttentionCollapse:
     ------------
     The largest absolute attention logit of each block and the entropy of its attention weights, in the steps in
     which activations are sampled. A block is reported when its logits are beyond 60, or its mean entropy is below
-    2 % of the largest possible, at two sampled steps in a row. Three contracts are checked beside it: the weights must
+    2 % of the largest possible, at two sampled steps in a row. Four contracts are checked beside it: the weights must
     sum to one over the keys whose values they add up, not over the queries; where the tokens are known, the keys that
-    no mask hides must not all hold one and the same token (a padding mask the wrong way round); and logits that are
+    no mask hides must not all hold one and the same token (a padding mask the wrong way round); where labels are the
+    tokens that come next, most places must not see the one behind them (a causal mask is missing); and logits that are
     plain products of queries and keys, not divided by the root of their width, must not be large from the start.
 
     Why it is bad
@@ -41,7 +43,8 @@ class AttentionCollapse:
     Softmax has a natural scale: at logits of 60 all weights but one are zero, and so are their gradients. The block
     no longer learns where to look, and large models diverge soon after. One block alone points at its query and key
     weights; all blocks at once point at the learning rate. Weights that are normalised over the queries make every
-    output a sum of arbitrary size; a mask the wrong way round hides the text and leaves the padding.
+    output a sum of arbitrary size; a mask the wrong way round hides the text and leaves the padding. A model that sees
+    what it is asked for learns to copy it: its loss falls far below what is possible, and it can write nothing.
 
     When it is wrong
     ----------------
@@ -94,6 +97,9 @@ class AttentionCollapse:
         if state == AttentionState.SEES_PADDING:
             summary = f"Attention in {where} sees padding only: its mask is the wrong way round."
             how = "2: every key that the mask leaves holds one and the same token, those it hides hold the text"
+        elif state == AttentionState.SEES_ANSWERS:
+            summary = f"Attention in {where} sees the very tokens it is asked for: a causal mask is missing."
+            how = "4: the label of a place is the next token, and most places may look there"
         elif state == AttentionState.UNSCALED:
             summary = f"The attention logits of {where} are not divided by the root of their width, and begin large."
             how = "3: plain products of queries and keys, with a deviation above 2 before anything is learnt"

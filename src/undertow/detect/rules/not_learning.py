@@ -122,14 +122,13 @@ class NotLearning:
             factor = abs(view.scalar("loss_factor"))
             self._guess = loss_of_a_guess(view) * (factor if factor > 0 else 1.0) if averaged else math.nan
 
-    @property
-    def _guesses(self) -> tuple[float, ...]:
+    def _guesses(self, level: float) -> tuple[float, ...]:
         """Losses of models that have learnt nothing of their inputs."""
-        return (self._guess, self._one_answer.loss) if self._one_answer.is_of_labels else (self._guess,)
+        return (self._guess, self._one_answer.loss_near(level)) if self._one_answer.is_of_labels else (self._guess,)
 
     def _is_at_chance(self, loss: Loss, patience: float) -> bool:
         low, high = thresholds.NOT_LEARNING_CHANCE
-        near = any(low * one < loss.level < high * one and loss.best > low * one for one in self._guesses)
+        near = any(low * one < loss.level < high * one and loss.best > low * one for one in self._guesses(loss.level))
         seen = loss.noise < thresholds.NOT_LEARNING_CHANCE_NOISE * loss.level and not loss.falling
         return (
             near and seen and self._warm >= thresholds.NOT_LEARNING_AT_CHANCE * patience / thresholds.NOT_LEARNING_STEPS
@@ -142,7 +141,7 @@ class NotLearning:
             how = "median distance of the weight matrices from where they were first seen"
             evidence.append(Evidence("weight_drift", None, self._drift, None, how))
         low, high = thresholds.NOT_LEARNING_CHANCE
-        guessed = any(low < loss.level / one < high for one in self._guesses)
+        guessed = any(low < loss.level / one < high for one in self._guesses(loss.level))
         as_what = "that of a guess" if guessed else "as at the start"
         summary = f"The model does not learn: after {loss.seen} steps the loss is {loss.level:.3g}, {as_what}."
         return Verdict("flat", True, Severity.MODERATE, (), 0, 0.6, summary, tuple(evidence))

@@ -70,10 +70,10 @@ class UnrelatedTargets:
 
     def _observe_chance(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
-        if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._guess)):
+        if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._guess(1.0))):
             return self._condition.stay()
         self._follow_targets(view)
-        guess = self._guess
+        guess = self._guess(loss.level)
         if loss.seen > 10 and loss.level < self._from * guess:
             return self._condition.end()  # it has learnt something: the usual case, and cheap
         self._upset = self._upset or loss.value > thresholds.LEAPS_TO * loss.first
@@ -102,10 +102,9 @@ class UnrelatedTargets:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
 
-    @property
-    def _guess(self) -> float:
+    def _guess(self, level: float) -> float:
         """The loss of one answer for all; where labels are not seen, all classes count as equally likely."""
-        known = self._one_answer.loss
+        known = self._one_answer.loss_near(level)
         return math.log(self._classes) if math.isnan(known) and self._classes > 1 else known
 
     @property
@@ -139,7 +138,7 @@ class UnrelatedTargets:
         cosine = median(self._cosines)
         guess = f"one answer for all, of {self._classes:.0f} classes" if self._of_classes else "one answer for all"
         evidence = [
-            Evidence("loss", None, loss.level, self._guess, f"loss, and that of {guess}"),
+            Evidence("loss", None, loss.level, self._guess(loss.level), f"loss, and that of {guess}"),
             Evidence("gradient_cosine", None, cosine, None, "gradients of successive batches hardly agree"),
             Evidence("weight_drift", None, self._drift, None, "median way of the weight matrices: they did move"),
         ]

@@ -268,7 +268,8 @@ class UnsuitableRate:
         if self._is_stuck(loss) and not self._gone.is_open:
             return self._high.hold(None, lambda: self._verdict_high(view, history))
         if self._answers_all_alike(view, loss) and not self._gone.is_open:
-            return self._high.hold(None, lambda: self._verdict_high(view, history, self._one_answer.loss))
+            one_answer = self._one_answer.loss_near(loss.level)
+            return self._high.hold(None, lambda: self._verdict_high(view, history, one_answer))
         if loss.value < thresholds.LEAPS_TO * loss.first and not stays:
             if self._high.is_open and loss.high < thresholds.ABOVE_FIRST * loss.first and loss.falling:
                 return self._high.end()
@@ -302,11 +303,9 @@ class UnsuitableRate:
         self._one_answer.observe(view)
         if loss.seen < thresholds.ONE_ANSWER_AFTER or loss.falling:
             return False
-        over = loss.level / self._one_answer.loss
-        return (
-            thresholds.ONE_ANSWER_FROM < over < thresholds.ONE_ANSWER_TO
-            and loss.low > thresholds.ONE_ANSWER_LOW * self._one_answer.loss
-        )
+        one = self._one_answer.loss_near(loss.level)
+        near = thresholds.ONE_ANSWER_FROM * one < loss.level < thresholds.ONE_ANSWER_TO * one
+        return near and loss.low > thresholds.ONE_ANSWER_LOW * one
 
     def _stay_foreign(self, step: int) -> None:
         """A loss that does not come back from such a leap is not the rate's doing either."""

@@ -5,7 +5,18 @@ from __future__ import annotations
 import torch
 
 from undertow.probe.signals.attention import HIDDEN, SOFTMAX, product_behind
-from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, operation, producer, saved_tensor
+from undertow.probe.signals.nodes import (
+    SAME_VALUES,
+    Edge,
+    Node,
+    edges,
+    is_leaf,
+    operation,
+    producer,
+    saved,
+    saved_tensor,
+)
+from undertow.probe.signals.tokens import Asked, is_reached
 
 _SUMS = {0: ("self", -1), 1: ("mat2", -2)}  # of a product: where each side is saved, and what it is summed over
 _BATCHES = 8
@@ -71,3 +82,40 @@ def seen_keys(node: Node) -> torch.Tensor | None:
         return None
     visible = (shares > 0).any(-2)
     return visible[:, 0] if visible.dim() == 3 else visible
+
+
+def sees_next_token(node: Node, asked: Asked) -> bool:
+    """May most places look at the one behind them, whose token is what they are asked for?"""
+    samples, places = asked.lookup.tokens.shape
+    built_in = operation(node).startswith("ScaledDotProduct")
+    product = node if built_in else product_behind((node, 0)) if operation(node) in SOFTMAX else None
+    if product is None:
+        return False
+    if built_in:
+        visible = _visible_to_built_in(node, samples, places)
+        keys = edges(product)[1]
+    else:
+        shares = saved_tensor(node, "result")
+        right_shape = shares is not None and shares.dim() in (3, 4) and shares.shape[-2:] == (places, places)
+        visible = shares > 0 if shares is not None and right_shape and shares.device.type == "cpu" else None
+        keys = edges(product)[-1]
+    if visible is None or visible.shape[0] % samples:
+        return False
+    ahead = visible.diagonal(1, -2, -1).reshape(samples, -1, places - 1).any(1)
+    counted = asked.counted[:, :-1]
+    return bool(counted.any()) and 2 * float(ahead[counted].float().mean()) > 1 and is_reached(keys, asked.lookup)
+
+
+def _visible_to_built_in(node: Node, samples: int, places: int) -> torch.Tensor | None:
+    """Samples × heads × places × places."""
+    query, key, mask = (saved_tensor(node, name) for name in ("query", "key", "attn_mask"))
+    if query is None or key is None or query.dim() != 4 or query.device.type != "cpu":
+        return None
+    if (len(query), query.shape[2], key.shape[2]) != (samples, places, places):
+        return None
+    shape = (samples, query.shape[1], places, places)
+    if saved(node, "is_causal"):
+        return torch.zeros(1, dtype=torch.bool).expand(shape)
+    if mask is None:
+        return torch.ones(1, dtype=torch.bool).expand(shape)
+    return (mask if mask.dtype == torch.bool else mask > HIDDEN).expand(shape)

@@ -88,6 +88,8 @@ def _of_module(reading: ModuleReading) -> dict[str, float]:
         found["attention_state"] = reading.attention_state
     if reading.padding_inside is not None:
         found["padding_inside"] = reading.padding_inside
+    if reading.dropped is not None:
+        found["dropout_rate"] = max(reading.dropped, found.get("dropout_rate", 0.0))
     if reading.latent_nats is not None:
         found["latent_nats"] = reading.latent_nats
     if reading.router_outputs is not None:

@@ -20,8 +20,10 @@ from undertow.probe.signals.nodes import (
     first_rows,
     is_leaf,
     operation,
+    saved,
     saved_tensor,
 )
+from undertow.probe.signals.terms import constant_factor
 
 _BOUNDED = {"Tanh": (-0.99, 0.99), "Sigmoid": (0.01, 0.99)}
 _POOLING = frozenset({"MaxPool2DWithIndices", "MaxPool3DWithIndices", "AvgPool2D", "AvgPool3D", "AdaptiveAvgPool2D"})
@@ -29,6 +31,8 @@ _BETWEEN = SAME_VALUES | _POOLING | {"Mul"}  # a module and the function behind 
 _FAR = 8
 _MOST_FUNCTIONS = 256
 _ELEMENTS = 1 << 18
+_FEWEST = 64  # elements to tell a dropout by
+_SOME = 4096
 _CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
 
 
@@ -128,3 +132,23 @@ def _active(module: nn.Module, values: torch.Tensor) -> NDArray[np.uint8]:
     """One flag per unit: was it ever above zero?"""
     by_unit = values.transpose(0, unit_dimension(module, values.dim())).flatten(1)
     return (by_unit > 0).any(1).numpy().astype(np.uint8)
+
+
+def dropped_share(node: Node) -> float | None:
+    """The rate of a dropout without a module of its own: a product with zeros and one number above one, its rest."""
+    if operation(node) == "NativeDropout":
+        rate = saved(node, "p")
+        return float(rate) if isinstance(rate, float) and 0 < rate < 1 else None
+    if operation(node) != "Mul" or len([edge for edge in edges(node) if edge is not None]) != 1:
+        return None
+    noise = constant_factor(node)
+    if not isinstance(noise, torch.Tensor) or noise.device.type != "cpu" or not noise.is_floating_point():
+        return None
+    if noise.numel() < _FEWEST:
+        return None
+    some = noise.detach().flatten()[:_SOME].float()
+    kept = some[some != 0]
+    if not len(kept) or len(kept) == len(some) or not 1 < float(kept[0]) < np.inf or bool((kept != kept[0]).any()):
+        return None
+    rate, share = 1 - 1 / float(kept[0]), 1 - len(kept) / len(some)
+    return rate if abs(rate - share) < 4 * (rate * (1 - rate) / len(some)) ** 0.5 + 1e-3 else None

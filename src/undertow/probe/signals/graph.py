@@ -7,22 +7,25 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 from undertow.probe.autograd_graph import nodes_of
 from undertow.probe.signals.attention import read_attention
-from undertow.probe.signals.attention_contract import normalised_elsewhere, seen_keys
+from undertow.probe.signals.attention_contract import normalised_elsewhere, seen_keys, sees_next_token
 from undertow.probe.signals.floor import has_no_floor
-from undertow.probe.signals.functions import Followed, note_functions
+from undertow.probe.signals.functions import Followed, dropped_share, note_functions
 from undertow.probe.signals.latent import read_latent
 from undertow.probe.signals.nodes import Node, operation
 from undertow.probe.signals.reward import rewards
 from undertow.probe.signals.router import find_gates
 from undertow.probe.signals.terms import Term, find_terms
 from undertow.probe.signals.tokens import (
+    Asked,
     Lookup,
     find_lookups,
     is_one_of_many,
     is_predicted,
+    next_tokens,
     padding_inside,
     sees_one_token,
     targets_are_inputs,
@@ -41,6 +44,7 @@ class Span(Followed, Protocol):
     attention_entropies: list[float]
     attention_state: float | None
     padding_inside: float | None
+    dropped: float | None
     router_loads: list[float]
     router_outputs: int | None
     latent_nats: float | None
@@ -65,8 +69,9 @@ class GraphSignals:
         with torch.no_grad():
             lookups = find_lookups(nodes)
             terms = [term for root in roots for term in find_terms(root)] if lookups else []
-            found = self._attention(nodes, places, lookups) + self._gates(nodes, places) + len(lookups)
-            found += note_functions(nodes, known)
+            asked = next_tokens(lookups, terms)
+            found = self._attention(nodes, places, lookups, asked) + self._gates(nodes, places) + len(lookups)
+            found += note_functions(nodes, known) + self._dropouts(nodes, places)
             self._padding(lookups, terms, places)
             facts: dict[str, float | None] = {"targets_are_inputs": targets_are_inputs(lookups, terms)}
             if len(roots) == 1:
@@ -82,7 +87,22 @@ class GraphSignals:
                 is_token = is_predicted(lookup, terms) or is_one_of_many(lookup)
                 owner.padding_inside = inside if is_token else 0.0
 
-    def _attention(self, nodes: Sequence[Node], places: list[Place], lookups: Sequence[Lookup]) -> int:
+    def _dropouts(self, nodes: Sequence[Node], places: list[Place]) -> int:
+        found = 0
+        own = [(first, last) for _, first, last, one in places if isinstance(one.module, _DropoutNd)]
+        for node in nodes:
+            rate = dropped_share(node) if found < _MOST_ATTENTIONS else None
+            if rate is None or any(first <= node._sequence_nr() < last for first, last in own):
+                continue
+            owner = _owner(node, places)
+            if owner is not None:
+                found += 1
+                owner.dropped = max(rate, owner.dropped or 0.0)
+        return found
+
+    def _attention(
+        self, nodes: Sequence[Node], places: list[Place], lookups: Sequence[Lookup], asked: Asked | None
+    ) -> int:
         found = 0
         for node in nodes:
             elsewhere = normalised_elsewhere(node)
@@ -98,6 +118,8 @@ class GraphSignals:
             seen = seen_keys(node) if owner is not None and lookups else None
             if owner is not None and seen is not None and sees_one_token(seen, lookups):
                 _note_state(owner, AttentionState.SEES_PADDING)
+            if owner is not None and asked is not None and sees_next_token(node, asked):
+                _note_state(owner, AttentionState.SEES_ANSWERS)
             if owner is not None and attention is not None:
                 found += 1
                 _note_state(owner, AttentionState.UNSCALED if attention.unscaled else AttentionState.FINE)

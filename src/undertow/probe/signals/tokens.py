@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +26,14 @@ class Lookup:
     tokens: torch.Tensor  # samples × places
     padding: int | None
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A loss whose labels are the tokens that come next: what a place must not see is the place behind it."""
+
+    lookup: Lookup
+    counted: torch.Tensor  # samples × places: whether the loss asks there
 
 
 def find_lookups(nodes: Sequence[Node]) -> list[Lookup]:
@@ -84,13 +92,21 @@ def is_one_of_many(lookup: Lookup) -> bool:
     return float(share.mean()) <= _COMMON * float(counts.max()) / tokens.numel() and 2 * everywhere > 1
 
 
-def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> float | None:
-    """1 when every label is the token that was looked up at the same place, and a way leads from one to the other
-    place by place; 0.5 when no such way is seen: a code of the whole sequence may lie between them. None where there
-    are no such labels.
+def next_tokens(lookups: Sequence[Lookup], terms: Sequence[Term]) -> Asked | None:
+    """None also where several sequences hold the answers, as in copying: one of them may be seen as a whole."""
+    found: list[Asked] = []
+    for _, wanted, counted, alike in _labelled(lookups, terms):
+        for one in alike:
+            asked = counted[:, :-1]
+            if one.tokens.shape == wanted.shape and bool((one.tokens[:, 1:] == wanted[:, :-1])[asked].all()):
+                found.append(Asked(one, counted))
+    return found[0] if len(found) == 1 else None
 
-    A decoder that is given the labels one place late (teacher forcing) makes the same labels a task.
-    """
+
+def _labelled(
+    lookups: Sequence[Lookup], terms: Sequence[Term]
+) -> Iterator[tuple[Term, torch.Tensor, torch.Tensor, list[Lookup]]]:
+    """Of each loss over labels: these and which of them count, in the shape of the tokens, and lookups as long."""
     for term in terms:
         labels = saved_tensor(term.node, "target")
         if labels is None or labels.is_floating_point() or labels.numel() > _MOST_TOKENS:
@@ -100,16 +116,30 @@ def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> floa
             continue
         wanted = labels.reshape(alike[0].tokens.shape)
         counted = wanted != signed(saved(term.node, "ignore_index"))
-        if int(counted.sum()) < _FEWEST_LABELS or len(wanted[counted].unique()) < _VARIED:
-            continue
-        if any(bool((one.tokens[:, 1:] == wanted[:, :-1]).all()) for one in alike if len(one.tokens) == len(wanted)):
+        if int(counted.sum()) >= _FEWEST_LABELS and len(wanted[counted].unique()) >= _VARIED:
+            yield term, wanted, counted, alike
+
+
+def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> float | None:
+    """1 when every label is the token that was looked up at the same place, and a way leads from one to the other
+    place by place; 0.5 when no such way is seen: a code of the whole sequence may lie between them. 2 when every label
+    is the token one place before: shifted the wrong way. None where there are no such labels.
+
+    A decoder that is given the labels one place late (teacher forcing) makes the same labels a task.
+    """
+    for term, wanted, counted, alike in _labelled(lookups, terms):
+        long = [one for one in alike if one.tokens.shape == wanted.shape]
+        if any(bool((one.tokens[:, 1:] == wanted[:, :-1]).all()) for one in long):
             return 0.0
         same = [one for one in alike if bool((one.tokens.reshape(wanted.shape) == wanted)[counted].all())]
-        return 0.0 if not same else 1.0 if any(_is_reached(term.given, one) for one in same) else 0.5
+        if same:
+            return 1.0 if any(is_reached(term.given, one) for one in same) else 0.5
+        late = [one for one in long if bool((one.tokens[:, :-1] == wanted[:, 1:])[counted[:, 1:]].all())]
+        return 2.0 if any(is_reached(term.given, one) for one in late) else 0.0
     return None
 
 
-def _is_reached(start: Edge | None, lookup: Lookup) -> bool:
+def is_reached(start: Edge | None, lookup: Lookup) -> bool:
     """Is there a way from the scores to the embedding on which the number of places is never lost?"""
     places = {lookup.tokens.shape[1], lookup.tokens.numel()}
     waiting, seen = [start], set[Edge]()
