@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from PIL import Image
 from tests.browser.conftest import Window
 from tests.browser.test_dashboard import wait_for_picture
 
 import undertow
 from undertow.show.report.weights import weights_to_json
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
 
 
 def test_views_choose_a_quantity(window: Window) -> None:
@@ -78,3 +83,52 @@ def test_spectra_of_a_checkpoint_stand_beside_the_run(window: Window, folder: Pa
     row.wait_for()
     assert row.locator("td").all_inner_texts()[:4] == ["second.weight", "3 × 3", "4", "1.31"]
     assert "cannot be shown" in page.locator(".spectra .problem").inner_text()
+
+
+def test_every_picture_can_be_taken_away_with_a_line_that_says_what_it_is(window: Window, tmp_path: Path) -> None:
+    def taken(press: Locator) -> Path:
+        with page.expect_download() as download:
+            press.click()
+        download.value.save_as(file := tmp_path / download.value.suggested_filename)
+        return file
+
+    page = window.open("#/run?run=deep")
+    wait_for_picture(page, 30)
+    for place in (page.locator(".toolbar"), page.locator(".chart").first):
+        drawn = place.evaluate("node => (node.querySelector('canvas') ?? document.querySelector('.heatmap')).height")
+        with Image.open(taken(place.get_by_role("button", name="PNG"))) as image:
+            assert image.height == drawn + 34
+            head = np.asarray(image.convert("L"))[:34]
+        assert (head < 150).sum() > 60  # there are letters in it
+    page.goto(f"{window.base}#/flow?run=sparse")
+    page.locator(".scrub output").get_by_text("step 99").wait_for()
+    with Image.open(taken(page.get_by_role("button", name="PNG"))) as image:
+        assert image.height == 34 + 3 * 20 + 10
+    lines = taken(page.get_by_role("button", name="CSV")).read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "kind,module,feeds,gradient norm,gain,share"
+    assert [line.split(",")[1] for line in lines[1:4]] == ["first", "second", "third"]
+    assert [line.split(",")[1:3] for line in lines[4:]] == [["first", "second"], ["second", "third"]]
+    page.get_by_role("button", name="Table").click()
+    assert page.locator("dialog table").count() == 2
+
+
+def test_the_choices_of_the_weights_and_of_a_comparison_are_in_the_address(window: Window) -> None:
+    page = window.open("#/weights?run=spread")
+    page.get_by_role("button", name="norm", exact=True).click()
+    page.get_by_label("Filter Tensors").fill("weight")
+    page.get_by_role("button", name="second.weight").click()
+    page.wait_for_timeout(400)  # the address follows a little later
+    page.reload()
+    page.locator(".history .chart").first.wait_for()
+    assert page.locator("th[aria-sort=descending]").inner_text().startswith("norm")
+    assert page.locator(".page table.data").first.locator("tbody tr").count() == 4
+    page.goto(f"{window.base}#/compare?runs=deep,sick")
+    page.locator("label", has_text="log").locator("input").check()
+    page.wait_for_timeout(400)
+    page.reload()
+    assert page.locator("label", has_text="log").locator("input").is_checked()
+    page.goto(f"{window.base}#/runs")
+    page.locator("tr", has_text="sick one").locator("input").check()
+    page.wait_for_timeout(400)
+    page.reload()
+    assert page.locator("tr", has_text="sick one").locator("input").is_checked()

@@ -6,6 +6,7 @@ import { button, csv, dialog, download, element, table } from "./dom.js";
 import { GUTTER, MARGIN } from "./heatmap.js";
 import { short, step as stepText, ticks } from "./numbers.js";
 import { patternOf } from "./painter.js";
+import { savePicture } from "./saving.js";
 
 const TOP = 32; // for the title and the tools
 const AXIS = 6;
@@ -52,8 +53,14 @@ export class Chart {
     return [
       button("Table", () => dialog(this.options.title, table(titles, rows().map((row) => row.map((value) => typeof value === "number" ? short(value, 6) : value)))), { class: "quiet" }),
       button("CSV", () => download(`${name}.csv`, csv(titles, rows())), { class: "quiet" }),
-      button("PNG", () => this.canvas.toBlob((blob) => download(`${name}.png`, blob)), { class: "quiet" }),
+      button("PNG", () => savePicture(`${name}.png`, this.canvas, { ratio: this.ratio, title: this.options.title, ...this.#legend() }), { class: "quiet" }),
     ];
+  }
+
+  #legend() {
+    const { first, last } = this.span, steps = `steps ${stepText(first)} to ${stepText(Math.max(first, last - 1))}`;
+    const names = this.options.names.map((name, place) => [name.slice(0, 40), this.options.inks?.[place] ?? "--accent"]).filter(([name]) => name);
+    return { names, note: [this.note.textContent, steps].filter(Boolean).join(" · ") };
   }
 
   #lineRows(several) {

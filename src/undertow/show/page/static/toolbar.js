@@ -3,6 +3,7 @@
 import { decode, markOf } from "./colours.js";
 import { button, csv, dialog, download, element, named, select, table } from "./dom.js";
 import { count, short } from "./numbers.js";
+import { savePicture } from "./saving.js";
 
 const SCHEMES = [["Default", "Default"], ["ColorBlind", "Colour-blind"], ["HighContrast", "High contrast"], ["Monochrome", "Monochrome"]];
 const STATISTICS = [["maximum", "largest"], ["mean", "mean"], ["minimum", "smallest"]];
@@ -84,6 +85,8 @@ export class Toolbar {
   }
 
   #png() {
-    this.page.heatmap.canvas.toBlob((blob) => download(`${this.page.run.name}-${this.page.state.quantity}.png`, blob));
+    const { page } = this, { heatmap, state, legend } = page, ends = legend.querySelector(".mark").textContent.trim().split(/\s+/);
+    savePicture(`${page.run.name}-${state.quantity}.png`, heatmap.canvas, { ratio: heatmap.ratio, title: `${page.run.name.slice(0, 80)}: ${state.quantity.replaceAll("_", " ")}`,
+      note: legend.querySelector(".quiet").textContent, scale: { canvas: legend.querySelector("canvas"), ends: [ends[0], ends.at(-1)] } });
   }
 }

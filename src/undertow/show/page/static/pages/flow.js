@@ -3,6 +3,7 @@
 import * as address from "../address.js";
 import { decode, markOf } from "../colours.js";
 import { button, element, named } from "../dom.js";
+import { flowTools } from "../flow_tools.js";
 import { count, short, step as stepText } from "../numbers.js";
 import { followSlowly, getJson, getTile } from "../server.js";
 import { status, where } from "../words.js";
@@ -81,7 +82,7 @@ class FlowPage {
     this.play = button("Play", () => this.#toggle());
     this.now = element("output", { class: "quiet" });
     const head = element("div", { class: "flow-row head" }, element("span", {}, "feeds"), element("span", {}, "module"), element("span", {}, ""), element("span", {}, "gradient norm (log scale)"), element("span", { class: "number" }, ""), element("span", { class: "number", title: "gradient at its input over gradient at its output" }, "gain"), element("span", { class: "number", title: "share of all gradient that passes through it" }, "share"));
-    return element("div", {}, this.#key(), element("div", { class: "row scrub" }, this.play, this.slider, this.now),
+    return element("div", {}, this.#key(), element("div", { class: "row scrub" }, this.play, this.slider, this.now, flowTools(this)),
       element("div", { class: "flow-rows" }, this.#arcs(), head, rows));
   }
 
@@ -105,8 +106,15 @@ class FlowPage {
     this.arcs.classList.toggle("pointed", place !== null);
   }
 
+  #note(node) { return [NOTES[node.node_type], ...(this.regions.get(node.layer_name) ?? [])].filter(Boolean).join(", "); }
+
+  /** What is shown now, as data. */
+  rows() {
+    return this.nodes.map((node, place) => ({ name: node.layer_name, note: this.#note(node), gain: node.gain, share: node.flow_share, ...(this.shown?.[place] ?? { value: null, level: 0, bad: false }) }));
+  }
+
   #row(node, place) {
-    const note = [NOTES[node.node_type], ...(this.regions.get(node.layer_name) ?? [])].filter(Boolean).join(", ");
+    const note = this.#note(node);
     const critical = this.critical.has(node.layer_name);
     return element("div", { class: critical ? "flow-row critical-path" : "flow-row", title: critical ? "on the path that most gradient takes" : null,
       onpointerenter: () => this.#point(place), onpointerleave: () => this.#point(null) },
@@ -186,7 +194,7 @@ class FlowPage {
     if (!tile) return;
     const steps = (place) => (size === 1 ? `step ${stepText(place)}` : `steps ${stepText(place * size)}–${stepText((place + 1) * size - 1)} (largest)`);
     this.now.textContent = column === asked ? steps(asked) : `step ${stepText(asked * size)}, as measured at ${steps(column)}`;
-    this.owned.forEach((members, place) => {
+    this.shown = this.owned.map((members, place) => {
       const codes = members.map((member) => tile.codes[member * columns + (column % columns)]);
       const marks = codes.map(markOf), numbers = codes.filter((_, index) => marks[index] === null).map(decode);
       const bad = marks.find((mark) => mark && /finite|∞/.test(mark)), norm = numbers.length ? Math.hypot(...numbers) : null;
@@ -194,6 +202,7 @@ class FlowPage {
       this.bars[place].style.width = bad ? "100%" : `${100 * level}%`;
       this.bars[place].classList.toggle("bad", Boolean(bad));
       this.values[place].textContent = bad ? "not finite" : norm !== null ? short(norm) : marks.find((mark) => mark && mark !== "not sampled") ?? (members.length ? "not sampled" : "");
+      return { value: bad ? "not finite" : norm, level: bad ? 1 : level, bad: Boolean(bad) };
     });
   }
 
