@@ -127,6 +127,14 @@ class Chronicle:
             self._account.settle()
             self._look_after()
 
+    def take_seconds_elsewhere(self) -> float:
+        """Processor time that frames have taken another process since the last time."""
+        account = self._account
+        if not isinstance(account, Remote):
+            return 0.0
+        seconds, account.seconds = account.seconds, 0.0
+        return seconds
+
     @property
     def bytes_written(self) -> int:
         return self._account.bytes_written

@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from undertow.beginnings import facts_here, uploader_of
 from undertow.chronicle import Chronicle
+from undertow.chronicler.start import competes
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
 from undertow.herald import Herald, feed_sinks
 from undertow.probe import taps
@@ -311,7 +313,10 @@ class Watch:
         for told in self._chronicle.record(raws):
             self._herald.announce(told)
         kind = "gradient" if any(raw.has_gradient for raw in raws) else "always"
-        self._governor.background(kind, time.thread_time() - began, len(raws))
+        seconds = time.thread_time() - began
+        if competes(torch.get_num_threads()):
+            seconds += self._chronicle.take_seconds_elsewhere()
+        self._governor.background(kind, seconds, len(raws))
 
     def _idle(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import time
@@ -175,3 +176,23 @@ while True:
     assert len(run.steps) > answered
     assert run.problems == []
     assert run.diagnose().health is not None
+
+
+def test_its_work_is_counted_where_it_competes_with_the_training(tmp_path, monkeypatch):
+    """With a thread of the training on every processor, what the other process does is at the training's expense."""
+    counted: dict[bool, float] = {}
+    for competes in (False, True):
+        monkeypatch.setattr(
+            importlib.import_module("undertow.watch"), "competes", lambda threads, answer=competes: answer
+        )
+        watch = train(tmp_path / f"run-{competes}", "always", steps=20)
+        watch._mailbox.flush(30)
+        taken = watch._chronicle.take_seconds_elsewhere()
+        assert taken > 0
+        watch._chronicle._account.seconds = 1000.0
+        before = watch._governor._added
+        watch.log(anything=1.0)
+        watch._mailbox.flush(30)
+        counted[competes] = watch._governor._added - before
+        watch.close()
+    assert counted[False] < 1000.0 <= counted[True]

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 import traceback
 from dataclasses import fields
 from pathlib import Path
@@ -67,6 +68,7 @@ class Clerk:
         self._reader = FrameReader()
 
     def answer(self, request: Request, body: bytes) -> Done:
+        began = time.thread_time()
         told: list[Told] = []
         if isinstance(request, Begin):
             known = Known(Path(request.folder), request.facts)
@@ -94,7 +96,8 @@ class Clerk:
                 pass
         facts = account.known.facts
         found = account.found() if isinstance(request, Ask | Close) else None
-        return Done(told, account.bytes_written, facts.frames_dropped, facts.seams, found)
+        seconds = time.thread_time() - began
+        return Done(told, account.bytes_written, facts.frames_dropped, facts.seams, found, seconds)
 
     def end(self) -> None:
         if self._account is not None:

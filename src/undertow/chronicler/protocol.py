@@ -87,6 +87,7 @@ class Done(msgspec.Struct, tag=True):
     frames_dropped: int
     seams: list[int]
     found: list[Finding] | None
+    seconds: float = 0.0  # processor time it took
 
 
 class Failed(msgspec.Struct, tag=True):

@@ -49,6 +49,7 @@ class Remote:
         self.lost = ""
         self.ready = False
         self.bytes_written = 0
+        self.seconds = 0.0  # processor time that frames have taken there
         self.last_answered = -1  # sequence of a frame
         self.seam_due = False
         self._bytes_before = 0
@@ -157,6 +158,7 @@ class Remote:
         self.bytes_written = self._bytes_before + answer.bytes_written
         self.known.facts.frames_dropped, self.known.facts.seams = answer.frames_dropped, answer.seams
         if sent.frames:
+            self.seconds += answer.seconds
             self.last_answered, self.seam_due = sent.frames[-1].sequence, False
         if sent.frames or answer.told:
             self.news.append(News(answer.told, sent.frames))

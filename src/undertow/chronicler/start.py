@@ -23,10 +23,19 @@ def can_start() -> bool:
 
 def is_worthwhile() -> bool:
     """On a single processor it would only take turns with the training."""
+    return _processors() > 1
+
+
+def competes(threads: int) -> bool:
+    """Whether the training has a thread for every processor, so that another process works at its expense."""
+    return _processors() <= threads
+
+
+def _processors() -> int:
     try:
-        return len(os.sched_getaffinity(0)) > 1
+        return len(os.sched_getaffinity(0))
     except AttributeError:  # not a Linux
-        return (os.cpu_count() or 1) > 1
+        return os.cpu_count() or 1
 
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
