@@ -62,11 +62,12 @@ def moss(steps: int, seed: int, fault: str) -> dict[str, float]:
     model = MossNet(skip=fault != "moss_no_way_around")
     if fault == "moss_dark_background":
         nn.init.constant_(model.stem.bias, -6.0)  # pyright: ignore[reportArgumentType]
-    if fault == "moss_still_half_frozen":
+    if fault == "moss_still_mostly_frozen":
         # left from last week, when the weights came from a file
         for name, p in model.named_parameters():
-            if name.startswith(("stem", "blocks.0", "blocks.1", "blocks.2", "blocks.3")):
+            if name.startswith(("stem", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4")):
                 p.requires_grad = False
+    start = model.stem.weight.detach().clone()
     peak = 0.5 if fault == "moss_peak_of_another_net" else 0.004
     opt = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=peak)
     value = 0.0
@@ -83,7 +84,11 @@ def moss(steps: int, seed: int, fault: str) -> dict[str, float]:
         loss.backward()
         opt.step()
         value = loss.item()
-    return {"loss": value if value == value else 1e9, "accuracy": accuracy(model, x[1200:], y[1200:])}
+    return {
+        "loss": value if value == value else 1e9,
+        "accuracy": accuracy(model, x[1200:], y[1200:]),
+        "moved": (model.stem.weight.detach() - start).norm().item(),
+    }
 
 
 moss.mistake(
@@ -109,12 +114,14 @@ moss.mistake(
     onset=60,
 )  # fmt: skip
 moss.mistake(
-    "moss_still_half_frozen",
+    "moss_still_mostly_frozen",
     "UPD003",
     "UPD004",
-    summary="Lines from a fine-tuning freeze the stem and four blocks, but this net starts from nothing.",
+    summary="Lines from a fine-tuning freeze the stem and five blocks, but this net starts from nothing.",
     change="do not freeze",
-    layers=("stem", "blocks.0", "blocks.1", "blocks.2", "blocks.3"),
+    layers=("stem", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4"),
+    bites="moved",
+    silent=True,
 )
 
 
