@@ -96,8 +96,8 @@ class UnrelatedTargets:
             return self._condition.stay()
         if view.row("weight_drift") is not None:
             self._drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
-        # Numbers that differ, and are no better than one for all: a shorter way is enough to call them unrelated.
-        short = none_learnt and not self._of_classes
+        # Answers no better than one for all need no long way; parity, which is learnt late, has two classes.
+        short = none_learnt and not self._classes <= thresholds.CHANCE_FEW_CLASSES
         if not self._drift > (thresholds.CHANCE_DRIFT_OF_NOTHING if short else thresholds.CHANCE_DRIFT):
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
