@@ -210,7 +210,7 @@ def test_lines_say_what_is_new_once(tmp_path: Path) -> None:
     writer.end()
     lines.until_it_ends()
     assert said == [
-        "step 4 of 20 - loss 1.74",
+        "4 of 20 steps - loss 1.74",
         "# severe NUM001 at step 4: The gradient of middle.weight turned non-finite at step 4.",
-        "step 20 of 20 - loss 1.03",
+        "20 of 20 steps - loss 1.03",
     ]

@@ -116,7 +116,10 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
         watch.close(RunStatus.FAILED, f"{type(error).__name__}: {error}")
         raise
     else:
-        watch.close()
+        try:
+            watch.close()
+        except KeyboardInterrupt:  # the script is over, and somebody does not want to wait for our last words
+            raise SystemExit(130) from None
 
 
 def view_of(folder: Path, live: bool | None) -> View:

@@ -34,8 +34,8 @@ def still(picture: Picture, columns: int, rows: int = STILL_ROWS) -> Iterator[st
 def progress(camera: Camera, total: int | None = None) -> str:
     """Where a run is, in a few words."""
     steps = camera.steps
-    last = int(steps[-1]) + 1 if len(steps) else 0
-    words = f"step {last:,}" + (f" of {total:,}" if total else "")
+    last = int(steps[-1]) if len(steps) else -1
+    words = f"{last + 1:,} of {total:,} steps" if total else f"step {last:,}" if len(steps) else "no step yet"
     losses, _ = camera.loss()
     return f"{words} · loss {number(float(losses[-1]))}" if len(losses) else words
 
