@@ -77,9 +77,10 @@ class Lookout:
         return None if origin is None else Note("first_nonfinite", course.step + 1, origin)
 
     @property
-    def has_modules(self) -> bool:
-        """Modules have been looked at in this step."""
-        return bool(self._forward.readings)
+    def sees_modules(self) -> bool:
+        """Modules are looked at in this step, or have been."""
+        forward = self._forward
+        return bool(forward.readings) or forward.running or forward.paused
 
     def module_readings(self) -> dict[int, ModuleReading]:
         """By layer."""

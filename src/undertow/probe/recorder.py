@@ -63,7 +63,9 @@ class Recorder:
         self._local = LocalGradients(subjects, self._reader)
         self._forward = ForwardTap(self._reader.kernel_for)
         self._lookout = Lookout(self._course, subjects, self._reader, self._forward, self._purse, governor)
-        self._steady = SteadyStep(self._course, subjects, self._reader, self._weights, self._lookout, self._purse)
+        self._steady = SteadyStep(
+            self._course, subjects, self._reader, self._weights, self._lookout, self._purse, self._emit
+        )
         self._stopped = False
         self._walks = 0
         self._bad_seen = False
@@ -95,15 +97,18 @@ class Recorder:
         self._weights.forget()
         self.subjects.release()
 
-    def _guarded(self, work: Callable[..., object], *arguments: Any) -> None:
-        """An internal error never reaches the user's loop; the time spent is counted."""
+    def _guarded(self, short: Callable[..., bool], work: Callable[..., object], *arguments: Any) -> None:
+        """The short way where it can be taken, else the long one. An internal error never reaches the user's loop; the
+        time spent is counted.
+        """
         if self._stopped:
             return
         began = _now()
         try:
-            work(*arguments)
-            if self._forward.error is not None:
-                raise self._forward.error
+            if not short(*arguments):
+                work(*arguments)
+                if self._forward.error is not None:
+                    raise self._forward.error
         except Exception as error:
             self.stop()
             self._failed(error)
@@ -112,22 +117,22 @@ class Recorder:
     # -- what the taps say --------------------------------------------------------------------------------
 
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
-        self._guarded(self._before_backward, roots, gradients)
+        self._guarded(self._steady.before_backward, self._before_backward, roots, gradients)
 
     def after_backward(self) -> None:
-        self._guarded(self._after_backward)
+        self._guarded(self._steady.after_backward, self._after_backward)
 
     def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
-        self._guarded(self._gradients_taken, outputs, inputs)
+        self._guarded(_never, self._gradients_taken, outputs, inputs)
 
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
-        self._guarded(self._before_step, optimizer, has_closure)
+        self._guarded(self._steady.before_step, self._before_step, optimizer, has_closure)
 
     def closure_evaluated(self, optimizer: Optimizer) -> None:
-        self._guarded(self._closure_evaluated, optimizer)
+        self._guarded(_never, self._closure_evaluated, optimizer)
 
     def after_step(self, optimizer: Optimizer) -> None:
-        self._guarded(self._after_step, optimizer)
+        self._guarded(self._steady.after_step, self._after_step, optimizer)
 
     def loss_scaled(self, scaler: GradScaler) -> None:
         if not self._stopped:
@@ -136,7 +141,7 @@ class Recorder:
             self._course.fired.clear()
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
-        self._guarded(self._scaler_stepped, optimizer)
+        self._guarded(_never, self._scaler_stepped, optimizer)
 
     def saved_tensors_hooked(self) -> None:
         self._course.hooked_saved_tensors = True
@@ -149,8 +154,6 @@ class Recorder:
     def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         if self._forward.running:
             self._forward.pause(True)
-        elif self._steady.before_backward(roots, gradients):
-            return
         if not self.subjects.ready and not self._discover(roots):
             return
         course = self._course
@@ -176,8 +179,6 @@ class Recorder:
     def _after_backward(self) -> None:
         if self._forward.paused:
             self._forward.pause(False)
-        elif self._steady.after_backward():
-            return
         course, now = self._course, self._course.now
         if not self.subjects.ready or (course.in_step and now.closure_read):
             return
@@ -224,8 +225,6 @@ class Recorder:
     # -- an optimizer step --------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
-        if self._steady.before_step(optimizer, has_closure):
-            return
         course = self._course
         course.fired.add(id(optimizer))
         if not self.subjects.ready and not self._discover(stepping=optimizer):
@@ -281,11 +280,6 @@ class Recorder:
 
     def _after_step(self, optimizer: Optimizer) -> None:
         course = self._course
-        if not taps.in_backward():
-            frame = self._steady.after_step(optimizer)
-            if frame is not None:
-                self._emit(frame)
-                return
         course.in_step = False
         if not self.subjects.ready:
             return
@@ -389,7 +383,7 @@ class Recorder:
         if self.subjects.ready:
             self._forward.on_root = None
         elif gathers_parameters(module):
-            self._guarded(self._discover)
+            self._guarded(_never, self._discover)
 
     def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
         """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
@@ -414,3 +408,8 @@ class Recorder:
             self._forward.stop()
             self._forward.take()
             self._post(Note("note", None, {"reason": f"no activations: {reason}"}))
+
+
+def _never(*arguments: Any) -> bool:
+    """For what has no short way."""
+    return False

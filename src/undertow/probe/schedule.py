@@ -92,11 +92,13 @@ class Governor:
         self._added += added
         self._own += own
         self._step_times.append(own)
-        for kind, cost in seconds.items():
-            self._note(kind, cost)
+        governed = self.every is None or self.activations is None
+        if governed:
+            for kind, cost in seconds.items():
+                self._note(kind, cost)
         if self._steps < _SETTLE_EVERY or self._steps % _SETTLE_EVERY == 0:
             self.step_seconds = median(self._step_times)
-            if self.every is None or self.activations is None:
+            if governed:
                 self._set_intervals()
 
     def background(self, kind: str, seconds: float, frames: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.interface import Want
+from undertow.probe import taps
 from undertow.probe.course import Course
 from undertow.probe.framing import states
 from undertow.probe.lookout import Lookout
@@ -43,9 +45,10 @@ class SteadyStep:
         weights: WeightWatch,
         lookout: Lookout,
         purse: Purse,
+        emit: Callable[[RawFrame], None],
     ) -> None:
         self._course, self._subjects, self._reader, self._weights = course, subjects, reader, weights
-        self._lookout, self._purse = lookout, purse
+        self._lookout, self._purse, self._emit = lookout, purse, emit
         self._known: _Usual | None = None
 
     def forget(self) -> None:
@@ -70,7 +73,7 @@ class SteadyStep:
         if known is None or not course.ended or course.in_step or gradients or len(roots) != 1:
             return False
         root, plan = roots[0], course.next_plan
-        if plan.activation or course.want_walk or known.version != subjects.version or self._lookout.has_modules:
+        if plan.activation or course.want_walk or known.version != subjects.version or self._lookout.sees_modules:
             return False
         if type(root) is not torch.Tensor or not root.is_cpu or root.numel() != 1:
             return False
@@ -93,7 +96,7 @@ class SteadyStep:
         now = course.now
         if now.backward_count != 1 or now.scaler is not None or known.version != self._subjects.version:
             return False
-        if have_gradient(known.tensors) != known.have:
+        if self._lookout.sees_modules or have_gradient(known.tensors) != known.have:
             return False
         began = _now()
         now.gradients, now.marks = self._reader.read_and_mark(known.gradients)
@@ -127,18 +130,17 @@ class SteadyStep:
             self._purse.weight.seconds += _now() - began
         return True
 
-    def after_step(self, optimizer: Optimizer) -> RawFrame | None:
-        """The frame of the step, ready to be sent; None where it has to be made the long way."""
+    def after_step(self, optimizer: Optimizer) -> bool:
         known, course, subjects = self._known, self._course, self._subjects
-        if known is None or not course.in_step or course.shared or not known.is_of(optimizer):
-            return None
+        if known is None or not course.in_step or course.shared or not known.is_of(optimizer) or taps.in_backward():
+            return False
         now, plan = course.now, course.plan
         if now.backward_count != 1 or now.scaler is not None or known.version != subjects.version:
-            return None
+            return False
         if course.pending is not None or len(now.losses) != 1 or are_trainable(known.tensors) != known.trainable:
-            return None
+            return False
         if plan.gradient and not now.covers(known.present):
-            return None
+            return False
         course.in_step = False
         scalars = {"loss": now.losses[0], "backward_count": 1.0, **subjects.learning_rates(optimizer)}
         frame = RawFrame(course.step, time.time(), subjects.layout, scalars)
@@ -157,7 +159,8 @@ class SteadyStep:
             began = ended
         self._lookout.look_at_step(optimizer, known.slots, frame)
         self._purse.signal.seconds += _now() - began
-        return frame
+        self._emit(frame)
+        return True
 
 
 class _Usual:
