@@ -270,3 +270,15 @@ class TestRouterCollapse:
     def test_imbalance_is_not_collapse(self) -> None:
         training = stack(RouterCollapse(), "router:Linear")
         assert training.run(19, router_load_max=0.9, router_outputs=8.0, weight_drift=0.3).codes() == []
+
+    @pytest.mark.parametrize(("idle", "found"), [(3, ["ACT005"]), (1, []), (4, [])])
+    def test_experts_that_get_no_gradient_any_more(self, idle: int, found: list[str]) -> None:
+        training = stack(RouterCollapse(), "router:Linear", *(f"experts.{number}:Linear" for number in range(4)))
+        even = {"router_load_max": {"router": 0.4}, "router_outputs": {"router": 4.0}}
+        training.run(5, **even)
+        silent = {f"experts.{number}": 0.0 for number in range(idle)}
+        training.run(40, gradient_norm=silent, **even)
+        assert training.codes() == found
+        if found:
+            finding = training.findings()[0]
+            assert (finding.layers[0], finding.first_step, len(finding.layers)) == ("router", 5, 4)

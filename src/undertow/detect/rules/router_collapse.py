@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.idle_experts import IdleExperts
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
@@ -25,7 +26,8 @@ class RouterCollapse:
     The share of rows for which the busiest output of a gate is the largest, in the steps in which activations are
     sampled: 95 % and more at two sampled steps in a row, twelve steps apart at least, while the weights around it have
     moved by a tenth of their size (or for three hundred steps). Where several outputs are chosen to a row, it is the
-    share of rows that choose the same ones.
+    share of rows that choose the same ones. And experts that were trained before and get no gradient any more: half of
+    those that stand below one module, as many as a gate has outputs, at ten measured steps in a row.
 
     Why it is bad
     -------------
@@ -52,13 +54,40 @@ class RouterCollapse:
         self._outputs: NDArray[np.float64] = np.zeros(0)
         self._drift = np.nan  # way of the median matrix that moves; experts that are never chosen do not
         self._condition = Condition("router")
+        self._idle, self._experts = Condition("idle"), IdleExperts()
+        self._gates: dict[int, int] = {}  # outputs of each
 
     def grow(self, count: int) -> None:
         self._full.grow(count)
+        self._experts.grow(count)
         self._load = grown(self._load, count, 0.0)
         self._outputs = grown(self._outputs, count, 0.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_load(view), *self._observe_experts(view))
+
+    def _observe_experts(self, view: View) -> tuple[Verdict, ...]:
+        if view.ids("gradient") is None:
+            return self._idle.stay()
+        members = self._experts.observe(view, set(self._gates.values()))
+        if not members or self._condition.is_open:
+            return self._idle.end()
+        return self._idle.hold(members, lambda: self._verdict_idle(view, members))
+
+    def _verdict_idle(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout, since = view.layout, self._experts.since(members)
+        gates = tuple(layout.in_order(self._gates))
+        evidence = tuple(
+            Evidence("gradient_norm", layout.path(i), 0.0, None, f"no gradient since step {since}, though it had one")
+            for i in members[:3]
+        )
+        summary = (
+            f"{name_layers(layout, gates)} no longer sends anything to {len(members)} of {self._gates[gates[0]]} "
+            "experts: they get no gradient any more."
+        )
+        return Verdict("idle", True, Severity.MODERATE, (*gates, *members), since, 0.8, summary, evidence)
+
+    def _observe_load(self, view: View) -> tuple[Verdict, ...]:
         if view.row("weight_drift") is not None:
             drift = matrices_of(view.layout).values(view, "weight_drift")
             self._drift = middle(drift[drift > limit.MOVED])
@@ -68,6 +97,7 @@ class RouterCollapse:
         measured = ~np.isnan(loads)
         if not measured.any():
             return ()
+        self._gates |= dict(zip(ids[measured].tolist(), outputs[measured].astype(int).tolist(), strict=True))
         full = measured & (loads >= limit.ROUTER_LOAD) & (outputs >= 2)
         self._full.end(ids[measured & ~full])
         self._full.hold(ids[full], view.step)
