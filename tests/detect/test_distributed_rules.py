@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tests.detect.building import Training
+from tests.detect.stacks import stack
 
+from undertow.detect.rules.diverging_ranks import DivergingRanks
 from undertow.schema.severity import Severity
 
 TOGETHER = {"rank_weight_distance": 0.0, "rank_gradient_distance": 0.0, "rank_farthest": 1.0}
@@ -95,3 +98,12 @@ def test_replicas_in_one_process_that_stay_equal_are_fine() -> None:
     for _ in range(6):
         _step(training, {})
     assert "DST001" not in training.codes()
+
+
+@pytest.mark.parametrize(("other", "found"), [(1.0, False), (1.5, True)])
+def test_replicas_in_one_process_that_keep_averages_of_their_own(other: float, found: bool) -> None:
+    parts = ("one.a:Linear", "one.norm:BatchNorm1d", "two.a:Linear", "two.norm:BatchNorm1d")
+    training = stack(DivergingRanks(), *parts)
+    for _ in range(6):
+        training.run(1, norm_average={"one.norm": 1.0, "two.norm": other}, weight_mean=0.01)
+    assert [finding.layers for finding in training.findings()] == ([("one.norm", "two.norm")] if found else [])

@@ -170,6 +170,14 @@ class TestBadlyScaledTargets:
         (finding,) = training.findings()
         assert (finding.code, finding.layers, finding.detected_step) == ("DAT003", (), 40)
 
+    @pytest.mark.parametrize(("times", "found"), [(1.0, ["DAT003"]), (1e-3, [])])
+    def test_huge_ones_are_out_of_reach_though_a_little_is_learnt(self, times: float, found: list[str]) -> None:
+        targets = TARGETS | {"target_mean": 5e4 * times, "target_std": 3e4 * times}
+        training = stack(BadlyScaledTargets(), "0:Linear")
+        for step in range(60):
+            training.run(1, scalars={"loss": 3e9 * 0.997**step, **targets})
+        assert training.codes() == found
+
     def test_torn_apart(self) -> None:
         training = stack(BadlyScaledTargets(), "0:Linear").run(2, scalars={"loss": 3e9, **TARGETS})
         training.run(1, scalars={"loss": float("nan"), **TARGETS})

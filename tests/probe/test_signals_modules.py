@@ -61,6 +61,8 @@ def test_settings_and_modes(watch):
     np.testing.assert_allclose(run.series("norm_eps", "layer_norm"), 1e-6)
     np.testing.assert_allclose(run.series("norm_momentum", "norm"), 0.2)
     np.testing.assert_allclose(run.series("dropout_rate", "drop"), 0.3)
+    # As they are before the forward pass: a new one begins at zero.
+    np.testing.assert_array_equal(run.series("norm_average", "norm"), [0.0, np.nan, np.nan])
     for quantity in ("norm_values", "norm_eps", "norm_momentum", "dropout_rate"):
         assert np.isnan(run.series(quantity, "first")).all()
     assert np.isnan(run.series("norm_momentum", "layer_norm")).all()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from undertow.detect.layout import Layout
 from undertow.detect.rule import grown
 from undertow.detect.view import View
+from undertow.schema.layers import LayerKind
 
 _GRADIENT = ("stepped_gradient_norm", "stepped_gradient_max_abs")
 _WEIGHT = ("weight_norm", "weight_mean", "weight_max_abs")
@@ -17,6 +18,7 @@ _LEAST_PAIRS = 3
 _PROVEN_STEPS = 2  # in which most gradients were the same: once may be chance
 
 Ids = NDArray[np.int64]
+_NONE: Ids = np.zeros(0, np.int64)
 Part = tuple[str, tuple[int, ...]]  # a path within its model, and a shape
 
 
@@ -43,6 +45,16 @@ class Twins:
             self._layout = layout
             self._one, self._other = _pairs(layout)
         return bool(len(self._one))
+
+    def normalisations(self, layout: Layout) -> tuple[Ids, Ids]:
+        """Pairs of modules, once the models have proven to be replicas."""
+        if self._proven < _PROVEN_STEPS:
+            return _NONE, _NONE
+        scales = {layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.NORM_SCALE}
+        chosen = [int(i) in scales for i in self._one]
+        one, other = layout.module[self._one[chosen]], layout.module[self._other[chosen]]
+        both = (one >= 0) & (other >= 0)
+        return one[both], other[both]
 
     def observe(self, view: View) -> tuple[Ids, Ids, NDArray[np.float64]] | None:
         """Both members of each pair that is not one any more, and how far apart they are at least; None when this

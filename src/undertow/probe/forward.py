@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment, Partials
 from undertow.probe.signals.functions import unit_dimension
-from undertow.probe.signals.modules import norm_values, raw_data, sample_spread
+from undertow.probe.signals.modules import norm_values, raw_data, running_average, sample_spread
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
 MAX_CALLS = 20_000  # of one module in one step
@@ -53,6 +53,7 @@ class ModuleReading:
     training: bool | None = None  # at the backward pass it took part in
     spreads: list[float] = field(default_factory=list[float])  # share of variance between samples, of each call
     norm_values: int | None = None
+    norm_average: float | None = None  # norm of the running means before the first call
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # operations inside each call
     attention_logits: list[float] = field(default_factory=list[float])
     attention_entropies: list[float] = field(default_factory=list[float])
@@ -82,6 +83,7 @@ class ForwardTap:
         self._measured: dict[int, tuple[weakref.ref[torch.Tensor], ModuleReading]] = {}
         self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `Purse`
         self.readings: dict[int, ModuleReading] = {}
+        self._averages: dict[int, float] = {}  # running means, as they were before a module first ran
         self.roots_called: list[nn.Module] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
         self.data_address = 0
@@ -119,6 +121,7 @@ class ForwardTap:
 
     def take(self) -> dict[int, ModuleReading]:
         readings, self.readings = self.readings, {}
+        self._averages = {}
         self.roots_called = []
         self.data = None
         self.seconds = 0.0
@@ -142,6 +145,9 @@ class ForwardTap:
                 self.stop()
                 return
         self._entered.append(_next_operation())
+        average = running_average(module) if self._outermost_counts else None
+        if average is not None:
+            self._averages.setdefault(id(module), average)
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if self._paused:
@@ -203,6 +209,7 @@ class ForwardTap:
         count = norm_values(reading.module, inputs)
         if count is not None:
             reading.norm_values = min(count, reading.norm_values or count)
+            reading.norm_average = self._averages.get(id(reading.module))
         if self.data is None and (data := raw_data(reading.module, inputs)) is not None:
             self.data = measure(self._kernel_for(data.device.type), _leading(data))
             self.data_address = data.data_ptr()

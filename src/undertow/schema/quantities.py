@@ -197,6 +197,8 @@ ACTIVATION = Stream(
                "and keys, not divided by anything, and large, 4 places see the token that they are asked for"),
         _extra("padding_inside", "activation", "share", _MODULE, Merge.MAX,
                "embeddings: share of tokens that have the padding index and stand where a real token would"),
+        _extra("norm_average", "activation", "activation", _MODULE, Merge.DERIVED,
+               "norm of the running means of a batch normalisation, before its first forward pass of the step"),
         _extra("latent_nats", "activation", "nats", _MODULE, Merge.DERIVED,
                "divergence, per sample, of a code with this mean from a standard normal prior, if the loss holds it"),
     ),

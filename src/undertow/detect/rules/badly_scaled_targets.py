@@ -31,9 +31,10 @@ class BadlyScaledTargets:
     The size of the targets against that of the first predictions, for losses that compare them element by element;
     where such a loss is written out by hand, the size of its first errors against the outputs of the last layer.
     Targets more than thirty times as large are reported once training suffers: when after forty steps nearly all of
-    the loss is still there, when the loss has grown tenfold or is no longer finite within that time, or when clipping
-    takes nearly all of the gradient away. And at once where what comes last is a sigmoid or the like, as a module or as
-    a function, whose range ends far below the targets, or a ReLU while the targets are below zero.
+    the loss is still there (most of it, where they are a thousand times as large), when the loss has grown tenfold or
+    is no longer finite within that time, or when clipping takes nearly all of the gradient away. And at once where what
+    comes last is a sigmoid or the like, as a module or as a function, whose range ends far below the targets, or a ReLU
+    while the targets are below zero.
 
     Why it is bad
     -------------
@@ -79,8 +80,10 @@ class BadlyScaledTargets:
         # A loss that was falling and is suddenly not a number has another cause.
         blown &= not self._latest < limit.TARGETS_REMAINING * self._first_loss
         self._latest = loss if math.isfinite(loss) else self._latest
-        stuck = trend is not None and elapsed >= limit.TARGETS_STEPS and trend.remaining > limit.TARGETS_REMAINING
-        stuck = stuck and (self._condition.is_open or loss > limit.TARGETS_REMAINING * self._first_loss)
+        # Of targets a thousand times as large hardly a part is reached for long.
+        left = limit.TARGETS_REMAINING if self._ratio < limit.HUGE_TARGETS else limit.TARGETS_REMAINING_OF_HUGE
+        stuck = trend is not None and elapsed >= limit.TARGETS_STEPS and trend.remaining > left
+        stuck = stuck and (self._condition.is_open or loss > left * self._first_loss)
         if blown and elapsed <= limit.TARGETS_STEPS:
             return self._condition.hold(True, lambda: self._verdict(view, "the loss blows up"))
         if stuck:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from undertow.detect.condition import Condition
 from undertow.detect.rule import Said, Streak, Verdict
 from undertow.detect.stretch import Flags, Stretch
+from undertow.detect.twin_averages import TwinAverages
 from undertow.detect.twins import Twins
 from undertow.detect.view import View
 from undertow.detect.wording import known, name_layers
@@ -32,7 +33,8 @@ class DivergingRanks:
     the same to the last bit as long as every rank applies the same gradients. The finding opens when a replica is away
     from the first rank's by more than a millionth of its norm in three measured steps in a row, and names the rank.
     In one process, models with the same layers whose optimizers are given the same gradients for most of them are
-    taken for replicas, too.
+    taken for replicas, too; there the running averages of batch normalisations are compared as well, as they are before
+    a forward pass.
 
     Why it is bad
     -------------
@@ -57,20 +59,25 @@ class DivergingRanks:
         self._streak = Streak()
         self._twins = Twins()
         self._ranks, self._models = Condition("ranks"), Condition("models")
+        self._averages = TwinAverages()
 
     def grow(self, count: int) -> None:
         self._streak.grow(count)
         self._twins.grow(count)
+        self._averages.grow(count)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.ids("rank") is not None:
             return self._judge_ranks(view)
+        if not self._twins.exist_in(view.layout):
+            return ()
         found = self._twins.observe(view)
-        return () if found is None else self._judge_models(view, *found)
+        said = self._averages.observe(view, *self._twins.normalisations(view.layout))
+        return said if found is None else (*said, *self._judge_models(view, *found))
 
     @property
     def resting(self) -> bool:
-        return not (self._ranks.is_open or self._models.is_open)
+        return not (self._ranks.is_open or self._models.is_open or self._averages.is_open)
 
     def news(self, stretch: Stretch) -> Flags:
         news = stretch.none()

@@ -80,6 +80,8 @@ def _of_module(reading: ModuleReading) -> dict[str, float]:
         found["activation_sample_spread"] = float(np.mean(reading.spreads))
     if reading.norm_values is not None:
         found["norm_values"] = float(reading.norm_values)
+    if reading.norm_average is not None:
+        found["norm_average"] = reading.norm_average
     if reading.attention_logits:
         found["attention_logit_max"] = max(reading.attention_logits)
     if reading.attention_entropies:

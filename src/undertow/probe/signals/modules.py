@@ -17,6 +17,7 @@ _is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is
 _SPREAD_SAMPLES = 64
 _SPREAD_ELEMENTS = 1 << 14
 _MOST_WATCHED = 64
+_MOST_MEANS = 1 << 13
 
 
 def constants(module: nn.Module) -> dict[str, float]:
@@ -41,6 +42,16 @@ def norm_values(module: nn.Module, inputs: Any) -> int | None:
     if not isinstance(given, torch.Tensor) or given.dim() < 2:
         return None
     return given.numel() // max(1, given.shape[1])
+
+
+def running_average(module: nn.Module) -> float | None:
+    """The norm of the running means of a batch normalisation in training mode."""
+    if not isinstance(module, _BatchNorm) or not module.training:
+        return None
+    means = module.running_mean
+    if means is None or means.device.type != "cpu" or means.numel() > _MOST_MEANS or not means.is_floating_point():
+        return None
+    return float(np.sqrt(np.square(means.detach().double().numpy()).sum()))
 
 
 def raw_data(module: nn.Module, inputs: Any) -> torch.Tensor | None:
