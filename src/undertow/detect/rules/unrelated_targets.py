@@ -61,6 +61,7 @@ class UnrelatedTargets:
         self._accuracies: deque[float] = deque(maxlen=32)
         self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
         self._upset = False
+        self._of_samples = False  # one label for each sample, not for each place of a sequence
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
@@ -98,6 +99,8 @@ class UnrelatedTargets:
             self._drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
         # Answers no better than one for all need no long way; parity, which is learnt late, has two classes.
         short = none_learnt and not self._classes <= thresholds.CHANCE_FEW_CLASSES
+        # Models of sequences learn how often each token comes, and wait there for long before they learn more.
+        short &= self._of_samples or not self._of_classes or loss.seen >= 2 * patience
         if not self._drift > (thresholds.CHANCE_DRIFT_OF_NOTHING if short else thresholds.CHANCE_DRIFT):
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
@@ -117,6 +120,7 @@ class UnrelatedTargets:
 
     def _follow_targets(self, view: View) -> None:
         self._one_answer.observe(view)
+        self._of_samples |= not math.isnan(view.scalar("output_miss_rank"))
         kind = view.scalar("loss_kind")
         if kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD):
             self._classes = view.scalar("loss_classes")
