@@ -167,7 +167,8 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("NUM005", ("UPD003",), "steps too small for the format move nothing"),
     *(Link(cause, ("DAT004",), "a training that cannot learn looks like data that cannot be learnt") for cause in (
         "DAT001", "DAT003", "DAT005", "WGT002", "WGT003", "MOD001", "MOD002", "LSS001", "LSS004", "ACT001", "GRD001",
-        "GRD003", "GRD004", "GRD007", "GRD010", "OPT007", "OPT008", "NUM005",
+        "GRD003", "GRD004", "GRD007", "GRD010", "OPT007", "OPT008", "NUM005", "UPD001", "UPD002", "UPD003", "ACT002",
+        "ACT004",
     )),
 )  # fmt: skip
 

@@ -325,7 +325,7 @@ class NeverUpdated:
             reason = f"The weights of {named} do not change: a parameter group has a learning rate of zero."
             resting = np.zeros(layout.count, bool)
             resting[chosen] = True
-            if self._freeze.forgotten(layout, resting, drawn=True).any():
+            if self._freeze.forgotten(layout, resting, drawn=True).any() or self._is_gap(layout, layers):
                 severity, confidence = Severity.MODERATE, 0.75
                 reason += " They still are the random numbers they were made with."
             because.append(Evidence("lr", None, 0.0, None, "the learning rate of one parameter group"))
