@@ -184,6 +184,7 @@ def test_it_prints_in_light_without_controls(report: Reports, tmp_path: Path) ->
     page.evaluate("document.documentElement.dataset.theme = 'dark'; dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.locator(".toolbar").is_visible()
+    assert page.locator("#weights tbody tr:first-child td:first-child").inner_text() == "first.weight"
     box = page.locator(".heatmap").bounding_box()
     assert box is not None
     assert 600 < box["width"] <= 700

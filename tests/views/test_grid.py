@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,3 +64,17 @@ def test_colours_are_those_of_numbers_or_marks(reader: RunReader) -> None:
     order = np.argsort(grid.values[0])
     lightness = colours[0].astype(int).sum(-1)[order]
     assert (np.diff(lightness) >= -3).all()
+
+
+def test_what_was_not_sampled_has_a_tint_of_what_was_last_seen(reader: RunReader) -> None:
+    whole = grid_of(reader, "gradient_norm", list(reader.layers), (0, 100), 101)
+    cells, values = whole.cells.copy(), whole.values.copy()
+    cells[0, [0, 5, 6]] = Cell.NOT_SAMPLED
+    values[0, [0, 5, 6]] = np.nan
+    palette = palette_of("default")
+    before, after = whole.colours(palette), replace(whole, cells=cells, values=values).colours(palette)
+    grey = np.array(palette.marks[Cell.NOT_SAMPLED].colour)
+    assert after[0, 0].tolist() == grey.tolist()  # nothing has been seen yet
+    for column in (5, 6):
+        assert after[0, column] == pytest.approx((before[0, 4].astype(int) + grey) / 2, abs=1)
+    assert (np.delete(after, [0, 5, 6], axis=1) == np.delete(before, [0, 5, 6], axis=1)).all()

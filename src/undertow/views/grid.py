@@ -44,13 +44,29 @@ class Grid:
     def kinds(self) -> set[Cell]:
         return {Cell(kind) for kind in np.unique(self.cells).tolist()}
 
+    @property
+    def seen(self) -> NDArray[np.int64]:
+        """For each cell the newest column up to it that was sampled; −1 where there is none yet."""
+        return np.maximum.accumulate(np.where(self.cells == Cell.NOT_SAMPLED, -1, np.arange(self.columns)), axis=1)
+
     def colours(self, palette: Palette) -> NDArray[np.uint8]:
-        """Rows × columns × (red, green, blue); marks in their own colours."""
+        """Rows × columns × (red, green, blue); marks in their own colours.
+
+        What was not sampled has a tint of what was last seen: the picture of a run with gaps can still be read.
+        """
         mix = palette.diverging if self.scale.diverging else palette.sequential
         colours = mix(levels_of(self.scale, self.values))
         for cell, mark in palette.marks.items():
             colours[self.cells == cell] = mark.colour
+        seen = self.seen
+        rows, columns = np.nonzero((self.cells == Cell.NOT_SAMPLED) & (seen >= 0))
+        colours[rows, columns] = tinted(colours[rows, seen[rows, columns]], palette)
         return colours
+
+
+def tinted(colours: NDArray[np.uint8], palette: Palette) -> NDArray[np.uint8]:
+    """What was not sampled, where these were last seen."""
+    return colours // 2 + np.array(palette.marks[Cell.NOT_SAMPLED].colour, np.uint8) // 2
 
 
 def grid_of(reader: RunReader, quantity: str, layers: Sequence[Layer], span: tuple[int, int], columns: int) -> Grid:

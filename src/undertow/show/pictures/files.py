@@ -15,6 +15,7 @@ from PIL import Image
 from undertow.errors import SettingError
 from undertow.show.pictures.canvas import Style
 from undertow.store.exports import MissingPackageError
+from undertow.views.grid import tinted
 from undertow.views.palette import Colour
 
 # Called with the frames done and the frames in all.
@@ -96,7 +97,7 @@ def _with_table(images: Iterator[Image.Image], table: Image.Image) -> Iterator[I
 
 
 def _table(style: Style) -> Image.Image:
-    """The colours of a GIF, the same for all frames: shades of both scales, marks, and text on paper.
+    """The colours of a GIF, the same for all frames: shades of both scales, tints, marks, and text on paper.
 
     One of the 256 is left for "as before", with which frames are far smaller.
     """
@@ -105,9 +106,13 @@ def _table(style: Style) -> Image.Image:
     fixed = list(dict.fromkeys([inks.paper, inks.text, inks.quiet, inks.rule, *marks]))
     greys = [*_between(inks.paper, inks.text, 30), *_between(inks.paper, inks.quiet, 14)]
     room = 255 - len(fixed) - len(greys)
-    shades = palette.sequential(np.linspace(0, 1, 2 * room // 3, dtype=np.float32))
-    sides = palette.diverging(np.linspace(0, 1, room - len(shades), dtype=np.float32))
-    colours = np.concatenate([np.array([*fixed, *greys], np.uint8), shades, sides])
+    shades = palette.sequential(np.linspace(0, 1, 6 * room // 10, dtype=np.float32))
+    seen = palette.sequential(np.linspace(0, 1, room // 8, dtype=np.float32))
+    tints = tinted(
+        np.concatenate([seen, np.array([mark.colour for mark in palette.marks.values()], np.uint8)]), palette
+    )
+    sides = palette.diverging(np.linspace(0, 1, room - len(shades) - len(tints), dtype=np.float32))
+    colours = np.concatenate([np.array([*fixed, *greys], np.uint8), shades, tints, sides])
     table = Image.new("P", (1, 1))
     table.putpalette(colours.tobytes())
     return table

@@ -23,6 +23,7 @@ _TALLEST_ROW = 40
 _LOWEST_ROW = 17  # below it names touch each other
 _MOST_ROWS = 40  # unless the user gives a height
 _ARCS = 120
+_LOOK = 4096  # rows
 
 
 class FlowPicture:
@@ -37,7 +38,8 @@ class FlowPicture:
         self.style = style
         first, last = choice.span_of(run)
         choice.quantity_of(run)
-        span = (first, last) if frames > 1 else (last, last)
+        newest = _newest(run, first, last)
+        span = (first, last) if frames > 1 else (newest, newest)
         self.above = style.margin + style.pixels(86)
         strip = style.pixels(64) if "loss" in run.scalar_names else 0
         below = style.pixels(30) + (strip + style.pixels(14) if strip else 0) + style.pixels(LEGEND_HEIGHT)
@@ -55,6 +57,7 @@ class FlowPicture:
         self.steps = Steps(grid.first, grid.width, grid.columns)
         self.levels = levels_of(grid.scale, grid.values)
         self.colours = grid.colours(style.palette)
+        self._seen = np.maximum(grid.seen.max(axis=0), 0)  # a column in which nothing was sampled shows the one before
         height = style.height or self.above + rows * self.row + below + style.margin
         self._canvas = Canvas(style, height)
         gains = " · gains over the newest recorded steps" if any(row.gain is not None for row in self.flow.rows) else ""
@@ -85,7 +88,7 @@ class FlowPicture:
         canvas, style = self._canvas.copy(), self.style
         step_name(canvas, self.steps.name(column))
         for place in range(len(self.flow.rows)):
-            self._bar(canvas, place, column)
+            self._bar(canvas, place, int(self._seen[column]))
         if self._strip.height:
             start = self.steps.first + column * self.steps.width
             x = round(self._over.across(self._strip, start + self.steps.width / 2))
@@ -179,6 +182,12 @@ class FlowPicture:
         canvas.fill(dot, colour)
         ink = style.inks.text if cell in (Cell.VALUE, Cell.NONFINITE) else style.inks.quiet
         canvas.text((self.value_right, middle), text, anchor="rm", colour=ink)
+
+
+def _newest(run: Run, first: int, last: int) -> int:
+    """The last step at which gradients were measured."""
+    window = run.reader.window(QUANTITY, first, last, _LOOK, [run.layers.parameters[0].id])
+    return int(window.last_steps[-1]) if len(window.steps) else last
 
 
 def _thickness(gain: float | None) -> float:

@@ -80,6 +80,9 @@ def _round_number(least: float) -> int:
         size *= 10
 
 
+_NAMES = {Cell.NOT_SAMPLED: "not sampled (tint: last seen)"}
+
+
 def legend(canvas: Canvas, top: int, left: int, scale: Scale, kinds: set[Cell], words: Sequence[str] = ()) -> None:
     """The colour scale with its numbers, then a patch and a word for each mark, then further words."""
     style = canvas.style
@@ -96,15 +99,15 @@ def legend(canvas: Canvas, top: int, left: int, scale: Scale, kinds: set[Cell], 
     x = bar.right + style.pixels(36)
     start = x
     shown = [*(cell for cell in _SOMETIMES if cell in kinds), *_ALWAYS]
-    for mark in (style.palette.marks[cell] for cell in shown):
-        wide = style.typeface.width(mark.name, style.small) + style.pixels(44)
+    for mark, name in ((style.palette.marks[cell], _NAMES.get(cell, style.palette.marks[cell].name)) for cell in shown):
+        wide = style.typeface.width(name, style.small) + style.pixels(44)
         if x + wide > style.width - style.margin:
             x, top = start, top + style.pixels(22)
         patch = Box(int(x), top, style.pixels(16), style.pixels(14))
         canvas.fill_with(patch, mark)
         canvas.outline(patch, style.inks.quiet)
         middle = top + style.pixels(7)
-        canvas.text((patch.right + style.pixels(6), middle), mark.name, anchor="lm")
+        canvas.text((patch.right + style.pixels(6), middle), name, anchor="lm")
         x += wide
     for text in words:
         wide = style.typeface.width(text, style.small) + style.pixels(28)

@@ -78,14 +78,16 @@ class TimelinesPicture:
         return self.steps.across(self.box, self.steps.first + (column + 0.5) * self.steps.width)
 
     def _lines(self) -> None:
-        """A line breaks where nothing was sampled; a number between two gaps is a dot."""
+        """A line goes on over steps that were not sampled, and breaks where a value was not finite, zero or absent."""
         plot, levels = self.plot, levels_of(self.grid.scale, self.grid.values)
         heights = plot.bottom - 1 - levels.astype(np.float64) * (plot.height - 1)
         width = self.style.pixels(2) if len(self.inks) <= _NAMED else self.style.pixels(1)
         strokes: list[Stroke] = []
         for row, ink in self.inks.items():
-            there = np.flatnonzero(self.grid.cells[row] == Cell.VALUE)
-            for piece in np.split(there, np.flatnonzero(np.diff(there) > 1) + 1):
+            cells = self.grid.cells[row]
+            there = np.flatnonzero(cells == Cell.VALUE)
+            broken = np.cumsum((cells != Cell.VALUE) & (cells != Cell.NOT_SAMPLED))[there]
+            for piece in np.split(there, np.flatnonzero(np.diff(broken)) + 1):
                 points = [(self._across(int(column)), float(heights[row, column])) for column in piece]
                 strokes += [Stroke(points, ink, width)] if points else []
         self.canvas.strokes(self.box, strokes)
@@ -148,7 +150,7 @@ class TimelinesPicture:
         patch = Box(x, top, style.pixels(16), style.pixels(14))
         self.canvas.fill_with(patch, style.palette.marks[Cell.NONFINITE])
         self.canvas.outline(patch, quiet)
-        marks = "not finite: band at the top · not sampled: gap in the line"
+        marks = "not finite: band at the top · lines join what was sampled"
         absent = {Cell.NO_GRADIENT, Cell.FROZEN} & self.grid.kinds
         marks += " · no line: no gradient or frozen" if absent else ""
         room = style.width - style.margin - patch.right - style.pixels(6)
