@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -28,6 +28,11 @@ class Layout:
     offsets: NDArray[np.int64]  # of the slots' sketches, packed
     module_ids: NDArray[np.int32]
     spread: Spread | None = None  # over the ranks of a distributed training
+    reading_bytes: int = field(init=False)  # what a reading of all slots takes in memory, roughly
+
+    def __post_init__(self) -> None:
+        size = len(self.sizes) * 2200 + int(self.offsets[-1]) * 8
+        object.__setattr__(self, "reading_bytes", size)
 
     def stretch(self, slot: int) -> slice:
         return slice(int(self.offsets[slot]), int(self.offsets[slot + 1]))

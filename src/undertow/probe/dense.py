@@ -88,9 +88,9 @@ def runs(raws: Sequence[RawFrame], key: Callable[[RawFrame], object]) -> Iterato
 
 def _whole(readings: Sequence[Reading], layout: Layout, mask: Mask) -> Partials:
     """The readings of one frame as one, over all slots; the mask loses the slots that were not read."""
+    if len(readings) == 1 and len(readings[0].slots) == len(layout.sizes):
+        return _scaled(readings[0])
     parts = [(reading.slots, _scaled(reading)) for reading in readings]
-    if len(parts) == 1 and len(parts[0][0]) == len(layout.sizes):
-        return parts[0][1]
     slots, bounds = len(layout.sizes), layout.offsets
     every = [partials for _, partials in parts]
     read = np.zeros(slots, np.bool_)
@@ -113,5 +113,8 @@ def _whole(readings: Sequence[Reading], layout: Layout, mask: Mask) -> Partials:
 
 
 def _scaled(reading: Reading) -> Partials:
-    partials, factor = host(reading.partials), number(reading.factor)
+    partials = reading.partials
+    if type(partials) is Partials and reading.factor == 1.0:  # nearly always
+        return partials
+    partials, factor = host(partials), number(reading.factor)
     return partials if factor == 1.0 else partials.scaled(factor)

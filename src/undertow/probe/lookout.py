@@ -89,6 +89,10 @@ class Lookout:
 
     # -- after a step -------------------------------------------------------------------------------------
 
+    def skips_step(self, slots: Slots) -> bool:
+        """Whether there is nothing to look at after one more step of the same optimizer."""
+        return self.signals.skips_step(slots, self._course.plan.weight, self._governor.every is None)
+
     def look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
         measured = self._course.plan.weight
         if self._subjects.weights(slots).is_spread:

@@ -107,9 +107,8 @@ class RawFrame:
     def nbytes(self) -> int:
         """Roughly, what this frame holds in memory while it waits: mostly histograms and sketches."""
         readings = len(self.gradients) + len(self.weights) + len(self.weights_before) + len(self.micro_gradients)
-        sizes = self.layout.sizes
         signals = self.signals.nbytes if self.signals is not None else 0
-        return 1000 + signals + readings * (len(sizes) * 2200 + int(self.layout.offsets[-1]) * 8)
+        return 1000 + signals + readings * self.layout.reading_bytes
 
     def absorb(self, other: RawFrame) -> None:
         """Take in another optimizer's part of the same step (optimizers that step inside a backward pass)."""

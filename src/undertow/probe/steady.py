@@ -157,8 +157,9 @@ class SteadyStep:
             self._weights.after(frame, known.exposed_weights, known.exposed_moved)
             self._purse.weight.seconds += (ended := _now()) - began
             began = ended
-        self._lookout.look_at_step(optimizer, known.slots, frame)
-        self._purse.signal.seconds += _now() - began
+        if not self._lookout.skips_step(known.slots):
+            self._lookout.look_at_step(optimizer, known.slots, frame)
+            self._purse.signal.seconds += _now() - began
         self._emit(frame)
         return True
 

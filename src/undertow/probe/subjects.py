@@ -54,6 +54,7 @@ class Subjects:
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
         self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._all_cleared = False
+        self._stepped: list[Slots] = []  # since it was last known what is cleared
         self._same: dict[tuple[int, ...], Slots] = {}
         # What has been worked out for slots (by identity) and flags of all tensors that come again at every step.
         self._lists: dict[tuple[int, bool], TensorList] = {}
@@ -112,6 +113,7 @@ class Subjects:
         found = discovery.describe(self._roots, extra)
         self.is_compiled = found.is_compiled
         self.unowned = found.unowned
+        self._settle_cleared()
         old = dict(zip(map(id, self.catalogue.tensors), self._cleared.tolist()))
         is_new = self.catalogue.update(found)
         self._cleared = np.array([old.get(id(t), True) for t in self.catalogue.tensors], np.bool_)
@@ -326,10 +328,14 @@ class Subjects:
 
     def note_cleared(self, reader: TensorReader) -> None:
         """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
-        if self._all_cleared:
+        if self._all_cleared and not self._stepped:
             return
         present = have_gradient(self.catalogue.tensors)
-        left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if present[slot]] if b"\1" in present else []
+        if self._all_cleared and b"\1" not in present:
+            self._stepped.clear()
+            return
+        self._settle_cleared()
+        left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if present[slot]]
         self._cleared[:] = self._all_cleared = True
         if left:
             slots = self._one(left)
@@ -339,7 +345,14 @@ class Subjects:
                 self._all_cleared = bool(zero.all())
 
     def mark_uncleared(self, slots: Slots) -> None:
-        self._cleared[slots] = self._all_cleared = False
+        if not self._stepped or self._stepped[-1] is not slots:
+            self._stepped.append(slots)
+
+    def _settle_cleared(self) -> None:
+        """Arrays are slow for a few numbers: most often all of this is forgotten before anybody asks."""
+        for slots in self._stepped:
+            self._cleared[slots] = self._all_cleared = False
+        self._stepped.clear()
 
     def holders(self, slots: Slots) -> NDArray[np.float32]:
         """The index of the optimizer that holds each slot, -1 for none."""
@@ -349,6 +362,7 @@ class Subjects:
         return known
 
     def carried(self, slots: Slots) -> NDArray[np.float32]:
+        self._settle_cleared()
         if self._all_cleared:
             return zeros(len(slots))
         return (~self._cleared[slots]).astype(np.float32)

@@ -118,6 +118,13 @@ class SignalCollector:
     def note_data(self, partials: Any, address: int) -> None:
         self._now.data, self._now.data_address = partials, address
 
+    def skips_step(self, slots: Slots, whole: bool, governed: bool) -> bool:
+        """Whether `look_at_step` would do nothing, after one more step of the same optimizer."""
+        if self._steps < _ALWAYS or slots is not self._embeddings[0] or len(self._embeddings[1]):
+            return False
+        due = self._allowance.is_paid if governed else self._steps % _ELSE_EVERY == 0
+        return not whole or (not due and self._looks >= _ALWAYS_STATE)
+
     def look_at_step(
         self,
         optimizer: Optimizer,
