@@ -226,6 +226,13 @@ class TestAttentionCollapse:
         training.run(3, attention_logit_max=30.0, attention_entropy={"0": 0.001, "1": 0.5})
         assert training.findings()[0].layers == ("0",)
 
+    def test_a_solution_that_looks_at_one_place(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
+        for step in range(20):
+            sharp = {"attention_logit_max": 25.0, "attention_entropy": 0.5 * 0.7**step}
+            training.run(1, scalars={"loss": 2.0 * 0.7**step}, **sharp)
+        assert training.codes() == []
+
     def test_all_blocks_are_no_block(self) -> None:
         training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
         assert training.findings()[0].layers == ()

@@ -165,6 +165,7 @@ ALIKE_STEPS = 4  # a head that starts at zero says the same of all samples for t
 # ACT004. Softmax has a natural scale: at a logit of 60 every other weight is below 1e-26.
 ATTENTION_LOGIT = 60.0
 ATTENTION_ENTROPY = 0.02  # of the largest possible, mean over heads and rows
+ATTENTION_LEARNT = 0.3  # of the first loss: where less is left, a low entropy is no fault
 ATTENTION_FRAMES = 2
 ATTENTION_START = 3  # steps in which logits are those of a model that has learnt nothing
 
