@@ -30,13 +30,14 @@ class AttentionCollapse:
 
     What it sees
     ------------
-    The largest absolute attention logit of each block and the entropy of its attention weights, in the steps in
-    which activations are sampled. A block is reported when its logits are beyond 60, or its mean entropy is below
-    2 % of the largest possible while much of the loss is left, at two sampled steps in a row. Four contracts are checked beside it: the weights must
-    sum to one over the keys whose values they add up, not over the queries; where the tokens are known, the keys that
-    no mask hides must not all hold one and the same token (a padding mask the wrong way round); where labels are the
-    tokens that come next, most places must not see the one behind them (a causal mask is missing); and logits that are
-    plain products of queries and keys, not divided by the root of their width, must not be large from the start.
+    The largest absolute attention logit of each block and the entropy of its attention weights, in the steps in which
+    activations are sampled. A block is reported when its logits are beyond 60, or its mean entropy is below 2 % of the
+    largest possible while much of the loss is left, at two sampled steps in a row. Four contracts are checked beside
+    it: the weights must sum to one over the keys whose values they add up, not over the queries; where the tokens are
+    known, the keys that no mask hides must not all hold one and the same token (a padding mask the wrong way round);
+    where labels are the tokens that come next, most places must not see the one behind them (a causal mask is missing);
+    and logits that are plain products of queries and keys, not divided by the root of their width, must not be large
+    from the start.
 
     Why it is bad
     -------------
@@ -51,8 +52,8 @@ class AttentionCollapse:
     Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
     model that attends to a single key by construction would be reported. Weights that are normalised over queries and
     then again over keys (slot attention) are fine, and a soft assignment to clusters is no attention.
-    Measured: one false alarm in 234 runs of 78 healthy programs that no rule had been tuned on; it learns to look at one
-    place, and is why a low entropy no longer counts where nearly all is learnt.
+    Measured: one false alarm in 234 runs of 78 healthy programs that no rule had been tuned on; that model learns to look
+    at one place, and is why a low entropy no longer counts where nearly all is learnt.
 
     References
     ----------
