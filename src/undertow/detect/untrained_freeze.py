@@ -166,7 +166,7 @@ class UntrainedFreeze:
         self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]
     ) -> bool:
         unit = _unit(layer, layout, resting)
-        if unit != layer.group and not unit.rpartition(".")[2].isdigit():
+        if unit != layer.group and not _is_one_of_a_series(unit, layout):
             return True  # a part with a name of its own was frozen as a whole: a backbone, a target, a teacher
         mine = self._start.norm[layer.id]
         alike = [self._start.norm[other.id] for other in trained if other.shape == layer.shape]
@@ -233,6 +233,20 @@ def _unit(layer: Layer, layout: Layout, resting: NDArray[np.bool_]) -> str:
             break
         unit = above
     return unit
+
+
+def _is_one_of_a_series(unit: str, layout: Layout) -> bool:
+    """Is it a member of a list, or one of `layer1`, `layer2` and so on?"""
+    above, _, name = unit.rpartition(".")
+    if name.isdigit():
+        return True
+    stem = name.rstrip("0123456789")
+    siblings = {
+        path[len(above) + 1 if above else 0 :].partition(".")[0]
+        for path in (str(layer.path) for layer in layout.layers.parameters)
+        if not above or path.startswith(f"{above}.")
+    }
+    return stem != name and any(one != name and one.rstrip("0123456789") == stem != one for one in siblings)
 
 
 def _is_adapted(layer: Layer, trained: list[Layer]) -> bool:
