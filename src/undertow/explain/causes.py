@@ -158,6 +158,7 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("ACT003", ("WGT005", "WGT004"), "weights that no longer tell samples apart have nothing to do but shrink"),
     Link("WGT001", ("ACT001", "ACT002", "ACT004", "WGT006", "OPT001", *_NONFINITE), "outputs grow with the weights"),
     Link("WGT006", ("OPT003", "OPT004", "GRD006"), "each time what was learnt with it is lost"),
+    Link("OPT001", ("GRD004", "ACT001"), "a loss that runs away throws units to where they are silent"),
     Link("UPD001", ("WGT005",), "steps of that size undo a layer faster than it learns"),
     Link("WGT005", ("UPD001", "OPT001"), "steps that shrink the weights undo what they have learnt"),
     Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
@@ -168,7 +169,7 @@ DIRECT_LINKS: tuple[Link, ...] = (
     *(Link(cause, ("DAT004",), "a training that cannot learn looks like data that cannot be learnt") for cause in (
         "DAT001", "DAT003", "DAT005", "WGT002", "WGT003", "MOD001", "MOD002", "LSS001", "LSS004", "ACT001", "GRD001",
         "GRD003", "GRD004", "GRD007", "GRD010", "OPT007", "OPT008", "NUM005", "UPD001", "UPD002", "UPD003", "ACT002",
-        "ACT004",
+        "ACT004", "ACT003",
     )),
 )  # fmt: skip
 
