@@ -29,6 +29,7 @@ _BY_PROGRAM = (
     "unregistered_parameters",
 )  # evidence of how a program is written
 _FEW = 2  # layers
+_SILENT = ("GRD004", "ACT001")
 _SOON = 50  # steps; what begins later does not follow from an event of a moment
 
 
@@ -80,6 +81,8 @@ class Ranking:
             return self._moment(cause) < self._moment(effect)
         if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect) or _is_the_reverse(cause, effect):
             return False
+        if cause.code == "OPT001" and effect.code in _SILENT:
+            return cause.detected_step < effect.first_step  # for certain before it: silence takes a loss down, too
         if cause.code in PASSING and effect.first_step > cause.last_step + _SOON:
             return False
         if cause.code in STANDING:
