@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.browser.conftest import Window
 from tests.browser.test_dashboard import MIDDLE, NOT_SAMPLED, wait_until
 
@@ -38,3 +40,23 @@ def test_flow_shows_what_was_last_measured_and_the_address_holds_the_step(window
     page.get_by_role("button", name="Pause").wait_for()
     said.get_by_text("step 99, as measured at step 50").wait_for()  # it plays to the end
     page.get_by_role("button", name="Play").wait_for()
+
+
+def test_time_stands_along_the_steps(window: Window) -> None:
+    """Three seconds a step."""
+    page = window.open("#/run?run=sparse")
+    chart = page.locator(".chart").first
+    page.get_by_label("Axis").select_option("time since start")
+    page.wait_for_timeout(400)  # the address follows a little later
+    page.reload()
+    box = chart.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 80)
+    said = chart.locator(".readout")
+    said.get_by_text(re.compile("step")).wait_for()
+    step, minutes, seconds = map(int, re.findall(r"\d+", said.inner_text())[:3])
+    assert 30 < step < 70
+    assert 60 * minutes + seconds == 3 * step
+    page.get_by_label("Axis").select_option("time of day")
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 80)
+    said.get_by_text(re.compile(r"step \d+, \d\d:\d\d:\d\d: 1")).wait_for()

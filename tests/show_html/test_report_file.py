@@ -117,6 +117,7 @@ def test_all_parts_together_keep_to_the_allowance(tmp_path: Path) -> None:
     file.write_text(page(verdict.diagnosis, data), encoding="utf-8")
     document, parts = carried(file)
     assert document["pictures"][0]["columns"] == 200
+    assert document["times"] == {"steps": list(range(200)), "times": [float(step) for step in range(200)]}
     assert document["densities"]
     assert len(parts) == len(document["pictures"]) + len(document["densities"])
     everything = Allowance().everything * 4 / 3 + len(page(verdict.diagnosis)) + 100_000  # for more and longer findings

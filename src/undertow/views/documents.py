@@ -52,6 +52,14 @@ def described(identity: str, run: Run) -> dict[str, Any]:
     }
 
 
+def times(run: Run, most: int = 512) -> dict[str, list[float]]:
+    """When some of the steps were: seconds since 1970, evenly over the steps, the first and the last among them."""
+    steps, seconds = run.steps, run.reader.times
+    chosen = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).round().astype(np.int64))
+    known = chosen[np.isfinite(seconds[chosen])] if len(steps) else chosen
+    return {"steps": steps[known].tolist(), "times": [round(float(second), 2) for second in seconds[known]]}
+
+
 def progress(run: Run) -> dict[str, Any]:
     """What changes while a run is written."""
     steps = run.steps

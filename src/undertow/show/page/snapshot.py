@@ -75,6 +75,7 @@ def _document(run: Run, verdict: Verdict, extent: Extent) -> dict[str, Any]:
         "run": documents.described(_IDENTITY, run) | {"scalars": names},
         "diagnosis": documents.diagnosis(run, verdict),
         "colours": documents.colours(),
+        "times": documents.times(run),
         "scalars": {name: _line_of_scalar(run, name, extent.points) for name in names},
         "lines": _lines(run, verdict.diagnosis, extent.points) if "findings" in extent.pages else {},
         "explain": {code: page_of(code) for code in sorted({one.code for one in verdict.diagnosis.findings})},

@@ -62,6 +62,7 @@ class Pages:
         return {
             "runs": self.runs,
             "run": self.run,
+            "times": self.times,
             "diagnosis": self.diagnosis,
             "scale": self.scale,
             "usual": self.usual,
@@ -85,6 +86,10 @@ class Pages:
         identity = _text(request, "run")
         with self._library.reading(identity) as opened:
             return _json(documents.described(identity, opened.run))
+
+    def times(self, request: Request) -> Response:
+        with self._library.reading(_text(request, "run")) as opened:
+            return _json(documents.times(opened.run))
 
     def diagnosis(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:

@@ -268,17 +268,17 @@ export class Chart {
     pen.lineWidth = 1;
     const base = plot.top + plot.height;
     pen.textAlign = "center";
-    for (const value of ticks(this.span.first, this.span.last, plot.width / 110)) {
+    for (const [value, word] of this.span.axis.marks(this.span.first, this.span.last, plot.width / 110)) {
       const x = this.x(value);
-      if (!Number.isInteger(value) || x > plot.left + plot.width - 8) continue;
-      pen.fillText(stepText(value), x, base + 7);
+      if (x < plot.left - 1 || x > plot.left + plot.width - 8) continue;
+      pen.fillText(word, x, base + 7);
       pen.beginPath();
       pen.moveTo(Math.round(x) + 0.5, base);
       pen.lineTo(Math.round(x) + 0.5, base + 4);
       pen.stroke();
     }
     pen.textAlign = "right";
-    pen.fillText("step", this.gutter - 14, base + 7);
+    pen.fillText(this.span.axis.name, this.gutter - 14, base + 7);
   }
 
   #paintCursor(pen, plot, ink) {
@@ -292,7 +292,7 @@ export class Chart {
     pen.stroke();
     pen.globalAlpha = 1;
     const words = this.lines.map((line, number) => this.#word(line, number, cursor)).filter(Boolean);
-    if (words.length) this.readout.textContent = `step ${stepText(cursor)}: ${words.join(" · ")}`;
+    if (words.length) this.readout.textContent = `${this.span.axis.word(cursor)}: ${words.join(" · ")}`;
   }
 
   /** What a line says at a step. */

@@ -48,7 +48,7 @@ export async function getJson(name, query = {}) {
   const answers = {
     run: () => structuredClone(documents.run), diagnosis: () => documents.diagnosis, colours: () => documents.colours,
     scale: () => factsOf(query.quantity).scale, usual: () => documents.usual[query.quantity], explain: () => documents.explain[query.code],
-    flow: () => documents.flow, weights: () => documents.weights,
+    times: () => documents.times, flow: () => documents.flow, weights: () => documents.weights,
     scalar: () => within(documents.scalars[query.name], query), line: () => lineOf(query), density: () => densityOf(query),
   };
   const answer = await answers[name]?.();

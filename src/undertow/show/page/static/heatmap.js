@@ -2,7 +2,6 @@
 
 import { NOT_SAMPLED } from "./colours.js";
 import { element, shortened } from "./dom.js";
-import { ticks, step as stepText } from "./numbers.js";
 import { fold, paint, patternOf } from "./painter.js";
 import { Tiles } from "./tiles.js";
 
@@ -246,17 +245,17 @@ export class Heatmap {
     context.textAlign = "center";
     context.fillStyle = inks.quiet;
     context.strokeStyle = inks.line;
-    for (const value of ticks(this.span.first, this.span.last, plot.width / 110)) {
+    for (const [value, word] of this.span.axis.marks(this.span.first, this.span.last, plot.width / 110)) {
       const x = this.x(value);
-      if (!Number.isInteger(value) || x > plot.left + plot.width - 8) continue;
-      context.fillText(stepText(value), x, plot.height + 7);
+      if (x < plot.left - 1 || x > plot.left + plot.width - 8) continue;
+      context.fillText(word, x, plot.height + 7);
       context.beginPath();
       context.moveTo(Math.round(x) + 0.5, plot.height);
       context.lineTo(Math.round(x) + 0.5, plot.height + 4);
       context.stroke();
     }
     context.textAlign = "right";
-    context.fillText("step", GUTTER - 24, plot.height + 7);
+    context.fillText(this.span.axis.name, GUTTER - 24, plot.height + 7);
   }
 
   drawCursor() {

@@ -20,7 +20,7 @@ export class Readout {
     const lines = [element("strong", {}, named(entry.label)), facts ? element("div", { class: "quiet" }, facts) : null];
     if (cell) {
       const word = markOf(cell.code) ?? short(decode(cell.code), 2);
-      const steps = cell.last > cell.first ? `steps ${stepText(cell.first)}–${stepText(cell.last)}` : `step ${stepText(cell.first)}`;
+      const steps = cell.last > cell.first ? `steps ${stepText(cell.first)}–${stepText(cell.last)}` : this.heatmap.span.axis.word(cell.first);
       lines.push(element("div", {}, `${this.quantity().replaceAll("_", " ")} `, element("strong", {}, word), several), element("div", { class: "quiet" }, steps));
       if (cell.earlier) lines.push(element("div", { class: "quiet" }, `last seen: ${markOf(cell.earlier.code) ?? short(decode(cell.earlier.code), 2)} at step ${stepText(cell.earlier.first)}`));
     } else if (place.step !== null) {

@@ -1,5 +1,7 @@
 // The steps that are shown, and the one under the cursor: one for all charts of a page.
 
+import { Axis } from "./axis.js";
+
 const LEAST = 8; // steps
 
 export class Span {
@@ -9,6 +11,7 @@ export class Span {
     this.last = extent.last;
     this.cursor = null;
     this.paused = false;
+    this.axis = new Axis();
     this.listeners = new Set();
     this.watchers = new Set();
   }

@@ -1,5 +1,6 @@
 // The choices above the heatmap and on the chart of a scalar.
 
+import { KINDS } from "./axis.js";
 import { decode, markOf } from "./colours.js";
 import { button, csv, dialog, download, element, named, select, table } from "./dom.js";
 import { count, short } from "./numbers.js";
@@ -63,7 +64,9 @@ export class Toolbar {
     const log = element("input", { type: "checkbox", checked: page.state.logarithmic, onchange: (event) => page.changeScalar({ logarithmic: event.target.checked }) });
     const smooth = element("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: String(page.state.smoothing), "aria-label": "Smoothing",
       oninput: (event) => page.changeScalar({ smoothing: Number(event.target.value) }) });
-    return [element("label", { class: "field" }, log, element("span", {}, "log")), element("label", { class: "field" }, element("span", {}, "smooth"), smooth)];
+    const axis = element("select", { "aria-label": "Axis", onchange: (event) => page.changeAxis(event.target.value) },
+      KINDS.map(([kind, name]) => element("option", { value: kind, selected: kind === page.span.axis.kind }, name)));
+    return [axis, element("label", { class: "field" }, log, element("span", {}, "log")), element("label", { class: "field" }, element("span", {}, "smooth"), smooth)];
   }
 
   #table() {

@@ -1,6 +1,7 @@
 // One run: the verdict, the loss, the heatmap, and rows of it as lines.
 
 import * as address from "../address.js";
+import { KINDS } from "../axis.js";
 import { Chart } from "../chart.js";
 import { Colouring } from "../colours.js";
 import { element, named, notice } from "../dom.js";
@@ -48,6 +49,7 @@ class RunPage {
       scalar: [query.scalar, "loss"].find((name) => run.scalars.includes(name)) ?? run.scalars[0],
     };
     this.span = new Span(extentOf(run.steps));
+    this.span.axis.kind = KINDS.some(([kind]) => kind === query.axis) ? query.axis : "step";
     this.showSteps(query);
     this.wantedRows = query.rows?.split("-").map(Number);
     this.verdict = element("div", { class: "verdict-place", "aria-live": "polite" }, element("p", { class: "quiet" }, "Judging …"));
@@ -91,7 +93,7 @@ class RunPage {
   async load() {
     this.#badge();
     if (this.heatmap) {
-      await this.change({}, { first: true });
+      await Promise.all([this.#learnTimes(), this.change({}, { first: true })]);
       this.state.pins.forEach((id) => this.#addPin(id));
     }
   }
@@ -181,6 +183,18 @@ class RunPage {
     if (first) return;
     this.#remember({ quantity, statistic, scheme: scheme === "Default" ? null : scheme, relative: this.state.relative ? "1" : null, filter, depth: this.state.depth, closed: [...closed].join(",") });
     if (shown) for (const id of [...this.charts.keys()]) { this.#removePin(id); this.#addPin(id); }
+  }
+
+  /** What stands along the steps. */
+  async changeAxis(kind) {
+    this.span.axis.kind = kind;
+    this.#remember({ axis: kind === "step" ? null : kind });
+    await this.#learnTimes();
+    this.redraw();
+  }
+
+  async #learnTimes() {
+    if (this.span.axis.kind !== "step") this.span.axis.know(await getJson("times", { run: this.run.id }).catch(() => ({ steps: [], times: [] })));
   }
 
   changeScalar(changes) {
@@ -277,6 +291,7 @@ class RunPage {
     if (told) told.textContent = extent(run.steps);
     if (!grown || !this.heatmap) return;
     this.heatmap.tiles.grown(run.steps.last);
+    this.#learnTimes();
     this.span.grow(extentOf(run.steps));
     this.loss?.reload();
     for (const chart of this.charts.values()) chart.reload();
