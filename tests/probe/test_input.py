@@ -125,6 +125,24 @@ def test_several_models_by_list_and_by_name(watch):
         assert np.isfinite(w.run.series("gradient_norm", "left.weight")).all()
 
 
+def test_models_that_were_found_are_called_as_the_object_that_trains_them_calls_them(watch):
+    class Trainer:
+        def __init__(self):
+            self.actor, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
+            self.optimizer = torch.optim.SGD([*self.actor.parameters(), *self.critic.parameters()], lr=0.1)
+
+        def step(self, batch):
+            self.optimizer.zero_grad()
+            self.critic(self.actor(batch)).square().mean().backward()
+            self.optimizer.step()
+
+    trainer = Trainer()
+    with watch(None) as w:
+        for step in range(2):
+            trainer.step(batches(4)(step))
+    assert {layer for layer in w.run.layers if layer.endswith("weight")} == {"actor.weight", "critic.weight"}
+
+
 def test_the_module_watch_can_be_called():
     import undertow.watch as module
 

@@ -227,15 +227,20 @@ def _snake(name: str) -> str:
 
 
 def _variable_names(wanted: set[int]) -> dict[int, str]:
-    """What the user's code calls these objects: local and global variables of the calling frames."""
+    """What the user's code calls these objects: variables of the calling frames, and attributes of their `self`."""
     names: dict[int, str] = {}
     frame = sys._getframe()
     while frame is not None:
-        module_name = str(frame.f_globals.get("__name__", ""))
-        if not module_name.startswith(("undertow.", "torch.")):
-            for scope in (frame.f_locals, frame.f_globals):
+        if _is_the_users(str(frame.f_globals.get("__name__", ""))):
+            attributes = getattr(frame.f_locals.get("self"), "__dict__", {})
+            for scope in (frame.f_locals, attributes, frame.f_globals):
                 for name, value in list(scope.items()):
-                    if id(value) in wanted and not name.startswith("_"):
+                    if id(value) in wanted and not name.startswith("_") and name != "self":
                         names.setdefault(id(value), name)
         frame = frame.f_back
     return names
+
+
+def _is_the_users(module_name: str) -> bool:
+    """The trainings that Undertow brings along are written as users write theirs."""
+    return not module_name.startswith(("undertow.", "torch.")) or module_name.startswith("undertow.faults.")
