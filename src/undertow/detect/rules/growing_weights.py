@@ -43,7 +43,7 @@ class GrowingWeights:
     Healthy weights grow to two or three times their start over a few hundred steps, a last layer that must reach large
     targets to twenty times. Matrices that start at zero or
     tiny on purpose, and embeddings, are not judged.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

@@ -51,7 +51,7 @@ class WeightDrift:
     Starting an output layer as a copy of the embedding and letting the two part on purpose is rare, and looks the
     same. Distance from a random start is healthy and not reported. Weights that are clamped or projected after every
     step are left alone, and so is a model that is set back together with its optimizer, as for another fold.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------
