@@ -47,7 +47,8 @@ class SmallUpdate:
     ----------------
     Not during a warm-up, nor for a model that has learnt already, nor at the end of a schedule, nor for a model that
     starts far below the loss of a guess, as a pretrained one does. Layers that are slow by design while others are
-    not are not counted. In the zoo of healthy trainings there was no false alarm in 68.
+    not are not counted. Measured: no false alarm in 234 runs of 78 healthy programs that no rule had
+    been tuned on; what it says of updates undone in part is newer than that.
 
     References
     ----------

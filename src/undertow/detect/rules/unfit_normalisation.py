@@ -46,7 +46,7 @@ class UnfitNormalisation:
     The last, smaller batch of an epoch is not enough to be reported. A momentum of 1 is right when averages are
     deliberately taken anew. A momentum of 0.001 is right where nothing is evaluated within thousands of steps; in a
     normalisation that was trained before it is not reported.
-    Measured: no false alarm in 161 healthy trainings (the zoo and the twins of the sick).
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------
