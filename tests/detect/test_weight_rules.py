@@ -51,6 +51,13 @@ class TestBadlyScaledStart:
         blocks = ("0:Linear", "1:LayerNorm", "2:Linear", "4:Linear", "5:LayerNorm", "6:Linear")
         assert self.start(blocks, weights, {"0": 0.08, "2": 0.08, "4": 6e-3, "6": 5e-4}).codes() == []
 
+    def test_weights_that_are_all_next_to_nothing_are_not_whatever_normalises(self) -> None:
+        blocks = ("0:Linear", "1:LayerNorm", "2:Linear", "4:Linear", "5:LayerNorm", "6:Linear")
+        signals = {"0": 1e-3, "2": 1e-3, "4": 1e-6, "6": 1e-3}
+        (finding,) = self.start(blocks, scaled(_0=1e-3, _2=1e-3, _4=1e-3, _6=1e-3), signals).findings()
+        assert (finding.code, finding.layers) == ("WGT003", ())
+        assert self.start(blocks, scaled(_0=0.58, _2=1e-3, _4=1e-3, _6=1e-3), signals).codes() == []
+
     def test_all_too_large(self) -> None:
         weights = scaled(_0=8, _2=8, _4=8, _6=8)
         training = self.start(LINEARS, weights, {"0": 8.0, "2": 50.0, "4": 300.0, "6": 2000.0})

@@ -202,6 +202,7 @@ ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it wi
 # WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.
 SMALL_SCALE = 0.3
 LARGE_SCALE = 2.5
+TINY_SCALE, TINY_LEAST = 0.01, 3  # of every matrix, where there are so many: recipes start some so small, never all
 FORWARD_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
 FORWARD_DECADES_ALONE = 3.0  # where the weights themselves are as usual, and…
 HOPELESS_START = 100.0  # …the first loss is so many times that of a guess

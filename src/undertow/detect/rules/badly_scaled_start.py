@@ -34,13 +34,14 @@ class BadlyScaledStart:
     At the first measured step: the scale of each weight matrix (its RMS times the root of the number of inputs it
     sums: 0.6 for PyTorch's default, 1 to 1.4 for Xavier and He), and what differs between samples in the output of
     each layer, from the first to the last. All matrices are at fault when their scales are unusual and the signal
-    grows or falls by more than two decades; one layer is when it alone is far from the others and the signal jumps
-    there; with fewer than three, only if its scale is above 20. Where nothing normalises, a signal that grows by
-    three decades counts even if the weights are usual, when the first loss is a hundred times that of a guess: sums
-    over neighbours or time that are not divided do that. A network that is sure of its answers before it has learnt
-    anything counts as well: all of its weights where they are large, or else a table or a head (a tied one, too) whose
-    weights have an RMS above two, when the first loss is ten times that of a guess. So does a plain recurrence, as a
-    module or written out, whose weight begins large; or small, when nothing is learnt in sixty steps: it forgets.
+    grows or falls by more than two decades, or when none of them has a scale above a hundredth, whatever normalises
+    between them; one layer is when it alone is far from the others and the signal jumps there; with fewer than three,
+    only if its scale is above 20. Where nothing normalises, a signal that grows by three decades counts even if the
+    weights are usual, when the first loss is a hundred times that of a guess: sums over neighbours or time that are not
+    divided do that. A network that is sure of its answers before it has learnt anything counts as well: all of its
+    weights where they are large, or else a table or a head (a tied one, too) whose weights have an RMS above two, when
+    the first loss is ten times that of a guess. So does a plain recurrence, as a module or written out, whose weight
+    begins large; or small, when nothing is learnt in sixty steps: it forgets.
 
     Why it is bad
     -------------
@@ -148,6 +149,8 @@ class BadlyScaledStart:
         sure, hopeless = _is_sure(view), _first_loss_over_guess(view) > limit.HOPELESS_START
         if small and decades < -limit.FORWARD_DECADES and not reset:
             what, usual = "dies out: the weights of all layers begin too small", 0.58
+        elif len(scales) >= limit.TINY_LEAST and scales.max() < limit.TINY_SCALE:
+            what, usual = "is next to nothing behind every layer: the weights of all of them begin far too small", 0.58
         elif large and ((decades > limit.FORWARD_DECADES and not reset) or sure):
             what, usual = "blows up: the weights of all layers begin too large", 1.41
         elif decades > limit.FORWARD_DECADES_ALONE and not reset and hopeless:
