@@ -14,9 +14,12 @@ from statistics import median
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 # Aim below the budget: costs vary from step to step, and no clock shows what watching does to caches and to the
 # interpreter's lock.
-_SAFETY = 0.7
+_SAFETY = 0.8
 _MEMORY = 9  # recent costs that count
-_SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}  # the rest is for signals
+_SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
+_SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signals.collector`), but it is spent, too
+_SIGNALS_FROM = 64  # steps; before that they are looked at so often that it says nothing about later
+_SMOOTH = 1 / 32
 _SETTLE_EVERY = 8  # steps between two looks at the costs
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
 WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
@@ -53,6 +56,7 @@ class Governor:
     _own: float = 0.0  # the training's seconds since the start
     _steps: int = 0
     _warm: bool = False
+    _signals: float = 0.0  # seconds of a step that signals take: they come now and then, so this is a mean
 
     def plan(self, step: int) -> Plan:
         if self.every is not None:
@@ -92,6 +96,7 @@ class Governor:
         self._added += added
         self._own += own
         self._step_times.append(own)
+        self._signals += _SMOOTH * (seconds.get("signal", 0.0) - self._signals)
         governed = self.every is None or self.activations is None
         if governed:
             for kind, cost in seconds.items():
@@ -124,6 +129,8 @@ class Governor:
 
     def _set_intervals(self) -> None:
         allowed = _SAFETY * self.allowed - self._cost("always")
+        if self._steps >= _SIGNALS_FROM:
+            allowed -= min(self._signals, _SIGNALS * self.allowed)
         allowed = max(allowed, 0.1 * FREE_SECONDS)
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)

@@ -26,7 +26,8 @@ from undertow.probe.tensor_list import have_gradient
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
 _SHARE = 0.2  # of the budget
-_ELSE_EVERY = 32  # steps between two looks where the user has set how often to measure
+_ELSE_EVERY = 32  # steps between two looks where the user has set how often to measure; twice as many after
+_LASTS = 1024  # steps
 _ALWAYS_STATE = 4  # looks at what an optimizer keeps
 _MOST_FED = 16  # choices of parameters with a gradient that are told apart
 
@@ -83,8 +84,11 @@ class SignalCollector:
         if self._now.loss is not None:
             return False
         if not governed:  # what was asked for at every step are gradients, weights and updates
-            return self._steps < _ALWAYS or (planned and self._steps % _ELSE_EVERY == 0)
+            return self._steps < _ALWAYS or (planned and self._is_due_else())
         return self._steps < _ALWAYS or self._allowance.is_paid
+
+    def _is_due_else(self) -> bool:
+        return self._steps % (_ELSE_EVERY if self._steps < _LASTS else 2 * _ELSE_EVERY) == 0
 
     def look_at_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
         root = next((one for one in roots if _is_plain(one)), None)
@@ -122,7 +126,7 @@ class SignalCollector:
         """Whether `look_at_step` would do nothing, after one more step of the same optimizer."""
         if self._steps < _ALWAYS or slots is not self._embeddings[0] or len(self._embeddings[1]):
             return False
-        due = self._allowance.is_paid if governed else self._steps % _ELSE_EVERY == 0
+        due = self._allowance.is_paid if governed else self._is_due_else()
         return not whole or (not due and self._looks >= _ALWAYS_STATE)
 
     def look_at_step(
@@ -149,7 +153,7 @@ class SignalCollector:
                 self._rows.note_gradient(tensor)
         if whole:
             self._note_fed(slots, tensors_of(slots))
-        due = self._allowance.is_paid if governed else self._steps % _ELSE_EVERY == 0
+        due = self._allowance.is_paid if governed else self._is_due_else()
         if rebuilt:  # a fact worth a look even where the weights are not measured
             due |= self._looks < _ALWAYS
         elif not whole:
