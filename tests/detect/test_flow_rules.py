@@ -74,6 +74,23 @@ def test_a_graph_cut_later_is_seen_after_fifty_steps() -> None:
     assert not training.findings()[0].ongoing
 
 
+def test_one_look_at_what_runs_is_enough_later() -> None:
+    training = Training().run(20)
+    gone = {"gradient_state": {"head": 1.0}, "gradient_norm": {"head": math.nan}}
+    for step in range(60):
+        streams = ("gradient", "update", "activation") if step == 5 else ("gradient", "update")
+        training.run(1, streams=streams, **gone)
+    assert [finding.layers for finding in training.findings()] == [("head.bias", "head.weight")]
+
+
+def test_a_module_that_runs_in_other_steps_than_those_without_a_gradient_is_not_cut_off() -> None:
+    training = Training().run(20)
+    gone = {"gradient_state": {"head": 1.0}, "gradient_norm": {"head": math.nan}}
+    for step in range(80):
+        training.run(1, streams=("activation",) if step % 9 == 5 else ("gradient", "update"), **gone)
+    assert training.findings() == []
+
+
 def test_parameters_in_no_optimizer_are_not_its_business() -> None:
     assert cut(Training(), 60, gradient_optimizer={"first": -1.0, "second": -1.0}).alarms() == []
 

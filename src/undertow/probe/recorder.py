@@ -364,7 +364,8 @@ class Recorder:
             course.want_walk = True
         plan = self.governor.plan(done + 1)
         if course.modes_changed and self.governor.activations is not False:
-            plan = replace(plan, activation=True)
+            # With the gradients of the same step: what runs and gets none has been cut off.
+            plan = replace(plan, activation=True, gradient=plan.gradient or self.governor.every is None)
             course.modes_changed = False
         course.next_plan = plan
         if plan.activation and not self._no_activations:

@@ -76,7 +76,7 @@ class NoGradient:
         self._knows_calls |= "activation" in view.frame.blocks
         states, holders, ids = view.row("gradient_state"), view.row("gradient_optimizer"), view.ids("gradient")
         if states is None or holders is None or ids is None:
-            return self._look_what_runs(view)
+            return ()
         missing = (states == GradientState.NONE) & (holders >= 0)
         present = states == GradientState.PRESENT
         self._had[ids[present]] = True
@@ -92,16 +92,6 @@ class NoGradient:
         if calls is not None:
             self._ran[without] |= calls > 0
             self._idle[without] |= calls == 0
-        return self._judge(view)
-
-    def _look_what_runs(self, view: View) -> tuple[Verdict, ...]:
-        """Between two measured gradients, modules may be seen to run."""
-        without = np.flatnonzero(self._none.length).astype(np.int32)
-        calls = view.calls(without) if len(without) else None
-        if calls is None:
-            return tuple(self._open.values())
-        self._ran[without] |= calls > 0
-        self._idle[without] |= calls == 0
         return self._judge(view)
 
     @property
