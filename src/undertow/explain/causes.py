@@ -162,6 +162,8 @@ DIRECT_LINKS: tuple[Link, ...] = (
     Link("UPD001", ("WGT005",), "steps of that size undo a layer faster than it learns"),
     Link("WGT005", ("UPD001", "OPT001"), "steps that shrink the weights undo what they have learnt"),
     Link("OPT007", ("UPD003",), "a rate of nothing moves nothing"),
+    Link("UPD002", ("UPD003",), "steps that small round away"),
+    Link("UPD001", ("UPD003",), "beside steps and gradients of that size, those that follow move nothing"),
     Link("GRD002", ("UPD003",), "beside gradients of that size, what clipping leaves of the others moves nothing"),
     Link("GRD010", ("UPD003",), "what is left of the gradient moves nothing"),
     Link("WGT003", ("UPD003",), "steps vanish beside weights of that size, or beside gradients of others"),

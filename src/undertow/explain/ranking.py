@@ -23,6 +23,7 @@ from undertow.schema.findings import Finding
 
 _SLACK = 10  # steps; a statistical rule cannot tell the first bad step more closely
 _SURE = 0.7  # confidence; below it a finding is a guess
+_CERTAIN = 0.9
 _BY_PROGRAM = (
     "gradient_optimizer",
     "gradient_state",
@@ -69,6 +70,8 @@ class Ranking:
         if effect.code == "UPD003" and any(evidence.quantity in _BY_PROGRAM for evidence in effect.evidence):
             return False  # no optimizer holds it, or it is frozen: nothing but the program is to blame
         nearly = cause.first_step <= effect.first_step + _SLACK
+        if _sets_apart(cause, effect):
+            return nearly
         if is_local(cause.code, effect.code):
             return nearly and bool(set(cause.layers) & set(effect.layers))
         if effect.code in FOLLOWS_FROM_ANYTHING and cause.code not in VAGUE:
@@ -127,7 +130,8 @@ def _is_the_reverse(cause: Finding, effect: Finding) -> bool:
     """Weights that shrink make samples alike; only where the program makes them alike do weights shrink of it.
 
     Weight decay shrinks most of them, and its steps are large; large steps shrink one or two. And an output that is off
-    is what keeps targets out of reach, where both are said of the same layer.
+    is what keeps targets out of reach, where both are said of the same layer. Targets that cannot be learnt make
+    answers alike; only a code or a place that is certain to tell nothing makes them look so.
     """
     if (cause.code, effect.code) == ("DAT003", "ACT001"):
         return bool(set(cause.layers) & set(effect.layers))
@@ -135,6 +139,8 @@ def _is_the_reverse(cause: Finding, effect: Finding) -> bool:
         shrinking = cause if cause.code == "WGT005" else effect
         by_steps = 0 < len(shrinking.layers) <= _FEW
         return by_steps != (shrinking is effect)
+    if (cause.code, effect.code) == ("ACT003", "DAT004"):
+        return cause.confidence < _CERTAIN
     if "ACT003" not in (cause.code, effect.code) or cause.code == effect.code:
         return False
     collapse, other = (cause, effect) if cause.code == "ACT003" else (effect, cause)
@@ -144,10 +150,30 @@ def _is_the_reverse(cause: Finding, effect: Finding) -> bool:
 
 
 def _other_way(cause: Finding, effect: Finding) -> bool:
-    """A learning rate that is too low does not what one that is too high does."""
+    """A learning rate that is too low does not what one that is too high does.
+
+    But after steps that were far too large an optimizer remembers their gradients, and may not move at all. And that
+    one group of parameters is ahead of the others says nothing about why these are slow.
+    """
+    if effect.code == "UPD003" and (cause.code == "UPD001" or (cause.code == "OPT007" and not rate_is_too_low(cause))):
+        return effect.first_step <= cause.first_step
+    if (cause.code, effect.code) == ("UPD001", "UPD002") and _is_of_group(cause):
+        return True
     if cause.code == "OPT007":
         return rate_is_too_low(cause) != (effect.code in OF_SMALL_STEPS)
     return cause.code in ("GRD001", "GRD010") and effect.code == "OPT007" and not rate_is_too_low(effect)
+
+
+def _sets_apart(cause: Finding, effect: Finding) -> bool:
+    """A group that hardly moves: beside it another seems fast, and with it the whole is slow."""
+    if cause.code != "UPD002" or not _is_of_group(cause):
+        return False
+    return (effect.code == "UPD001" and _is_of_group(effect)) or (effect.code == "UPD002" and not effect.layers)
+
+
+def _is_of_group(finding: Finding) -> bool:
+    """Whether it compares the rates of parameter groups."""
+    return any(evidence.quantity == "optimizer_rate" for evidence in finding.evidence)
 
 
 def _reached(causes: Sequence[set[int]], start: int) -> set[int]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.condition import Condition
+from undertow.detect.deserted import Deserted
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
@@ -23,6 +24,7 @@ from undertow.schema.severity import Severity
 PATIENCE = 5
 PATIENCE_WHEN_ALL_ARE = 10  # measured steps, or a few over twice as many: an optimizer may accumulate by itself
 FEW = 4
+RESTED = 30  # steps: a group that waits for its turn with a rate of zero has had it, or holds trained weights
 PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
 # The square of such a gradient overflows, so Adam divides it by infinity: what is wrong is the gradient.
 TOO_LARGE = 1e18
@@ -41,7 +43,8 @@ class NeverUpdated:
     random weights PyTorch gives a new layer of its shape, alone among layers that train. Or a deep frozen part under a
     small head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights. Or, in the
     first steps, layers that run inside the model and get a gradient without being parts of it, as those in a plain
-    Python list. Or no weight at all that ever moves, though gradients arrive and the optimizer steps.
+    Python list. Or no weight at all that ever moves, though gradients arrive and the optimizer steps; or an optimizer
+    that steps while none of its parameters gets a gradient any more, though the loss is differentiated.
 
     Why it is bad
     -------------
@@ -54,13 +57,13 @@ class NeverUpdated:
     When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild,
     and `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
     parameter tells otherwise: the generator it was made from had been read before; so do weights as PyTorch makes
-    them, with trained layers both before and behind them. Steps that a loss scaler skipped
-    and steps with a learning rate of zero do not count. Updates too small for the number format round away; that
-    is said as the reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were
-    never trained either. Frozen layers are left alone when they are a named part as a whole, a copy of a trained
-    layer, the base of an adapter, more than half as many as the trained ones (a deep part with new normalisations
-    excepted), or released later; a single layer of random features that is meant to stay random, and a deep one with
-    normalisations, are taken for a mistake.
+    them, with trained layers both before and behind them. Steps that a loss scaler skipped and steps with a
+    learning rate of zero do not count. Updates too small for the number format round away; that is said as the
+    reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were never
+    trained either, as new ones that have rested for thirty steps. Frozen layers are left alone when they are a
+    named part as a whole, a copy of a trained layer, the base of an adapter, more than half as many as the trained
+    ones (a deep part with new normalisations excepted), or released later; a single layer of random features that
+    is meant to stay random, and a deep one with normalisations, are taken for a mistake.
 
     References
     ----------
@@ -77,10 +80,13 @@ class NeverUpdated:
         self._unregistered, self._strange = Condition("unregistered"), 0
         self._empty_groups = 0.0  # of any optimizer
         self._trained: NDArray[np.bool_] = np.zeros(0, bool)
+        self._arrived: NDArray[np.float32] = np.zeros(0, np.float32)  # norm of the latest gradient
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
         self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
         self._standstill, self._stood = Condition("standstill"), 0  # measured steps at which no weight moved
         self._has_moved, self._stood_since = False, 0
+        self._deserted = Deserted()
+        self._is_rested = False  # what stands still has done so for long
         self._open: dict[str, Verdict] = {}
         self._members: dict[str, NDArray[np.bool_]] = {}
 
@@ -89,12 +95,13 @@ class NeverUpdated:
         self._still.grow(count)
         self._freeze.grow(count)
         self._trained = grown(self._trained, count, False)
+        self._arrived = grown(self._arrived, count, np.nan)
         self._pushed = grown(self._pushed, count, np.nan)
         self._size = grown(self._size, count, 1.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         known = (*self._observe_outside(view), *self._observe_still(view), *self._observe_frozen(view))
-        known = (*known, *self._observe_standstill(view))
+        known = (*known, *self._observe_standstill(view), *self._deserted.observe(view, self._trained))
         return (*known, *self._observe_strangers(view))
 
     def _observe_strangers(self, view: View) -> tuple[Verdict, ...]:
@@ -135,9 +142,21 @@ class NeverUpdated:
         self._trained[ids[outside]] = False
         self._outside.end(held)
         self._outside.end(ids[states == GradientState.FROZEN])
-        fed = ids[outside & (states == GradientState.PRESENT) & (zeros < 1)]
-        self._outside.hold(fed, view.step)
+        fed = outside & (states == GradientState.PRESENT) & (zeros < 1)
+        stale = fed & self._is_stale(view, ids)
+        self._outside.end(ids[stale])
+        fed &= ~stale
+        self._outside.hold(ids[fed], view.step)
         return self._settle(view, "outside", self._outside.lasted(PATIENCE))
+
+    def _is_stale(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """What nobody uses any more keeps its last gradient, the same to the last bit, while others change."""
+        norms = view.row("gradient_norm")
+        if norms is None:
+            return np.zeros(len(ids), bool)
+        before = self._arrived[ids]
+        self._arrived[ids] = norms
+        return (norms == before) & bool(((norms != before) & np.isfinite(norms) & np.isfinite(before)).any())
 
     def _observe_still(self, view: View) -> tuple[Verdict, ...]:
         """Parameters that an optimizer holds and does not move."""
@@ -160,7 +179,12 @@ class NeverUpdated:
             pushed = pushed[~(view.layout.is_bias[pushed] & self._rounds_away(view, pushed))]
             self._still.hold(pushed, view.step)
         patience = np.where(view.layout.is_low_precision, PATIENCE_WITH_ROUNDING, PATIENCE)
-        return self._settle(view, "still", self._still.lasted(patience))
+        lasted = self._still.lasted(patience)
+        rested = bool(lasted.any()) and int(self._still.span[lasted].max()) >= RESTED
+        if rested != self._is_rested:
+            self._is_rested = rested
+            self._members.pop("still", None)  # to be put into words again
+        return self._settle(view, "still", lasted)
 
     def _observe_standstill(self, view: View) -> tuple[Verdict, ...]:
         """No weight has ever moved, though the optimizer steps and gradients arrive."""
@@ -206,7 +230,7 @@ class NeverUpdated:
     @property
     def resting(self) -> bool:
         quiet = not self._open and not self._freeze.is_waiting and not self._still.length.any()
-        return quiet and not self._strange and not self._stood
+        return quiet and not self._strange and not self._stood and not self._deserted.is_waiting
 
     def news(self, stretch: Stretch) -> Flags:
         news = stretch.scalar("unregistered_parameters", 0.0) > 0
@@ -256,7 +280,7 @@ class NeverUpdated:
                 return ()
             del self._open[key]
             return (Verdict(key, holds=False),)
-        if known is None or not np.array_equal(mask, self._members[key]):
+        if known is None or key not in self._members or not np.array_equal(mask, self._members[key]):
             self._members[key] = mask
             layers = tuple(view.layout.in_order(np.flatnonzero(mask)))
             known = self._open[key] = self._describe(key, view, layers)
@@ -325,7 +349,9 @@ class NeverUpdated:
             reason = f"The weights of {named} do not change: a parameter group has a learning rate of zero."
             resting = np.zeros(layout.count, bool)
             resting[chosen] = True
-            if self._freeze.forgotten(layout, resting, drawn=True).any() or self._is_gap(layout, layers):
+            forgotten = self._is_rested and self._freeze.are_new(layout, layers)
+            forgotten |= self._freeze.forgotten(layout, resting, drawn=True).any() or self._is_gap(layout, layers)
+            if forgotten:
                 severity, confidence = Severity.MODERATE, 0.75
                 reason += " They still are the random numbers they were made with."
             because.append(Evidence("lr", None, 0.0, None, "the learning rate of one parameter group"))

@@ -22,6 +22,7 @@ from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
+from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
 
 _CROSS_ENTROPY = 1.0
@@ -50,7 +51,8 @@ class WeightDrift:
     ----------------
     Starting an output layer as a copy of the embedding and letting the two part on purpose is rare, and looks the
     same. Distance from a random start is healthy and not reported. Weights that are clamped or projected after every
-    step are left alone, and so is a model that is set back together with its optimizer, as for another fold.
+    step are left alone, and so is a model that is set back together with its optimizer, as for another fold, or in a
+    new phase in which other layers train than before.
     Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
@@ -70,6 +72,7 @@ class WeightDrift:
         self._overwritten = Condition("overwritten")
         self._between = BetweenSteps()
         self._set_back, self._back, self._returns = Condition("set back"), SetBack(), list[int]()
+        self._is_trained: NDArray[np.int8] = np.zeros(0, np.int8)  # -1: not known yet
         self._surprise = self._rebuilt_step = -1.0  # largest jump of the loss since weights were measured last
         self._written: NDArray[np.int64] = np.zeros(0, np.int64)  # the step before which a layer was last written to
         self._times: NDArray[np.int32] = np.zeros(0, np.int32)
@@ -79,6 +82,7 @@ class WeightDrift:
         self._start.grow(count)
         self._between.grow(count)
         self._back.grow(count)
+        self._is_trained = grown(self._is_trained, count, -1)
         self._first = grown(self._first, count, -1)
         self._written, self._times = grown(self._written, count, -limit.OVERWRITTEN_AGAIN), grown(self._times, count, 0)
 
@@ -91,6 +95,9 @@ class WeightDrift:
         out = stretch.scalar("optimizer_made_anew") == 1
         if self._trained_before is None:
             out |= ~np.isnan(stretch.scalar("loss"))
+        if stretch.has("gradient"):
+            holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
+            out |= stretch.changed("gradient", holders) | stretch.changed("gradient", states)
         if not stretch.has("weight"):
             return out
         if stretch.layout is not self._layout or not self._start.knows(stretch.ids("weight")):
@@ -114,7 +121,7 @@ class WeightDrift:
         """The whole model is set back, to its start or to another state of before."""
         if view.loss is not None:
             self._surprise = max(self._surprise, view.loss.jump)
-        if view.frame.scalars.get("optimizer_made_anew") == 1:
+        if view.frame.scalars.get("optimizer_made_anew") == 1 or self._trains_others(view):
             self._returns.clear()
             self._rebuilt_step = view.step
         if view.ids("weight") is None:
@@ -132,6 +139,16 @@ class WeightDrift:
             return self._set_back.stay()
         times = len(self._returns)
         return self._set_back.hold(times, lambda: self._set_back_verdict(view, fresh >= limit.SET_BACK_SHARE))
+
+    def _trains_others(self, view: View) -> bool:
+        """Whether a layer is trained that was not before, or the other way round: another phase, with new parts."""
+        ids, states, holders = view.ids("gradient"), view.row("gradient_state"), view.row("gradient_optimizer")
+        if ids is None or states is None or holders is None:
+            return False
+        now = np.where((holders >= 0) & (states != GradientState.FROZEN), 1, 0)
+        before = self._is_trained[ids]
+        self._is_trained[ids] = now
+        return bool(((before >= 0) & (before != now)).any())
 
     def _set_back_verdict(self, view: View, to_start: bool) -> Verdict:
         drift = float(np.nanmedian(view.all_layers("weight_drift")[anatomy_of(view.layout).matrices]))

@@ -1,0 +1,58 @@
+"""An optimizer that steps on and on, while none of its parameters gets a gradient any more."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+_PATIENCE = 5  # measured steps…
+_FEW, _LONG = 3, 10  # …or a few over so many steps
+
+
+class Deserted:
+    """The loss is still differentiated, so the gradients go elsewhere: to other tensors under the same names."""
+
+    def __init__(self) -> None:
+        self._condition = Condition("deserted")
+        self._was_fed = False
+        self._length = self._since = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._length > 0
+
+    def observe(self, view: View, trained: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+        """`trained`: the parameters that optimizers hold, by layer. A frame that covers only some of them tells
+        nothing: other optimizers have their turn."""
+        states, ids = view.row("gradient_state"), view.ids("gradient")
+        if states is None or ids is None:
+            return self._condition.stay()
+        if (states == GradientState.PRESENT).any():
+            self._was_fed, self._length = True, 0
+            return self._condition.end()
+        held = trained[ids]
+        without = held & (states == GradientState.NONE)
+        if not self._was_fed or view.loss is None or not without.any() or held.sum() < trained.sum():
+            return self._condition.stay()
+        self._since = view.step if not self._length else self._since
+        self._length += 1
+        long = self._length >= _FEW and view.step - self._since >= _LONG
+        if self._length < _PATIENCE and not long:
+            return self._condition.stay()
+        return self._condition.hold(True, lambda: self._verdict(int(without.sum())))
+
+    def _verdict(self, count: int) -> Verdict:
+        how = f"none of the {count} parameters of the optimizer has had a gradient at a step since step {self._since}"
+        evidence = (Evidence("gradient_state", None, GradientState.NONE, GradientState.PRESENT, how),)
+        summary = (
+            f"Since step {self._since} no parameter that the optimizer holds gets a gradient, though the loss is "
+            "differentiated: have the model's parameters been replaced by new ones?"
+        )
+        return Verdict("deserted", True, Severity.CRITICAL, (), self._since, 0.95, summary, evidence)
