@@ -210,7 +210,8 @@ export class Heatmap {
   }
 
   #name(row, y, indent) {
-    const text = row.layer ? row.label : `${row.label}  (${row.members.length})`;
+    const { beginsAlike } = this.rows, label = beginsAlike ? `…${row.label.slice(beginsAlike)}` : row.label;
+    const text = row.layer ? label : `${label}  (${row.members.length})`;
     this.context.fillText(fitting(this.context, text, GUTTER - 10 - indent, this.rows.endsAlike), GUTTER - 6, y);
   }
 

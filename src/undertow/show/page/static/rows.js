@@ -13,6 +13,13 @@ export function matcher(text) {
   return (path) => !patterns.length || patterns.some((pattern) => pattern.test(path));
 }
 
+/** How much of all names is the same, in whole parts. */
+function common(names) {
+  let length = names[0]?.length ?? 0;
+  for (const name of names) while (!name.startsWith(names[0].slice(0, length))) length--;
+  return names[0]?.lastIndexOf(".", length - 1) + 1 || 0;
+}
+
 export function groupOf(path, depth) {
   return depth > 0 ? path.split(".").slice(0, depth).join(".") : "";
 }
@@ -47,6 +54,7 @@ export class Rows {
     this.layerCount = shown.length;
     // The end of a name says most, unless many end alike.
     this.endsAlike = new Set(this.rows.map((row) => row.label.slice(-TAIL))).size < this.rows.length / 2;
+    this.beginsAlike = this.endsAlike ? common(this.rows.map((row) => row.label)) : 0; // characters that tell nothing
     this.bundles = new Map();
   }
 
