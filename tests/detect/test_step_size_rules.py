@@ -49,8 +49,32 @@ def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
 def test_steps_that_lead_nowhere() -> None:
     training = watched_by(LargeUpdate())
     for count in range(40):
-        step(training, 2.3 + 0.1 * (count % 3), 0.1)
+        step(training, 2.3 if count == 0 else 2.5 + 0.1 * (count % 3), 0.1)
     assert training.findings()[0].detected_step == 19  # two lengths of the weight
+
+
+def test_where_noise_hides_what_is_learnt_it_waits() -> None:
+    training = watched_by(LargeUpdate())
+    for count in range(60):
+        step(training, 2.3 + 0.1 * (count % 3), 0.1)
+    assert training.findings() == []
+    for count in range(10):
+        step(training, 2.3 + 0.1 * (count % 3), 0.1)
+    assert training.codes() == ["UPD001"]
+
+
+def test_losses_that_rise_without_a_burst_are_not_its_concern() -> None:
+    training = watched_by(LargeUpdate())
+    for loss in (0.028, 0.017, 0.014, 0.03, 0.05, 0.06, 0.06, 0.05):  # targets of a learner that values states
+        step(training, loss, 0.06)
+    assert training.findings() == []
+
+
+def test_batches_that_differ_after_much_was_learnt_are_no_shock() -> None:
+    training = watched_by(LargeUpdate())
+    for count in range(60):
+        step(training, 1.8 * 0.96**count * (2 if count > 30 and count % 9 > 5 else 1), 0.12)
+    assert training.findings() == []
 
 
 def test_large_steps_with_a_loss_that_falls_are_healthy() -> None:

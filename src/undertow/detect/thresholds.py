@@ -105,6 +105,8 @@ LARGE_STEP_BURST = 0.1
 LARGE_STEP_TRAVEL = 2.0  # lengths of the weight
 LARGE_STEP_SHOCK = 1.6  # times the loss before; at the edge of stability it jumps to 1.5 times in health
 LARGE_STEP_SHOCKS = 3
+LARGE_STEP_UNDONE = 0.5  # of what was learnt before
+LARGE_STEP_WAIT = 60  # steps: with small batches a loss falls by less than its noise before
 LARGE_STEP_SHOCK_DEVIATIONS = 8.0  # for losses that can be negative
 LARGE_STEP_MEMORY = 10  # steps
 GROUP_AHEAD = 30.0  # times the rate of the others; adapters are trained with 16 times on purpose
@@ -142,6 +144,7 @@ SILENT_FRAMES = 2  # measured steps at which every output was exactly zero: no h
 # ACT002. Healthy tanh layers with the usual gain have 0–15 % of their outputs beyond ±0.99.
 SATURATED_SHARE = 0.5
 SATURATED_FRAMES = 2
+SATURATED_LEARNT = 0.1  # of the first loss: where less is left, saturated units are what was learnt
 
 # ACT003. Against the same layer at the start. In the zoo shares stay above a fortieth, differences above 0.24.
 COLLAPSED_SHARE = 3e-3  # of a layer's variance that lies between samples, and…
@@ -156,6 +159,8 @@ COLLAPSED_STEPS_OF_CLASSIFIER = 150  # …and classifiers may first guess for lo
 LATENT_NATS = 0.02  # per sample, at most, that the code of a variational autoencoder tells; new ones tell more…
 LATENT_FRAMES = 2
 LATENT_STEPS = 40  # …and healthy ones many times as much after so many steps
+LATENT_TOLD = 0.69  # one bit: what a code told that was in use; to lose it takes…
+LATENT_STEPS_OF_LOSS = 12  # …fewer steps to be certain of
 COLLAPSED_ANEW = 0.3  # change of a weight's norm between two steps: its outputs are no longer those of the start
 ALIKE = 1e-9  # share of the variance between samples that is rounding…
 DIFFERENT = 1e-3  # …and one that is not
@@ -247,7 +252,7 @@ OVERWRITTEN_AGAIN = 5  # steps since the time before: what is projected or clamp
 OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
 
 # MOD001. Batch normalisation in evaluation mode with untouched averages passes its input on unchanged.
-PASSES_ON = 0.02  # largest relative change of the outputs' deviation
+PASSES_ON = 0.02  # largest change of the outputs' mean and deviation, over that deviation
 WRONG_MODE_FRAMES = 2
 
 # MOD002. Settings of published models: eps 1e-12 to 1e-3, momentum 0.003 to 0.3, dropout up to 0.8.

@@ -66,7 +66,7 @@ class LargeUpdate:
         self._travelled = 0.0  # in lengths of the weight, since steps became large
         self._last_step = -1  # the latest with a measured update
         self._last_fast = -1
-        self._last_burst = -1
+        self._last_burst = -thresholds.LARGE_STEP_MEMORY - 1  # long ago
         self._base: float | None = None  # the level of the loss when steps became large
         self._calm: float | None = None  # the level of the loss at the latest step that was not large
         self._recent: deque[tuple[int, float]] = deque(maxlen=16)  # losses, for steps whose updates were not measured
@@ -122,8 +122,15 @@ class LargeUpdate:
     def _is_shocking(self, loss: Loss, value: float) -> bool:
         base = loss.best if self._base is None else min(self._base, loss.best)
         if loss.positive:
-            return value > thresholds.LARGE_STEP_SHOCK * base
+            # Batches that differ are no shock while most of what was learnt is kept.
+            undone = base + thresholds.LARGE_STEP_UNDONE * max(loss.start - base, 0.0)
+            return value > max(thresholds.LARGE_STEP_SHOCK * base, undone)
         return value > base + thresholds.LARGE_STEP_SHOCK_DEVIATIONS * loss.noise
+
+    def _no_better_than(self, view: View, base: float) -> float:
+        """Where nothing is learnt yet, batch noise hides what is: for a while the loss must be above it."""
+        waited = view.step - self._since >= thresholds.LARGE_STEP_WAIT
+        return base if waited or view.loss is None else base + view.loss.noise
 
     def _judge(self, view: View) -> tuple[Verdict, ...]:
         loss, base = view.loss, self._base
@@ -136,7 +143,7 @@ class LargeUpdate:
         moved = loss.positive and self._travelled >= thresholds.LARGE_STEP_TRAVEL
         moved &= view.step - self._since >= thresholds.LARGE_STEP_MEMORY
         # After progress, a loss that wavers at the edge of stability is healthy; one that has lost it again is not.
-        bound = base * thresholds.LARGE_STEP_SHOCK if moved and has_learnt(loss) else base
+        bound = base * thresholds.LARGE_STEP_SHOCK if moved and has_learnt(loss) else self._no_better_than(view, base)
         moved = moved and loss.level >= bound and all(value >= bound for _, value in list(self._recent)[-3:])
         if shocked or moved:
             return self._condition.hold(True, lambda: self._verdict(view, loss, base, shocked))
