@@ -37,13 +37,14 @@ class InputShift:
             self._look(view.layout)
         if self._first == NONE:
             return ()
-        if view.row("weight_norm") is not None:
+        looks = view.row("activation_std") is not None
+        if view.row("weight_norm") is not None and (looks or self._odd or math.isnan(self._norm)):
             norm = float(view.all_layers("weight_norm")[anatomy_of(view.layout).matrix[self._first]])
             self._norm = norm if math.isfinite(norm) else self._norm
             self._norm_since = self._norm if self._odd else math.nan
         if self._odd and loss is not None:
             self._highest = max(self._highest, loss.value)
-        if view.row("activation_std") is not None:
+        if looks:
             self._take(view, float(view.all_layers("activation_std")[self._first]))
         if not self._odd:
             return self._condition.end()
