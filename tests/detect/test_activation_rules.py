@@ -100,6 +100,12 @@ class TestSaturated:
         training.run(1, activation_saturated_fraction=0.1)
         assert not training.findings()[0].ongoing
 
+    def test_units_may_decide_when_nearly_all_is_learnt(self) -> None:
+        training = stack(Saturated(), "0:Linear", "1:Tanh", "2:Linear")
+        training.run(9, scalars={"loss": 1.0}, activation_saturated_fraction=0.1)
+        training.run(12, scalars={"loss": 0.01}, activation_saturated_fraction=0.1)
+        assert training.run(9, scalars={"loss": 0.01}, activation_saturated_fraction=0.9).codes() == []
+
     def test_a_function_without_a_module_is_told_by_its_layer(self) -> None:
         training = stack(Saturated(), "a:Linear", "b:Linear", "c:Linear")
         training.run(2, activation_saturated_fraction={"b": 0.9})
@@ -125,6 +131,22 @@ class TestCollapsedRepresentation:
         training.run(30, latent_nats={"mean": 0.001})
         training.run(1, latent_nats={"mean": 0.2})
         assert training.run(30, latent_nats={"mean": 0.001}).codes() == []
+
+    def test_a_code_that_falls_silent_after_it_had_told_something(self):
+        training = stack(CollapsedRepresentation(), "encoder:Linear", "mean:Linear", "decoder:Linear")
+        training.run(9, scalars={"loss": 1.0}, latent_nats={"mean": 2.0})
+        training.run(12, scalars={"loss": 0.5}, latent_nats={"mean": 3.0})
+        training.run(12, scalars={"loss": 0.9}, latent_nats={"mean": 0.001})
+        assert training.codes() == []
+        (finding,) = training.run(1, scalars={"loss": 0.9}, latent_nats={"mean": 0.001}).findings()
+        assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("mean",), 21)
+
+    @pytest.mark.parametrize(("entering", "found"), [(1.0, ["ACT003"]), (0.2, [])])
+    def test_samples_that_come_in_alike_go_out_alike(self, entering: float, found: list[str]) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear", "c:Linear")
+        training.run(3, scalars={"input_std": 1.0}, activation_std=1.0, activation_sample_spread=0.8)
+        training.run(30, scalars={"input_std": entering}, activation_std=0.18, activation_sample_spread=0.8)
+        assert training.codes() == found
 
     def test_a_code_that_the_decoder_ignores(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
@@ -234,8 +256,13 @@ class TestAttentionCollapse:
         assert training.codes() == []
 
     def test_all_blocks_are_no_block(self) -> None:
-        training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(9, attention_logit_max=5.0)
+        training.run(3, attention_logit_max=500.0)
         assert training.findings()[0].layers == ()
+
+    def test_all_blocks_before_anything_was_learnt_are_written_like_that(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
+        assert training.findings()[0].layers == ("0", "1")
 
     @pytest.mark.parametrize(("state", "word"), [(1.0, "queries"), (2.0, "padding"), (3.0, "root"), (4.0, "causal")])
     def test_a_broken_contract(self, state: float, word: str) -> None:

@@ -29,6 +29,17 @@ class TestWrongMode:
         (finding,) = training.findings()
         assert (finding.code, finding.layers, finding.detected_step) == ("MOD001", ("norm",), 1)
 
+    def test_averages_that_happen_to_keep_the_deviation_were_learnt_all_the_same(self) -> None:
+        alike = {"conv": 3.0, "norm": 3.0}
+        moved = stack(WrongMode(), *NET)
+        moved.run(
+            9, activation_training=modes(norm=0.0), activation_std=alike, activation_mean={"conv": 2.0, "norm": 0.0}
+        )
+        assert moved.codes() == []
+        trained = stack(WrongMode(), *NET).run(5, activation_training=1.0, activation_std=alike)
+        trained.run(9, activation_training=modes(norm=0.0), activation_std=alike)
+        assert trained.codes() == []
+
     def test_frozen_averages_that_were_learnt_are_a_choice(self) -> None:
         training = stack(WrongMode(), *NET)
         training.run(9, activation_training=modes(norm=0.0), activation_std={"conv": 3.0, "norm": 1.0})

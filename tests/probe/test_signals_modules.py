@@ -66,6 +66,8 @@ def test_settings_and_modes(watch):
     for quantity in ("norm_values", "norm_eps", "norm_momentum", "dropout_rate"):
         assert np.isnan(run.series(quantity, "first")).all()
     assert np.isnan(run.series("norm_momentum", "layer_norm")).all()
+    features = model.layer_norm.normalized_shape[0]
+    np.testing.assert_array_equal(run.series("norm_values", "layer_norm"), [features] * 3)
 
 
 def test_values_of_a_convolutions_norm(watch):

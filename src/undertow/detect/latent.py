@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Streak, Verdict
+from undertow.detect.progress import has_learnt
+from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -18,9 +20,11 @@ class LatentWatch:
     def __init__(self) -> None:
         self._condition = Condition("latent")
         self._empty = Streak()
+        self._told: NDArray[np.bool_] = np.zeros(0, bool)  # told its decoder something, while it learnt
 
     def grow(self, count: int) -> None:
         self._empty.grow(count)
+        self._told = grown(self._told, count, False)
 
     @property
     def is_open(self) -> bool:
@@ -31,9 +35,12 @@ class LatentWatch:
         if nats is None or ids is None or not (known := ~np.isnan(nats)).any():
             return self._condition.stay()
         empty = known & (nats < limit.LATENT_NATS)
+        if has_learnt(view.loss):  # what random weights tell is lost in health, too
+            self._told[ids[known & (nats > limit.LATENT_TOLD)]] = True
         self._empty.end(ids[known & ~empty])
         self._empty.hold(ids[empty], view.step)
-        due = ids[(self._empty.length[ids] >= limit.LATENT_FRAMES) & (self._empty.span[ids] >= limit.LATENT_STEPS)]
+        least = np.where(self._told[ids], limit.LATENT_STEPS_OF_LOSS, limit.LATENT_STEPS)
+        due = ids[(self._empty.length[ids] >= limit.LATENT_FRAMES) & (self._empty.span[ids] >= least)]
         if not len(due):
             return self._condition.end()
         members = tuple(view.layout.in_order(due))

@@ -187,7 +187,7 @@ ACTIVATION = Stream(
                "where several are chosen to a row, share of rows that choose the same ones, if that is more"),
         _extra("router_outputs", "activation", "count", _MODULE, Merge.MAX, "number of outputs of such a gate"),
         _extra("norm_values", "activation", "count", _MODULE, Merge.MIN,
-               "values from which each statistic of a batch normalisation was computed"),
+               "values from which each statistic of a normalisation was computed"),
         _extra("norm_eps", "activation", "1", _MODULE, Merge.MAX, "eps of a normalisation"),
         _extra("norm_momentum", "activation", "1", _MODULE, Merge.MAX, "momentum of a batch normalisation's averages"),
         _extra("dropout_rate", "activation", "share", _MODULE, Merge.MAX, "rate of a dropout"),

@@ -149,6 +149,8 @@ class AttentionCollapse:
         summary = f"Attention has collapsed in {which}: each position looks at a single other one."
         first_step = int(self._sharp.since[list(members)].min())
         # All blocks at once follow from something that concerns them all; no block is guilty then.
-        layers = () if everywhere else members
+        # But what is so before anything was learnt is how they are written.
+        global_cause = everywhere and first_step >= limit.ATTENTION_START
+        layers = () if global_cause else members
         confidence = 0.75 if everywhere else 0.9
         return Verdict("attention", True, Severity.SEVERE, layers, first_step, confidence, summary, (*evidence,))

@@ -45,7 +45,8 @@ class CollapsedRepresentation:
     in different and go out exactly alike from the first step on (a mean over the samples themselves, say) while no
     other way leads around it: at three sampled steps, over four steps at least. Of a variational autoencoder, which
     has the divergence of its code from a standard normal prior in the loss, that divergence in nats per sample: below
-    0.02, for forty steps, the code tells nothing, and where noise is added to it no other layer shows it.
+    0.02, for forty steps (twelve, where it had told one bit and more), the code tells nothing, and where noise is added
+    to it no other layer shows it.
 
     Why it is bad
     -------------
@@ -61,7 +62,8 @@ class CollapsedRepresentation:
     differences grow. Where the program itself writes to the weights between steps (the clamped critic of a GAN) the
     comparison begins anew. Weights that decay to zero (WGT005) and dead units (ACT001) make collapsed layers, too, and
     are named before them. A summary of all samples that is added to each of them is fine, because a way leads around
-    it; so are learnt queries, which no sample enters.
+    it; so are learnt queries, which no sample enters. Where the data themselves come in less different than they did,
+    that much is no fault of the model.
 
     References
     ----------
@@ -74,6 +76,7 @@ class CollapsedRepresentation:
     def __init__(self) -> None:
         self._layout: Layout | None = None
         self._judged: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._entered = np.nan  # deviation of the data, at the start
         self._start: NDArray[np.float64] = np.zeros(0)
         self._start_share: NDArray[np.float64] = np.zeros(0)
         self._now: NDArray[np.float64] = np.zeros(0)
@@ -127,7 +130,7 @@ class CollapsedRepresentation:
 
     def _begin_anew(self) -> None:
         """The program has set weights anew (or clamped them, as a critic's are): all outputs have another size now."""
-        self._start[:] = np.nan
+        self._start[:] = self._entered = np.nan
         self._flat.end(np.arange(len(self._start), dtype=np.int32))
 
     def _observe_alike(self, view: View) -> tuple[Verdict, ...]:
@@ -177,6 +180,11 @@ class CollapsedRepresentation:
         self._start[ids[new]], self._start_share[ids[new]] = signal[new], share[new]
         self._now[ids[measured]] = signal[measured]
         left = signal / self._start[ids]
+        # Samples may come in less different than they did: a game that is won looks the same each time.
+        entered = view.scalar("input_std")
+        self._entered = entered if np.isnan(self._entered) else self._entered
+        if 0 < entered < self._entered:
+            left = left * (self._entered / entered)
         flat = share < np.minimum(limit.COLLAPSED_SHARE, self._start_share[ids] * limit.COLLAPSED_SHARE_TO)
         flat &= left < limit.COLLAPSED_SIGNAL_TO
         # Outputs alone may shrink to the size of small targets; what is before them collapses with them.

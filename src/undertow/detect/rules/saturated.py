@@ -38,7 +38,8 @@ class Saturated:
     ----------------
     The last function of a model may saturate by success (a confident probability, a black background), so it is
     not judged. Hidden gates that learn to be open or shut can saturate on purpose, and so can what they gate: a sigmoid
-    or tanh that is called as a function, and multiplies something, is not judged either.
+    or tanh that is called as a function, and multiplies something, is not judged either. Nor is anything where
+    nine tenths of the loss are gone: units that decide are what was learnt then.
     Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
@@ -70,6 +71,8 @@ class Saturated:
         if view.layout is not self._layout:
             self._look(view.layout)
         flat = (shares > limit.SATURATED_SHARE) & self._hidden[ids]
+        if view.loss is not None and view.loss.remaining < limit.SATURATED_LEARNT:
+            flat[:] = False
         self._flat.end(ids[measured & ~flat])
         self._flat.hold(ids[flat], view.step)
         self._share[ids[flat]] = shares[flat]

@@ -14,7 +14,7 @@ from undertow.detect.layout import Layout
 from undertow.detect.rule import Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
-from undertow.detect.wording import name_layers
+from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -29,7 +29,7 @@ class UnfitNormalisation:
     What it sees
     ------------
     The settings of normalisations and dropouts as they run in training mode, and of how many values each mean and
-    variance of a batch normalisation is made. Reported are: at most two values, or two samples, at two
+    variance is made. Reported are: at most two values, or two samples of a batch normalisation, at two
     sampled steps in a row; an eps of zero or so large that it outweighs the variance; a momentum of zero, or of 0.9
     and more (PyTorch's momentum is the weight of the *new* value: 0.9 of other frameworks is 0.1 here), or of 0.002
     and less in a normalisation that is new, until its averages have forgotten what they began with; and, since
@@ -37,7 +37,8 @@ class UnfitNormalisation:
 
     Why it is bad
     -------------
-    Of two values a mean and a variance are noise: the output says which sample is larger and nothing else. A large
+    Of two values a mean and a variance are noise: the output says which one is larger and nothing else, and of a single
+    one, as in a layer normalisation over one feature, it is the same whatever comes in. A large
     eps lets the scale through that should be taken out; a wrong momentum leaves averages that make the model fail
     only in evaluation. Dropout of nearly everything leaves too little signal to learn from.
 
@@ -104,7 +105,7 @@ class UnfitNormalisation:
         if not members:
             return self._conditions["values"].end()
         count, since = float(self._values[members].max()), int(self._few.since[members].min())
-        of = f"{count:.0f} values" if count <= limit.FEWEST_NORM_VALUES else "one or two samples"
+        of = count_of(int(count), "value") if count <= limit.FEWEST_NORM_VALUES else "one or two samples"
         summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {of} only."
         how = f"values from which each statistic was computed, of {view.scalar('loss_rows'):.0f} samples"
         return self._say(view, "values", members, "norm_values", (count, 16.0, how), summary, Severity.SEVERE, since)
@@ -114,7 +115,8 @@ class UnfitNormalisation:
         if layout is not self._layout:
             self._layout = layout
             self._spatial = np.array(
-                [layer.module_type.endswith(("Norm2d", "Norm3d")) for layer in layout.layers], bool
+                ["BatchNorm2d" in layer.module_type or "BatchNorm3d" in layer.module_type for layer in layout.layers],
+                bool,
             )
         return self._spatial
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
+from statistics import median
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +32,7 @@ class UnsuitableRate:
     What it sees
     ------------
     Six things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
-    there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above what
+    there is much left to learn (a schedule meant for epochs, stepped with every batch, so that it shrinks by one share at each). The rate leaps far above what
     it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above that of
     the untrained model, or above it for eight steps at the start, or once at the start with nothing learnt since, or
     one of the very first updates so large, and since then the loss of a model that gives every sample the same answer:
@@ -76,6 +78,7 @@ class UnsuitableRate:
         self._leapt_early = False  # in the very first steps, after an update that was large
         self._large_early = False  # one of the very first updates was large
         self._one_answer = OneAnswer()
+        self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
         self._above = 0  # losses in a row that were a little above it
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._implausible_start = False
@@ -156,7 +159,8 @@ class UnsuitableRate:
             below = history.fallen_for(share)
             if below >= max(fewest, part * (history.steps - below)):
                 unlearnt = not loss.remaining < thresholds.FALLEN_REMAINING and loss.gain < thresholds.FALLEN_GAIN
-                cut_off = self._fell_while_falling and loss.remaining > thresholds.FALLEN_WHILE_FALLING
+                shrinks = history.shrinks_for >= thresholds.FALLEN_EVENLY
+                cut_off = (self._fell_while_falling or shrinks) and loss.remaining > thresholds.FALLEN_WHILE_FALLING
                 if unlearnt or (cut_off and share == min(thresholds.FALLEN_TO)):
                     fallen = below
         if fallen:
@@ -216,7 +220,10 @@ class UnsuitableRate:
             return ()
         if self._leap.is_open:
             # It holds for as long as the rate stays up there.
-            return self._leap.stay() if history.now > history.peak / 2 else self._leap.end()
+            if self._leap.verdict is None or not history.now > history.peak / 2:
+                return self._leap.end()
+            verdict, raised = self._leap.verdict, self._raised_layers(view)
+            return self._leap.hold(raised, lambda: replace(verdict, layers=raised or verdict.layers))
         if since > thresholds.LEAP_PATIENCE:
             return ()
         if loss is None:
@@ -227,7 +234,7 @@ class UnsuitableRate:
             broken = loss.jump > 2 * thresholds.LEAP_JUMP
         if not broken:
             return ()
-        return self._leap.hold(None, lambda: self._verdict_leap(view, history))
+        return self._leap.hold(self._raised_layers(view), lambda: self._verdict_leap(view, history))
 
     def _verdict_leap(self, view: View, history: RateHistory) -> Verdict:
         before = history.peak / history.leap_factor
@@ -241,7 +248,12 @@ class UnsuitableRate:
             f"The learning rate leapt from {before:.3g} to {history.now:.3g} at step {history.leap_step}, "
             "and the loss followed: look at the schedule."
         )
-        return Verdict("leap", True, Severity.SEVERE, (), history.leap_step, 0.93, summary, tuple(evidence))
+        layers = self._raised_layers(view)
+        return Verdict("leap", True, Severity.SEVERE, layers, history.leap_step, 0.93, summary, tuple(evidence))
+
+    def _raised_layers(self, view: View) -> tuple[int, ...]:
+        """What the optimizer moves whose rate it was, where there are two; else the group that is far ahead, if any."""
+        return self._stepped.get(actor_of(view.frame), ()) if len(self._stepped) == 2 else self._fast.members
 
     # -- too high -----------------------------------------------------------------------------------------
 
@@ -302,10 +314,14 @@ class UnsuitableRate:
         if not self._large_early or self._high.is_open:
             return False
         self._one_answer.observe(view)
+        if view.scalar("target_std") > 0:
+            self._answers.append(view.scalar("prediction_std") / view.scalar("target_std"))
         if loss.seen < thresholds.ONE_ANSWER_AFTER or loss.falling:
             return False
         one = self._one_answer.loss_near(loss.level)
         near = thresholds.ONE_ANSWER_FROM * one < loss.level < thresholds.ONE_ANSWER_TO * one
+        if median(self._answers or [0.0]) > thresholds.CHANCE_ALIVE:
+            return False  # answers differ and are no better for it: DAT004
         return near and loss.low > thresholds.ONE_ANSWER_LOW * one
 
     def _stay_foreign(self, step: int) -> None:

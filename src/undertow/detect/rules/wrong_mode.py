@@ -121,7 +121,7 @@ class WrongMode:
         before = np.array([anatomy.before(int(i)) for i in self._norms], np.int64)
         with np.errstate(invalid="ignore", divide="ignore"):
             change = np.abs(deviation[self._norms] / deviation[before] - 1)
-            change = np.maximum(change, np.abs(mean[self._norms] - mean[before]) / deviation[before])
+            change = np.fmax(change, np.abs(mean[self._norms] - mean[before]) / deviation[before])
         return (before != NONE) & (modes[self._norms] == 0) & (change < limit.PASSES_ON)
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ def constants(module: nn.Module) -> dict[str, float]:
 
 
 def norm_values(module: nn.Module, inputs: Any) -> int | None:
-    """Of how many values a batch normalisation takes each mean; None when it takes none."""
+    """Of how many values a normalisation takes each mean; None when it takes none."""
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return prod(module.normalized_shape)
     if not isinstance(module, _BatchNorm) or not (module.training or module.running_mean is None):
         return None
     given = inputs[0] if isinstance(inputs, tuple) and inputs else None
