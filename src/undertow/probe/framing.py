@@ -35,7 +35,7 @@ def frame_of(
         frame.has_gradient = True
         frame.state = states(subjects, now, frame.exposed)
         # Gradients put in place by hand, without a backward pass, replace the old ones.
-        frame.carried = subjects.carried(frame.exposed) if now.cleared_known else zeros(len(frame.exposed))
+        frame.carried = subjects.cleared.carried(frame.exposed) if now.cleared_known else zeros(len(frame.exposed))
         frame.optimizer = subjects.holders(frame.exposed)
         frame.gradients = list(now.gradients)
         frame.stepped = now.stepped

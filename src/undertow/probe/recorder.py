@@ -11,12 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
-from undertow.measure.kernels.interface import Want
 from undertow.probe import discovery, taps
 from undertow.probe.course import Course
 from undertow.probe.distributed.local_gradients import LocalGradients
@@ -29,7 +27,8 @@ from undertow.probe.reader import TensorReader
 from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Slots
 from undertow.probe.schedule import Governor
 from undertow.probe.steady import SteadyStep
-from undertow.probe.step import NOTHING, inverse, number_now, scale_of
+from undertow.probe.step import inverse, number_now, scale_of
+from undertow.probe.stepped import read_stepped
 from undertow.probe.subjects import Subjects
 from undertow.probe.tensor_list import TensorList
 from undertow.probe.weight_watch import WeightWatch
@@ -237,7 +236,7 @@ class Recorder:
         course.now.stepped = None
         if course.plan.gradient and not has_closure:
             with self._purse.gradient:
-                self._read_stepped(optimizer, slots)
+                read_stepped(self.subjects, self._reader, course.now, optimizer, slots)
         if course.plan.weight:
             with self._purse.weight:
                 self._weights.before(self._moving(slots), course.step if course.shared else course.step - 1)
@@ -251,7 +250,7 @@ class Recorder:
         slots = self._slots_of(optimizer)
         if course.plan.gradient and len(slots):
             with self._purse.gradient:
-                self._read_stepped(optimizer, slots)
+                read_stepped(self.subjects, self._reader, course.now, optimizer, slots)
 
     def _slots_of(self, optimizer: Optimizer) -> Slots:
         """The slots an optimizer steps. A new one can bring new tensors, and slots then stand for other tensors than
@@ -261,22 +260,6 @@ class Recorder:
         if self.subjects.layout is not layout:
             self._course.now.forget_gradients()
         return slots
-
-    def _read_stepped(self, optimizer: Optimizer, slots: Slots) -> None:
-        """The gradients as this optimizer sees them; measured again only when they may have changed."""
-        now, present = self._course.now, self.subjects.with_gradient(slots)
-        factor = inverse(number_now(getattr(optimizer, "grad_scale", None), 1.0))
-        if now.covers(present):
-            missing, known = NOTHING, present
-        else:
-            missing = np.setdiff1d(present, now.slots)
-            known = np.setdiff1d(present, missing)
-        if len(missing):  # no backward pass was seen, or it is still running: this is the first look
-            now.gradients += self._reader.read(self.subjects.gradients(missing), factor=factor)
-        if len(known):
-            gradients = self.subjects.gradients(known)
-            if now.scaler is not None or not self._reader.unchanged(now.marks, gradients):
-                now.stepped = self._reader.read(gradients, Want.MOMENTS, factor=factor)
 
     def _after_step(self, optimizer: Optimizer) -> None:
         course = self._course
@@ -289,7 +272,7 @@ class Recorder:
             self._lookout.signals.forget()
             return
         frame = self._frame(optimizer, slots, number_now(getattr(optimizer, "found_inf", None), 0.0))
-        self.subjects.mark_uncleared(slots)
+        self.subjects.cleared.step(slots)
         if course.plan.weight:
             with self._purse.weight:
                 self._weights.after(frame, self.subjects.weights(frame.exposed), self._moving(frame.exposed))
@@ -309,7 +292,7 @@ class Recorder:
             course.count(optimizer)
             course.now.stepped = None
             frame = self._frame(optimizer, slots, 1.0)
-            self.subjects.mark_uncleared(slots)
+            self.subjects.cleared.step(slots)
             self._finish(frame)
 
     # -- a frame ------------------------------------------------------------------------------------------

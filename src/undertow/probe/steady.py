@@ -149,9 +149,9 @@ class SteadyStep:
         if plan.gradient:
             frame.has_gradient = True
             frame.state, frame.optimizer = known.state, known.holders
-            frame.carried = subjects.carried(known.exposed) if now.cleared_known else zeros(len(known.exposed))
+            frame.carried = subjects.cleared.carried(known.exposed) if now.cleared_known else zeros(len(known.exposed))
             frame.gradients, frame.stepped, frame.local = list(now.gradients), now.stepped, now.local
-        subjects.mark_uncleared(known.slots)
+        subjects.cleared.step(known.slots)
         began = _now()
         if plan.weight:
             self._weights.after(frame, known.exposed_weights, known.exposed_moved)

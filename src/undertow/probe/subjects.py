@@ -17,10 +17,11 @@ from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
+from undertow.probe.cleared import Cleared
 from undertow.probe.distributed.gathered import gathered_parameters
 from undertow.probe.distributed.spread_list import list_of
 from undertow.probe.reader import TensorReader
-from undertow.probe.readings import Number, Slots, zeros
+from undertow.probe.readings import Number, Slots
 from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
@@ -52,9 +53,7 @@ class Subjects:
         self.is_compiled = False
         self.unowned = 0
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
-        self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self._all_cleared = False
-        self._stepped: list[Slots] = []  # since it was last known what is cleared
+        self.cleared = Cleared()
         self._same: dict[tuple[int, ...], Slots] = {}
         # What has been worked out for slots (by identity) and flags of all tensors that come again at every step.
         self._lists: dict[tuple[int, bool], TensorList] = {}
@@ -113,11 +112,9 @@ class Subjects:
         found = discovery.describe(self._roots, extra)
         self.is_compiled = found.is_compiled
         self.unowned = found.unowned
-        self._settle_cleared()
-        old = dict(zip(map(id, self.catalogue.tensors), self._cleared.tolist()))
+        before = self.catalogue.tensors
         is_new = self.catalogue.update(found)
-        self._cleared = np.array([old.get(id(t), True) for t in self.catalogue.tensors], np.bool_)
-        self._all_cleared = bool(self._cleared.all())
+        self.cleared.move(before, self.catalogue.tensors)
         self._slots_cache = {}
         self._same, self._lists, self._chosen = {}, {}, {}
         self._sentinels = None
@@ -324,35 +321,14 @@ class Subjects:
         trainable = are_trainable(self.catalogue.tensors)
         return self._pick(slots, trainable) if b"\0" in trainable else slots
 
-    # -- was it cleared? was it edited? -------------------------------------------------------------------
-
     def note_cleared(self, reader: TensorReader) -> None:
         """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
-        if self._all_cleared and not self._stepped:
-            return
         present = have_gradient(self.catalogue.tensors)
-        if self._all_cleared and b"\1" not in present:
-            self._stepped.clear()
-            return
-        self._settle_cleared()
-        left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if present[slot]]
-        self._cleared[:] = self._all_cleared = True
-        if left:
+        if not self.cleared.is_known(present) and (left := self.cleared.left(present)):
             slots = self._one(left)
             zero = reader.look_zero(self.gradients(slots))
             if zero is not None:  # else it cannot be told without making the training wait
-                self._cleared[slots] = zero
-                self._all_cleared = bool(zero.all())
-
-    def mark_uncleared(self, slots: Slots) -> None:
-        if not self._stepped or self._stepped[-1] is not slots:
-            self._stepped.append(slots)
-
-    def _settle_cleared(self) -> None:
-        """Arrays are slow for a few numbers: most often all of this is forgotten before anybody asks."""
-        for slots in self._stepped:
-            self._cleared[slots] = self._all_cleared = False
-        self._stepped.clear()
+                self.cleared.put(slots, zero)
 
     def holders(self, slots: Slots) -> NDArray[np.float32]:
         """The index of the optimizer that holds each slot, -1 for none."""
@@ -360,12 +336,6 @@ class Subjects:
         if known is None:
             known = self._holders[id(slots)] = self.optimizer_of[slots].astype(np.float32)
         return known
-
-    def carried(self, slots: Slots) -> NDArray[np.float32]:
-        self._settle_cleared()
-        if self._all_cleared:
-            return zeros(len(slots))
-        return (~self._cleared[slots]).astype(np.float32)
 
     # -- facts --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,62 @@
+"""Whether gradients were cleared between two steps: what is left of an old one adds to the new one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from undertow.probe.readings import Slots, zeros
+
+
+class Cleared:
+    """By slot. Arrays are slow for a few numbers, and most often all of this is forgotten before anybody asks: what
+    has been stepped is noted down, and put into the array only when something of it is left.
+    """
+
+    def __init__(self) -> None:
+        self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._all = False
+        self._stepped: list[Slots] = []  # since it was last known what is cleared
+
+    def move(self, old: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
+        """Slots stand for other tensors from now on. Of tensors not seen before nothing is left."""
+        self._settle()
+        known = dict(zip(map(id, old), self._cleared.tolist()))
+        self._cleared = np.array([known.get(id(tensor), True) for tensor in new], np.bool_)
+        self._all = bool(self._cleared.all())
+
+    def is_known(self, present: bytes) -> bool:
+        """True when all gradients are gone, by the flags of those that are there; else `left` says what to look at."""
+        if self._all and b"\1" not in present:
+            self._stepped.clear()
+            return True
+        return self._all and not self._stepped
+
+    def left(self, present: bytes) -> list[int]:
+        """Slots that have been stepped and have a gradient still. They count as cleared until `put` says otherwise."""
+        self._settle()
+        left = [slot for slot in np.flatnonzero(~self._cleared).tolist() if present[slot]]
+        self._cleared[:] = self._all = True
+        return left
+
+    def put(self, slots: Slots, is_zero: NDArray[np.bool_]) -> None:
+        self._cleared[slots] = is_zero
+        self._all = bool(is_zero.all())
+
+    def step(self, slots: Slots) -> None:
+        """An optimizer has used the gradients of these."""
+        if not self._stepped or self._stepped[-1] is not slots:
+            self._stepped.append(slots)
+
+    def carried(self, slots: Slots) -> NDArray[np.float32]:
+        """1 where something of an earlier step is in the gradient."""
+        self._settle()
+        return zeros(len(slots)) if self._all else (~self._cleared[slots]).astype(np.float32)
+
+    def _settle(self) -> None:
+        for slots in self._stepped:
+            self._cleared[slots] = self._all = False
+        self._stepped.clear()
