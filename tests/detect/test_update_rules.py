@@ -8,7 +8,9 @@ import pytest
 from tests.detect.building import Training
 from tests.detect.stacks import stack
 
+from undertow.detect.engine import Engine
 from undertow.detect.rules.never_updated import NeverUpdated
+from undertow.schema.layers import Layer, LayerKind, LayerTable
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
 
@@ -229,3 +231,65 @@ def test_an_optimizer_without_biases_and_scales_is_no_plan() -> None:
     outside = {f"{name}.bias": -1.0 for name in names} | {"third.weight": -1.0}
     (finding,) = Training().run(6, gradient_optimizer=outside).findings()
     assert (finding.code, finding.severity) == ("UPD003", Severity.SEVERE)
+
+
+def test_a_head_that_was_replaced_keeps_its_last_gradient() -> None:
+    """No optimizer holds it any more, and its gradient stays what it was."""
+    training = Training().run(3)
+    for step in range(10):
+        training.run(
+            1, gradient_optimizer={"head": -1.0}, gradient_norm={"first": 0.1 + step / 100, "second": 0.2 - step / 100}
+        )
+    assert training.alarms() == []
+
+
+def test_an_optimizer_whose_parameters_get_no_gradient_any_more() -> None:
+    nothing = {"gradient_state": float(GradientState.NONE), "update_norm": 0.0, "gradient_zero_fraction": math.nan}
+    training = Training().run(10).run(4, **nothing)
+    assert "UPD003" not in training.alarms()
+    (finding,) = [one for one in training.run(1, **nothing).findings() if one.code == "UPD003"]
+    assert (finding.severity, finding.first_step, finding.layers) == (Severity.CRITICAL, 10, ())
+    (finding,) = [one for one in training.run(1).findings() if one.code == "UPD003"]
+    assert not finding.ongoing
+
+
+def test_new_weights_that_rest_for_long_with_a_rate_of_zero() -> None:
+    resting = {**random_weights(), "update_norm": {"first": 0.0, "second": 0.0}}
+    training = Training().run(40, scalars={"lr_0": 0.1, "lr_1": 0.0}, **resting)
+    (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
+    assert finding.severity is Severity.MODERATE
+
+
+@pytest.mark.parametrize(
+    ("frozen", "last", "codes"),
+    [
+        (("stem", "blocks.0", "blocks.1"), ("blocks.2", "head"), ["UPD003"]),
+        (("blocks.0", "blocks.1", "blocks.2"), ("first", "head"), []),  # a part with a name, as a whole
+        (("stem", "blocks.0", "blocks.1"), ("head",), []),  # one layer on top of random features
+    ],
+)
+def test_most_of_a_new_model_is_frozen(frozen: tuple[str, ...], last: tuple[str, ...], codes: list[str]) -> None:
+    names = (*frozen, *last)
+    resting = random_weights(*frozen)
+    resting["weight_norm"] = {f"{name}.weight": 1.6 + place / 50 for place, name in enumerate(names)}
+    training = Training(*names).run(99, **resting)
+    assert "UPD003" not in training.alarms()
+    assert [code for code in training.run(3, **resting).alarms() if code == "UPD003"] == codes
+
+
+@pytest.mark.parametrize(("factor", "found"), [(0.0, True), (0.1, False)])
+def test_adapters_that_were_frozen_with_their_model(factor: float, found: bool) -> None:
+    shapes = {"0.base.weight": (8, 8), "0.A": (2, 8), "0.B": (8, 2), "head.weight": (4, 8)}
+    layers = [
+        Layer(path, kind=LayerKind.WEIGHT, shape=shape, parameter_count=shape[0] * shape[1], order=place,
+              group=path.rpartition(".")[0], module_type="Linear", trainable=path == "head.weight")
+        for place, (path, shape) in enumerate(shapes.items())
+    ]  # fmt: skip
+    training = Training("unused")
+    training.layers = LayerTable.of(layers)
+    training.engine = Engine([NeverUpdated()])
+    training.engine.set_layers(training.layers, training.graph)
+    rest = dict.fromkeys(("0.base.weight", "0.A", "0.B"), float(GradientState.FROZEN))
+    training.run(8, gradient_state=rest, update_norm=dict.fromkeys(rest, math.nan), weight_max_abs={"0.B": factor},
+                 weight_mean=0.0, weight_std=0.2, weight_kurtosis=0.0)  # fmt: skip
+    assert [finding.layers for finding in training.findings()] == ([("0.A", "0.B")] if found else [])

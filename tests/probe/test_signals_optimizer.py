@@ -259,3 +259,26 @@ def test_two_optimizers_of_the_same_weights_in_turn_are_new_once(watch):
             classes(4)(model(batches(6)(step)), step).backward()
             parts[step % 2].step()
     assert np.nan_to_num(w.run.scalars("optimizer_made_anew")).tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+
+
+class Centres(nn.Module):
+    """A loss with parameters of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centres = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.unsqueeze(1) - self.centres).square().sum(-1).min(1).values.mean()
+
+
+@pytest.mark.parametrize(("given", "strange"), [(False, 1.0), (True, 0.0)])
+def test_a_loss_with_parameters_that_no_optimizer_got(watch, given: bool, strange: float):
+    model, criterion = mlp(6, 10, 4), Centres()
+    optimizer = torch.optim.SGD([*model.parameters(), *(criterion.parameters() if given else ())], lr=0.1)
+    with watch(None) as w:
+        for _ in range(3):
+            optimizer.zero_grad()
+            criterion(model(torch.randn(8, 6))).backward()
+            optimizer.step()
+    assert w.run.scalars("unregistered_parameters").tolist()[1:] == [strange, strange]

@@ -21,6 +21,7 @@ PATIENCE = 5
 MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
 BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
 PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released, and what helps has helped
+PATIENCE_WITH_MOST = 100  # steps: who releases one layer after the other has released the first by then
 ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
 ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
 SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
@@ -41,6 +42,7 @@ class UntrainedFreeze:
         self._has_seen_all = False
         self._is_default: NDArray[np.bool_] = np.zeros(0, bool)  # when first measured
         self._is_drawn: NDArray[np.bool_] = np.zeros(0, bool)  # each number for itself, in whatever way
+        self._is_zero: NDArray[np.bool_] = np.zeros(0, bool)
         self._is_new_scale: NDArray[np.bool_] = np.zeros(0, bool)  # of a normalisation: one everywhere
         self._start = WeightStart()
         self._measured = 0  # steps since the set of frozen layers became what it is
@@ -55,6 +57,7 @@ class UntrainedFreeze:
         self._seen = grown(self._seen, count, False)
         self._is_default = grown(self._is_default, count, False)
         self._is_drawn = grown(self._is_drawn, count, False)
+        self._is_zero = grown(self._is_zero, count, False)
         self._is_new_scale = grown(self._is_new_scale, count, False)
         self._start.grow(count)
 
@@ -74,7 +77,7 @@ class UntrainedFreeze:
             self._frozen[ids] = now
             self._any_frozen = bool(self._frozen.any())
             self._measured, self.since = 0, view.step
-            self.is_waiting = bool(now.any()) and not self._is_meant
+            self.is_waiting = bool(now.any())
             self.members = np.zeros(len(self.members), bool)
         self._known[ids] = True
         if not self.is_waiting:
@@ -82,14 +85,27 @@ class UntrainedFreeze:
         self._measured += 1
         long = self._measured >= 3 and view.step - self.since >= 4 * PATIENCE
         if self._moved and (self._measured >= PATIENCE or long):
-            self.members = self.forgotten(view.layout, self._frozen)
-            tables = [layer.id for layer in view.layout.layers.parameters if layer.kind is LayerKind.EMBEDDING]
-            tables = [table for table in tables if self._frozen[table] and self._is_drawn[table]]
-            self.is_waiting = bool(tables) and view.step - self.since < PATIENCE_WITH_TABLES
-            # A table of vectors that were made elsewhere can look the same; with it the model would learn.
-            meant = has_learnt(view.loss) or self._belongs_to_frozen(view.layout, tables)
-            if tables and not self.is_waiting and not meant:
-                self.members[tables] = True
+            self._judge(view)
+
+    def _judge(self, view: View) -> None:
+        layout, lasted = view.layout, view.step - self.since
+        adapters = self.idle_adapters(layout)
+        if self._is_meant or adapters:
+            self.is_waiting = False
+            self.members[adapters] = True
+            return
+        self.members = self.forgotten(layout, self._frozen)
+        tables = [layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.EMBEDDING]
+        tables = [table for table in tables if self._frozen[table] and self._is_drawn[table]]
+        most = [] if self.members.any() else self._most_of_it(layout)
+        wanted = PATIENCE_WITH_TABLES if tables else PATIENCE_WITH_MOST if most else 0
+        self.is_waiting = lasted < wanted
+        # A table of vectors that were made elsewhere can look the same; with it the model would learn.
+        meant = lasted < PATIENCE_WITH_TABLES or has_learnt(view.loss) or self._belongs_to_frozen(layout, tables)
+        if tables and not meant:
+            self.members[tables] = True
+        if most and lasted >= PATIENCE_WITH_MOST:
+            self.members[most] = True
 
     def learn(self, view: View) -> None:
         """How the weights look when first measured, and whether anything moves."""
@@ -109,6 +125,7 @@ class UntrainedFreeze:
         self._is_default[chosen] = looks_default(bound, count, *(row[new] for row in rows))
         self._is_drawn[chosen] = looks_drawn(count, *(row[new] for row in rows))
         largest, mean, deviation = (row[new] for row in rows[:3])
+        self._is_zero[chosen] = largest == 0
         is_scale = np.array([layer.kind == LayerKind.NORM_SCALE for layer in layers], bool)
         ones = (largest == 1) & (np.abs(mean - 1) < 1e-6) & ~(deviation > 1e-6)
         self._is_new_scale[chosen] = is_scale & ones
@@ -151,6 +168,30 @@ class UntrainedFreeze:
                 mine = [other.id for other in layout.layers.parameters if other.group == layer.group]
                 out[[i for i in mine if resting[i]]] = True
         return out
+
+    def _most_of_it(self, layout: Layout) -> list[int]:
+        """All that is frozen, where every matrix of it is new: single layers and blocks, not a part with a name.
+
+        One linear layer on top of random features is a method; a network on top of several is none.
+        """
+        matrices = [layer for layer in layout.layers.parameters if len(layer.shape) >= 2]
+        matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
+        trained = [layer for layer in matrices if not self._frozen[layer.id]]
+        frozen = [layer for layer in matrices if self._frozen[layer.id]]
+        if len(trained) < 2 or len(frozen) < BACKBONE or not self._is_default[[layer.id for layer in frozen]].all():
+            return []
+        one = len({_unit(layer, layout, self._frozen) for layer in frozen}) == 1
+        if one or any(self._belongs_elsewhere(layer, trained, layout, self._frozen) for layer in frozen):
+            return []
+        return [layer.id for layer in layout.layers.parameters if self._frozen[layer.id]]
+
+    def idle_adapters(self, layout: Layout) -> list[int]:
+        """Frozen pairs of thin matrices beside a frozen one, of which one is zero: they can never do anything."""
+        frozen = [layer for layer in layout.layers.parameters if self._frozen[layer.id] and len(layer.shape) == 2]
+        if not any(self._is_zero[layer.id] for layer in frozen):
+            return []
+        pairs = (_thin_pair(layer, frozen) for layer in frozen)
+        return sorted({one.id for pair in pairs if any(self._is_zero[o.id] for o in pair) for one in pair})
 
     def is_new_backbone(self, layout: Layout, resting: NDArray[np.bool_]) -> bool:
         """A deep part at rest under a small head, none of whose normalisations has ever moved from a scale of one."""
@@ -257,6 +298,21 @@ def _is_adapted(layer: Layer, trained: list[Layer]) -> bool:
     if not above:
         return False
     near = [o for o in trained if o.group == above or o.group.startswith(f"{above}.")]
+    return _are_factors(near, layer)
+
+
+def _thin_pair(layer: Layer, others: list[Layer]) -> list[Layer]:
+    """The two factors of a correction to a matrix, in its module or in the one around it; none when there are not."""
+    above = layer.group.rpartition(".")[0]
+    others = [o for o in others if o.id != layer.id]
+    inside = [o for o in others if above and o.group.startswith(f"{above}.")]
+    for near in ([o for o in others if o.group == layer.group], [o for o in others if o.group == above], inside):
+        if _are_factors(near, layer):
+            return near
+    return []
+
+
+def _are_factors(near: list[Layer], layer: Layer) -> bool:
     rows, columns = layer.shape[0], math.prod(layer.shape[1:])
     rank_in = {sum(o.shape) - columns for o in near if columns in o.shape}
     rank_out = {sum(o.shape) - rows for o in near if rows in o.shape}

@@ -37,14 +37,16 @@ class NeverUpdated:
 
     What it sees
     ------------
-    Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it; or one
-    that an optimizer holds, whose weights were bit for bit the same after five measured steps with a non-zero
-    gradient, while other weights moved. Or a layer with `requires_grad` set to False that still holds exactly the
-    random weights PyTorch gives a new layer of its shape, alone among layers that train. Or a deep frozen part under a
-    small head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights. Or, in the
-    first steps, layers that run inside the model and get a gradient without being parts of it, as those in a plain
-    Python list. Or no weight at all that ever moves, though gradients arrive and the optimizer steps; or an optimizer
-    that steps while none of its parameters gets a gradient any more, though the loss is differentiated.
+    Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it; or one that
+    an optimizer holds, whose weights were bit for bit the same after five measured steps with a non-zero gradient,
+    while other weights moved. Or a layer with `requires_grad` set to False that still holds exactly the random
+    weights PyTorch gives a new layer of its shape, alone among layers that train, or with other layers and blocks
+    of which all do, for a hundred steps. Or a deep frozen part under a small head, all of whose normalisations
+    still have a scale of exactly one: nobody has loaded its weights. Or frozen adapters of which one factor is
+    zero. Or, in the first steps, layers that run inside the model and get a gradient without being parts of it, as
+    those in a plain Python list, or a loss with parameters of its own that no optimizer got. Or no weight at all
+    that ever moves, though gradients arrive and the optimizer steps; or an optimizer that steps while none of its
+    parameters gets a gradient any more, though the loss is differentiated.
 
     Why it is bad
     -------------
@@ -379,6 +381,16 @@ class NeverUpdated:
         how = "requires_grad is False, and the weights are spread as numbers are that were drawn at random"
         resting = np.zeros(layout.count, bool)
         resting[list(layers)] = True
+        if list(layers) == layout.in_order(self._freeze.idle_adapters(layout)):
+            summary = (
+                f"{named} are the factors of corrections that are zero, and frozen: they can never do anything. Is the "
+                "model frozen after they were put in?"
+            )
+            how = "requires_grad is False, for two thin matrices beside a frozen one; one of the two is exactly zero"
+            evidence = tuple(
+                Evidence("gradient_state", layout.path(i), GradientState.FROZEN, None, how) for i in layers
+            )
+            return Verdict("frozen", True, Severity.SEVERE, layers, self._freeze.since, 0.9, summary, evidence[:5])
         if self._freeze.is_new_backbone(layout, resting):
             summary += " Were they to be loaded from a file?"
             how = "requires_grad is False, and every normalisation among them still has a scale of exactly one"

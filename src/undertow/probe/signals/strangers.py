@@ -20,7 +20,8 @@ class Strangers:
         """`ran` and `known` by the id of a module; `roots` are those that the program itself called.
 
         A model that is called beside a watched one (a teacher, a network that judges pictures) may be left alone on
-        purpose. A module that runs inside a watched model without being a part of it is there by mistake.
+        purpose. A module that runs inside a watched model without being a part of it is there by mistake. So is one of
+        the user's own making that has parameters and no layers: a loss with centres, weights or a temperature.
         """
         strange = {identity: module for identity, module in ran.items() if identity not in known}
         if not strange:
@@ -28,7 +29,8 @@ class Strangers:
         if len(strange) < len(ran):  # a watched model ran, too
             for root in roots:
                 for part in root.modules():
-                    strange.pop(id(part), None)
+                    if part is not root or not _is_criterion(root):
+                        strange.pop(id(part), None)
         for module in strange.values():
             for parameter in module.parameters(recurse=False):
                 if parameter.requires_grad:
@@ -42,3 +44,9 @@ class Strangers:
         if waiting:
             waiting -= {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
         return float(len(waiting))
+
+
+def _is_criterion(module: nn.Module) -> bool:
+    """Whether all its parameters are its own, and it is none of PyTorch's layers."""
+    own, all_of_them = len(module._parameters), sum(1 for _ in module.parameters())
+    return 0 < all_of_them <= own and not type(module).__module__.startswith("torch.")
