@@ -154,12 +154,24 @@ class TestUnrelatedNumbers:
 
 
 class TestLabelNoise:
-    def run(self, accuracy: float, rank: float, looks: int = 60) -> list[str]:
-        scalars = {
-            "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 50.0, "loss": 1.5,
-            "output_accuracy": accuracy, "output_miss_rank": rank,
-        }  # fmt: skip
-        return training(UnrelatedTargets()).run(looks, scalars=scalars).codes()
+    def run(
+        self, accuracy: float, rank: float, looks: int = 60, level: float = 1.5, factors: tuple[float, ...] = (1.0,)
+    ) -> list[str]:
+        run = training(UnrelatedTargets())
+        for look in range(looks):
+            scalars = {
+                "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 50.0,
+                "loss": 2.3 if look < 9 else level, "loss_factor": factors[look % len(factors)],
+                "output_accuracy": accuracy, "output_miss_rank": rank,
+            }  # fmt: skip
+            run.run(1, scalars=scalars)
+        return run.codes()
+
+    def test_samples_that_are_mixed_have_two_labels(self) -> None:
+        assert self.run(0.55, 0.45, factors=(0.2, 0.7, 0.9)) == []
+
+    def test_right_answers_before_the_loss_has_fallen(self) -> None:
+        assert self.run(0.55, 0.45, level=2.2) == []
 
     def test_labels_that_are_missed_at_random(self) -> None:
         assert self.run(0.55, 0.45) == ["DAT004"]
@@ -240,6 +252,24 @@ class TestUnmixedBatches:
     def test_a_rare_class_is_silent(self) -> None:
         generator = default_rng(0)
         assert self.run((generator.random(32) < 0.05).astype(int) for _ in range(200)).codes() == []
+
+    def numbers(self, means: Iterable[float], deviation: float) -> Training:
+        run = training(UnmixedBatches())
+        for mean in means:
+            kind = {"loss_kind": LossKind.MEAN_SQUARE, "loss_rows": 64.0, "loss": 1.0}
+            run.run(1, scalars={**kind, "target_mean": mean, "target_std": deviation})
+        return run
+
+    def test_numbers_that_come_sorted(self) -> None:
+        (finding,) = self.numbers((2.5 - 0.1 * step for step in range(12)), 0.05).findings()
+        assert (finding.code, finding.severity, finding.detected_step) == ("DAT005", Severity.SEVERE, 7)
+
+    def test_numbers_that_are_mixed(self) -> None:
+        generator = default_rng(0)
+        assert self.numbers((float(generator.normal(3, 0.125)) for _ in range(40)), 1.0).codes() == []
+
+    def test_targets_that_a_learner_moves_itself(self) -> None:
+        assert self.numbers((-0.02 * step for step in range(400)), 0.3).codes() == []
 
     def test_one_class_only_is_no_sorting(self) -> None:
         assert self.run([[3] * 32] * 50).codes() == []

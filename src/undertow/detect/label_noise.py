@@ -8,6 +8,7 @@ from statistics import fmean
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.progress import has_learnt
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -21,6 +22,7 @@ class LabelNoise:
 
     def __init__(self) -> None:
         self._condition = Condition("noise")
+        self._factor, self._mixed = math.nan, False
         self._latest: deque[float] = deque(maxlen=5)
         self._looks: deque[_Look] = deque(maxlen=limit.MISSED_LOOKS)
 
@@ -29,9 +31,16 @@ class LabelNoise:
         loss = view.loss
         if math.isnan(rank) or loss is None or loss.actors > 1 or loss.seen < limit.MISSED_AFTER:
             return self._condition.stay()
+        factor = view.scalar("loss_factor")
+        self._mixed |= abs(factor - self._factor) > 0.01 * abs(factor)
+        self._factor = factor
+        if (
+            self._mixed
+        ):  # a share that is drawn anew for each batch: samples are mixed, and these are half of the labels
+            return self._condition.end()
         accuracy, chance = view.scalar("output_accuracy"), 1 / classes
         self._latest.append(accuracy)
-        if fmean(self._latest) < chance + limit.MISSED_LEARNT * (1 - chance):
+        if fmean(self._latest) < chance + limit.MISSED_LEARNT * (1 - chance) or not has_learnt(loss):
             self._looks.clear()  # it knows too little still: every class is as likely
             return self._condition.stay()
         self._looks.append((view.step, view.scalar("loss_rows") * (1 - accuracy), rank))

@@ -16,18 +16,21 @@ class OneAnswer:
     where some are rare; of numbers it is their variance.
     """
 
-    __slots__ = ("_batches", "_factor", "_labels", "_loss", "_variance", "is_of_labels")
+    __slots__ = ("_batches", "_factor", "_labels", "_loss", "_shared", "_variance", "is_of_labels")
 
     def __init__(self) -> None:
         self._loss, self._factor = math.nan, 1.0
         self.is_of_labels = False
         self._labels = 0.0
+        self._shared = False
         self._variance, self._batches = 0.0, 0
 
     def observe(self, view: View) -> None:
         kind, factor = view.scalar("loss_kind"), abs(view.scalar("loss_factor"))
         if math.isnan(kind) or view.scalar("loss_reduction") != LossReduction.MEAN:
             return
+        if not abs(factor - self._factor) < 0.01 * factor and self._batches + self._labels > 0:
+            self._shared = True
         self._factor = factor if factor > 0 else 1.0
         entropy, deviation = view.scalar("label_entropy_pooled"), view.scalar("target_std")
         if kind in _OF_LABELS and entropy > 0:
@@ -43,7 +46,9 @@ class OneAnswer:
         """Its loss in the units of the run; NaN while too few targets were seen, or of another kind of loss.
 
         A term that counts half may be one of two alike, as in contrastive losses: of its own size and that of both,
-        the one next to the level.
+        the one next to the level. One whose factor changes shares a whole with others, as where samples are mixed.
         """
+        if self._shared:
+            return self._loss
         own, whole = self._factor * self._loss, self._loss
         return min(own, whole, key=lambda one: abs(math.log(one / level))) if level > 0 and own > 0 else own

@@ -10,7 +10,10 @@ from undertow.detect import thresholds
 class RateHistory:
     """The rates of one optimizer, step by step (the largest of its groups). All comparisons are relative."""
 
-    __slots__ = ("_below", "first", "leap_factor", "leap_step", "now", "peak", "peak_since", "risen", "steps")
+    __slots__ = (
+        "_below", "_share", "first", "leap_factor", "leap_step", "now", "peak", "peak_since", "risen", "shrinks_for",
+        "steps",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.first = self.now = self.peak = math.nan
@@ -19,12 +22,17 @@ class RateHistory:
         self.risen = False  # ever clearly above the first rate: a warm-up
         self.leap_step = -1  # the latest step at which the rate left the established peak far behind
         self.leap_factor = 1.0
+        self.shrinks_for = 0  # steps in a row at which it shrank to the same share of itself
+        self._share = math.nan
         self._below = dict.fromkeys(thresholds.FALLEN_TO, 0)
 
     def add(self, rate: float, step: int) -> None:
         if not math.isfinite(rate):
             return
-        self.now = rate
+        share = rate / self.now if self.now > 0 else math.nan
+        same = share < 1 and abs(share - self._share) < thresholds.FALLEN_SAME_SHARE * (1 - share)
+        self.shrinks_for = self.shrinks_for + 1 if same else 0
+        self.now, self._share = rate, share
         if not self.steps:
             if rate <= 0:
                 return  # a schedule that starts at zero has not begun

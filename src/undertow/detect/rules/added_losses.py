@@ -24,7 +24,7 @@ class AddedLosses:
     Several backward passes to a step, a constant factor of 1 between the loss function and each of them, and a first
     loss that is as many times as large as one batch's would be for a model that knows nothing (the logarithm of the
     number of classes, the spread of the targets). It is an alarm when the steps are too large for it: updates of a
-    fifth of the weights or more, or a loss that leaps or rises.
+    fifth of the weights or more, or a loss that leaps or rises, or that is no lower after sixty steps.
 
     Why it is bad
     -------------
@@ -96,6 +96,11 @@ class AddedLosses:
             return "the loss leapt up"
         if loss.seen >= thresholds.ADDED_NO_PROGRESS_AFTER and loss.level > 1.1 * loss.first > 0:
             return "the loss has risen"
+        if (
+            loss.seen >= thresholds.NOT_LEARNING_STEPS
+            and loss.best > thresholds.NOT_LEARNING_REMAINING * loss.start > 0
+        ):
+            return "nothing was learnt"
         return ""
 
     def _verdict(self, first: float, passes: int, guess: float) -> Verdict:

@@ -9,6 +9,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.repeated_batch import RepeatedBatch
 from undertow.detect.rule import Verdict
+from undertow.detect.sorted_numbers import SortedNumbers
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -20,9 +21,10 @@ class UnmixedBatches:
     What it sees
     ------------
     The entropy of the labels within each batch, on average over at least four measured batches, against that of all
-    labels together, or of as many labels as a batch can hold. It is reported below three tenths. And one batch that
-    comes again at every look, inputs and targets bit for bit, in new tensors: an iterator that is made anew in every
-    step, or a sampler that is seeded anew.
+    labels together, or of as many labels as a batch can hold. It is reported below three tenths. Of numbers to predict,
+    batches in the first steps whose means differ more than the numbers within a batch do. And one batch that comes
+    again at every look, inputs and targets bit for bit, in new tensors: an iterator that is made anew in every step, or
+    a sampler that is seeded anew.
 
     Why it is bad
     -------------
@@ -44,7 +46,7 @@ class UnmixedBatches:
 
     def __init__(self) -> None:
         self._condition = Condition("sorted")
-        self._repeated = RepeatedBatch()
+        self._repeated, self._numbers = RepeatedBatch(), SortedNumbers()
         self._mean, self._count = 0.0, 0.0
         self._first_step = 0
 
@@ -52,13 +54,15 @@ class UnmixedBatches:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        return (*self._observe_order(view), *self._repeated.observe(view))
+        return (*self._observe_order(view), *self._numbers.observe(view), *self._repeated.observe(view))
 
     def _observe_order(self, view: View) -> tuple[Verdict, ...]:
         scalars = view.frame.scalars
         entropy = scalars.get("label_entropy")
         if entropy is None or entropy != entropy:  # NaN: not known
             return self._condition.stay()
+        if view.loss is not None and view.loss.actors > 1:
+            return self._condition.end()  # adversaries show each other one class at a time
         pooled, rows = scalars.get("label_entropy_pooled", math.nan), scalars.get("loss_rows", math.nan)
         if not rows >= thresholds.SORTED_ROWS:
             return self._condition.stay()
