@@ -290,6 +290,6 @@ def test_adapters_that_were_frozen_with_their_model(factor: float, found: bool) 
     training.engine = Engine([NeverUpdated()])
     training.engine.set_layers(training.layers, training.graph)
     rest = dict.fromkeys(("0.base.weight", "0.A", "0.B"), float(GradientState.FROZEN))
-    training.run(8, gradient_state=rest, update_norm=dict.fromkeys(rest, math.nan), weight_max_abs={"0.B": factor},
+    training.run(102, gradient_state=rest, update_norm=dict.fromkeys(rest, math.nan), weight_max_abs={"0.B": factor},
                  weight_mean=0.0, weight_std=0.2, weight_kurtosis=0.0)  # fmt: skip
     assert [finding.layers for finding in training.findings()] == ([("0.A", "0.B")] if found else [])

@@ -21,7 +21,7 @@ PATIENCE = 5
 MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
 BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
 PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released, and what helps has helped
-PATIENCE_WITH_MOST = 100  # steps: who releases one layer after the other has released the first by then
+PATIENCE_WITH_MANY = 100  # steps: who releases one layer after the other has released the first by then
 ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
 ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
 SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
@@ -46,6 +46,7 @@ class UntrainedFreeze:
         self._is_new_scale: NDArray[np.bool_] = np.zeros(0, bool)  # of a normalisation: one everywhere
         self._start = WeightStart()
         self._measured = 0  # steps since the set of frozen layers became what it is
+        self._wanted = 0  # steps it must have been so, until there is more to say
         self._moved = False
         self._is_meant = False
 
@@ -76,8 +77,8 @@ class UntrainedFreeze:
             self._is_meant |= bool(((before != now) & self._known[ids]).any())
             self._frozen[ids] = now
             self._any_frozen = bool(self._frozen.any())
-            self._measured, self.since = 0, view.step
-            self.is_waiting = bool(now.any())
+            self._measured, self.since, self._wanted = 0, view.step, 0
+            self.is_waiting = bool(now.any()) and not self._is_meant
             self.members = np.zeros(len(self.members), bool)
         self._known[ids] = True
         if not self.is_waiting:
@@ -89,23 +90,21 @@ class UntrainedFreeze:
 
     def _judge(self, view: View) -> None:
         layout, lasted = view.layout, view.step - self.since
-        adapters = self.idle_adapters(layout)
-        if self._is_meant or adapters:
-            self.is_waiting = False
-            self.members[adapters] = True
-            return
+        if lasted < self._wanted:
+            return  # nothing has changed
         self.members = self.forgotten(layout, self._frozen)
         tables = [layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.EMBEDDING]
         tables = [table for table in tables if self._frozen[table] and self._is_drawn[table]]
-        most = [] if self.members.any() else self._most_of_it(layout)
-        wanted = PATIENCE_WITH_TABLES if tables else PATIENCE_WITH_MOST if most else 0
-        self.is_waiting = lasted < wanted
+        many = [] if self.members.any() else self.idle_adapters(layout) or self._most_of_it(layout)
+        waits = ((many, PATIENCE_WITH_MANY), (tables, PATIENCE_WITH_TABLES))
+        self._wanted = next((steps for which, steps in waits if which and lasted < steps), 0)
+        self.is_waiting = self._wanted > 0
         # A table of vectors that were made elsewhere can look the same; with it the model would learn.
         meant = lasted < PATIENCE_WITH_TABLES or has_learnt(view.loss) or self._belongs_to_frozen(layout, tables)
         if tables and not meant:
             self.members[tables] = True
-        if most and lasted >= PATIENCE_WITH_MOST:
-            self.members[most] = True
+        if many and lasted >= PATIENCE_WITH_MANY:
+            self.members[many] = True
 
     def learn(self, view: View) -> None:
         """How the weights look when first measured, and whether anything moves."""
