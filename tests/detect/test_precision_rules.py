@@ -104,6 +104,16 @@ def test_zeros_that_fade_towards_the_loss_while_units_live() -> None:
     assert watched_by(LowPrecision()).run(30, gradient_zero_fraction=FADING, **dead).findings() == []
 
 
+def test_a_place_that_cuts_the_gradient_is_no_underflow() -> None:
+    zeros = {"first": 1.0, "second": 1.0, "third": 0.6, "head": 0.1}
+    even = {"first": 0.0, "second": 0.0, "third": 1e-3, "head": 2e-3}
+    cut = watched_by(LowPrecision()).run(30, gradient_zero_fraction=zeros, gradient_rms=even, **ALIVE)
+    assert cut.findings() == []
+    fading = watched_by(LowPrecision())
+    fading.run(12, gradient_zero_fraction=zeros, gradient_rms={**even, "third": 1e-5}, **ALIVE)
+    assert fading.alarms() == ["NUM005"]
+
+
 def test_small_gradients_lost_on_the_way_to_the_optimizer() -> None:
     sizes = {"first": 1e-5, "second": 1e-5, "third": 1e-4, "head": 1e-2}
     left = {"first": 0.0, "second": 0.0, "third": 0.01, "head": 0.1}

@@ -58,6 +58,13 @@ class TestBadlyScaledStart:
         assert (finding.code, finding.layers) == ("WGT003", ())
         assert self.start(blocks, scaled(_0=0.58, _2=1e-3, _4=1e-3, _6=1e-3), signals).codes() == []
 
+    @pytest.mark.parametrize(("loss", "layers"), [(1e14, ("0",)), (10.0, None)])
+    def test_one_module_that_multiplies_again_and_again(self, loss: float, layers: tuple[str, ...] | None) -> None:
+        weights, signals = scaled(_0=1.2, _2=0.6), {"0": 1e8, "2": 6e7}
+        known = {"loss": loss, "loss_kind": 3.0, "target_mean": 0.0, "target_std": 1.0, "input_std": 0.3}
+        training = self.start(("0:Linear", "2:Linear"), weights, signals, **known)
+        assert [finding.layers for finding in training.findings()] == ([layers] if layers else [])
+
     def test_all_too_large(self) -> None:
         weights = scaled(_0=8, _2=8, _4=8, _6=8)
         training = self.start(LINEARS, weights, {"0": 8.0, "2": 50.0, "4": 300.0, "6": 2000.0})

@@ -10,13 +10,18 @@ from undertow.detect.view import View
 
 
 class FastGroup:
-    """Takes frames in order; `members` are its weight matrices, none while all rates are alike."""
+    """Takes frames in order; `members` are its weight matrices, none while all rates are alike.
+
+    `parameters` are all that it holds: a learnt scale or temperature is no matrix.
+    """
 
     def __init__(self) -> None:
         self.members: tuple[int, ...] = ()
+        self.parameters: tuple[int, ...] = ()
 
     def observe(self, view: View) -> None:
-        if view.ids("optimizer") is None:
+        ids, each = view.ids("optimizer"), view.row("optimizer_rate")
+        if ids is None or each is None:
             return
         matrices = matrices_of(view.layout)
         rates = matrices.values(view, "optimizer_rate")
@@ -24,4 +29,6 @@ class FastGroup:
         if len(known) < 2:
             return
         usual = float(known[(len(known) - 1) // 2])
-        self.members = tuple(matrices.ids[rates > thresholds.GROUP_AHEAD * usual].tolist()) if usual > 0 else ()
+        far = thresholds.GROUP_AHEAD * usual if usual > 0 else np.inf
+        self.members = tuple(matrices.ids[rates > far].tolist())
+        self.parameters = tuple(ids[each > far].tolist())

@@ -260,8 +260,13 @@ class LowPrecision:
             return False
         first, last = middle(zeros[: max(len(zeros) // 3, 1)]), float(zeros[-1])
         # Numbers fade one by one. Where all are zero behind one place and next to none before it, something cuts them.
-        fades = ((zeros > thresholds.UNDERFLOW_SOME) & (zeros < 1)).any()
-        return first > thresholds.UNDERFLOW_ZEROS_INSIDE and last < first - 0.3 and bool(fades)
+        some = (zeros > thresholds.UNDERFLOW_SOME) & (zeros < 1)
+        fades = bool(some.any())
+        nearly = (zeros > thresholds.UNDERFLOW_ZEROS_INSIDE) & (zeros < 1)
+        if fades and not nearly.any():  # ReLUs leave some zeros, too; what fades is smaller than what comes before it
+            sizes = matrices.values(view, "gradient_rms")
+            fades = bool(sizes[np.flatnonzero(some)[0]] < thresholds.UNDERFLOW_FADED * sizes[-1])
+        return first > thresholds.UNDERFLOW_ZEROS_INSIDE and last < first - 0.3 and fades
 
     def _underflow_verdict(self, view: View, matrices: Matrices, how: str, zeros: Values) -> Verdict:
         layout = view.layout

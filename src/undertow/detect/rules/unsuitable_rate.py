@@ -21,7 +21,7 @@ from undertow.detect.progress import has_learnt
 from undertow.detect.rate_history import RateHistory
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
-from undertow.detect.wording import of_themselves
+from undertow.detect.wording import name_layers, of_themselves
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -31,16 +31,16 @@ class UnsuitableRate:
 
     What it sees
     ------------
-    Six things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
-    there is much left to learn (a schedule meant for epochs, stepped with every batch, so that it shrinks by one share at each). The rate leaps far above what
+    Seven things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
+    there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above what
     it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above that of
     the untrained model, or above it for eight steps at the start, or once at the start with nothing learnt since, or
     one of the very first updates so large, and since then the loss of a model that gives every sample the same answer:
     the rate is too high, or a warm-up is missing. Updates of less than a fifty-thousandth of the weights from the first
     step on while the loss stands still: it is too low. A schedule that never gives more than a fiftieth of the rate
     that the optimizer was made with: as one that returns a rate where a factor belongs, so that the two are multiplied.
-    And of two optimizers in turn, that the one with a ten times higher rate has won: its loss is next to nothing, or
-    low while the other's has grown.
+    Of two optimizers in turn, that the one with a ten times higher rate has won: its loss is next to nothing, or
+    low while the other's has grown. And one group with thirty times the rate of the others, while nothing is learnt.
 
     Why it is bad
     -------------
@@ -280,6 +280,8 @@ class UnsuitableRate:
         stays = stays and loss.level > thresholds.ABOVE_FIRST * loss.first and len(self._large) > 1
         if self._is_stuck(loss) and not self._gone.is_open:
             return self._high.hold(None, lambda: self._verdict_high(view, history))
+        if self._is_held_up(loss) and not self._gone.is_open:
+            return self._high.hold(None, lambda: self._verdict_held_up(view, history, loss))
         if self._answers_all_alike(view, loss) and not self._gone.is_open:
             one_answer = self._one_answer.loss_near(loss.level)
             return self._high.hold(None, lambda: self._verdict_high(view, history, one_answer))
@@ -323,6 +325,27 @@ class UnsuitableRate:
         if median(self._answers or [0.0]) > thresholds.CHANCE_ALIVE:
             return False  # answers differ and are no better for it: DAT004
         return near and loss.low > thresholds.ONE_ANSWER_LOW * one
+
+    def _is_held_up(self, loss: Loss) -> bool:
+        """A group far ahead of the others, all of which learn nothing: what it holds has long been thrown away."""
+        if not self._fast.parameters or loss.seen < thresholds.NOT_LEARNING_STEPS or self._high.is_open:
+            return False
+        still = loss.level > thresholds.NOT_LEARNING_BEST * loss.start and loss.best > thresholds.BACK_TO * loss.start
+        return still and not loss.falling and loss.noise < thresholds.NOT_LEARNING_NOISE * loss.start
+
+    def _verdict_held_up(self, view: View, history: RateHistory, loss: Loss) -> Verdict:
+        layers = self._fast.parameters
+        path = view.layout.path(layers[0])
+        how = f"learning rate of its group; that of the others is less than 1/{thresholds.GROUP_AHEAD:.0f} of it"
+        evidence = (
+            Evidence("optimizer_rate", path, history.peak, None, how),
+            Evidence("loss", None, loss.level, loss.start, f"loss now and at the start, {loss.seen} steps apart"),
+        )
+        summary = (
+            f"The learning rate of {name_layers(view.layout, layers)} is far above that of the others, and the loss "
+            "stands still."
+        )
+        return Verdict("high", True, Severity.SEVERE, layers, self._begun or 0, 0.75, summary, evidence)
 
     def _stay_foreign(self, step: int) -> None:
         """A loss that does not come back from such a leap is not the rate's doing either."""
