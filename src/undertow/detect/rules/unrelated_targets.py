@@ -41,7 +41,8 @@ class UnrelatedTargets:
     It cannot tell wrong labels from a task that is very hard to begin with (parity, a task that needs a longer
     context): confidence is low. Tasks with many classes get half a step per class. Wrong labels that are known by heart
     look like right ones, and below four classes, or a third of the labels, they are not seen. Labels that cannot be
-    known by chance (a game of dice) look like wrong ones. No false alarm in the zoo.
+    known by chance (a game of dice) look like wrong ones.
+    Measured: no false alarm in one run each of 223 healthy programs that rules were tuned beside.
 
     References
     ----------
