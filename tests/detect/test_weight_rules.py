@@ -193,7 +193,8 @@ class TestSymmetricWeights:
 
     def test_rows_that_part_by_as_much_as_they_move(self) -> None:
         training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
-        assert training.run(9, weight_row_spread=5e-5, weight_drift=6e-5).codes() == []
+        norms = {"0.weight": 1.0, "1.weight": 1.1}
+        assert training.run(9, weight_row_spread=5e-5, weight_drift=6e-5, weight_norm=norms).codes() == []
 
     def test_zero_without_a_gradient(self) -> None:
         training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
@@ -204,6 +205,19 @@ class TestSymmetricWeights:
         training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
         training.run(9, weight_norm={"0.weight": 0.0}, gradient_zero_fraction=0.0, weight_drift=0.0)
         assert training.codes() == []
+
+    @pytest.mark.parametrize(
+        ("differs", "found"),
+        [({}, True), ({"weight_norm": {"members.1.b.weight": 1.0001}}, False),
+         ({"gradient_norm": {"members.1.a.weight": 0.11}}, False), ({"weight_drift": 0.0}, False)],
+        ids=["copies", "parted", "replicas with batches of their own", "not trained yet"],
+    )  # fmt: skip
+    def test_members_that_are_copies(self, differs: dict[str, object], found: bool) -> None:
+        names = [f"members.{i}.{layer}:Linear" for i in range(2) for layer in "ab"]
+        training = stack(SymmetricWeights(), *names)
+        training.run(6, **{"weight_row_spread": 0.3, "weight_drift": 0.05, **differs})
+        copies = ("members.1.a.weight", "members.1.b.weight")
+        assert [finding.layers for finding in training.findings()] == ([copies] if found else [])
 
     def test_adapters_on_a_frozen_model_are_left_to_their_gradient(self) -> None:
         training = stack(SymmetricWeights(), "base:Linear", "adapter:Linear", frozen=("base",))

@@ -42,7 +42,7 @@ class NeverUpdated:
     while other weights moved. Or a layer with `requires_grad` set to False that still holds exactly the random
     weights PyTorch gives a new layer of its shape, alone among layers that train, or with other layers and blocks
     of which all do, for a hundred steps. Or a deep frozen part under a small head, all of whose normalisations
-    still have a scale of exactly one: nobody has loaded its weights. Or frozen adapters of which one factor is
+    still have a scale of exactly one: nobody has loaded its weights. Or frozen adapters of which one factor stays
     zero. Or, in the first steps, layers that run inside the model and get a gradient without being parts of it, as
     those in a plain Python list, or a loss with parameters of its own that no optimizer got. Or no weight at all
     that ever moves, though gradients arrive and the optimizer steps; or an optimizer that steps while none of its

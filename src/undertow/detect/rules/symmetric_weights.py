@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
+from undertow.detect.copied_parts import CopiedParts
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Pace, Streak, Verdict, grown
 from undertow.detect.view import View
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+Row = NDArray[np.float32]
 
 
 class SymmetricWeights:
@@ -25,13 +28,15 @@ class SymmetricWeights:
     ------------
     How far the rows of each weight matrix (the filters of a convolution) differ from their mean, in the steps in
     which weights are measured. A layer is reported when its rows are equal to one part in 10,000 although the matrix
-    has moved by far more than that, or when matrix and gradient are exactly zero and stay so.
+    has moved by far more than that, or when matrix and gradient are exactly zero and stay so. And members of a list, as
+    of an ensemble, that began as copies of one another and after several steps still have the same weights and the
+    same gradients to the last bit.
 
     Why it is bad
     -------------
     Units with equal weights compute the same and receive the same gradient, so they stay equal for ever: the layer
-    is worth a single unit. Matrices that are all zero pass nothing on and receive nothing at all. The weights were
-    set to a constant where random numbers belong.
+    is worth a single unit, as an ensemble of equal members is worth one of them. Matrices that are all zero pass
+    nothing on and receive nothing at all. The weights were set to a constant where random numbers belong.
 
     When it is wrong
     ----------------
@@ -57,6 +62,7 @@ class SymmetricWeights:
         self._equal, self._zero = Streak(), Streak()
         self._looks = 0  # in a row at which no layer was suspect
         self._condition = Condition("equal")
+        self._copied, self._copies = Condition("copied"), CopiedParts()
 
     def grow(self, count: int) -> None:
         self._judged = grown(self._judged, count, False)
@@ -69,6 +75,13 @@ class SymmetricWeights:
         norms, drift = view.row("weight_norm"), view.row("weight_drift")
         if spread is None or ids is None or norms is None or drift is None or view.skipped:
             return ()
+        copies = self._copies.observe(view)
+        copied = self._copied.hold(copies, lambda: self._copied_verdict(view, copies)) if copies else self._copied.end()
+        return (*copied, *self._observe_rows(view, ids, spread, norms, drift))
+
+    def _observe_rows(
+        self, view: View, ids: NDArray[np.int32], spread: Row, norms: Row, drift: Row
+    ) -> tuple[Verdict, ...]:
         if view.layout is not self._layout:
             self._look(view.layout)
         elif self._looks >= limit.EQUAL_ROWS_LOOKS and not self._condition.is_open:
@@ -119,6 +132,18 @@ class SymmetricWeights:
         if not adapted:
             several = [m.id for m in matrices if m.trainable and m.shape[0] > 1 and m.parameter_count > m.shape[0]]
             self._judged[several] = True
+
+    def _copied_verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        layout = view.layout
+        layers = tuple(layout.in_order(members))
+        norms = view.all_layers("weight_norm")
+        how = "the same to the last bit as in the first one of the list, and so are updates and gradients"
+        evidence = tuple(Evidence("weight_norm", layout.path(i), known(norms[i]), None, how) for i in layers[:3])
+        summary = (
+            f"{name_layers(layout, layers)} began as copies of the layers of the first one in their list, and stay "
+            "equal to them: nothing tells them apart. Is each one built by itself?"
+        )
+        return Verdict("copied", True, Severity.SEVERE, layers, 0, 0.95, summary, evidence)
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
