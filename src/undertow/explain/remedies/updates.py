@@ -122,6 +122,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("let-only-the-optimizer-write",)
         case "UPD002" if "optimizer_eps_ratio" not in shown:
             return ("raise-the-learning-rate",)
+        case "UPD003" if "gradient_state" in shown and not finding.layers:  # the gradients go to other tensors
+            return ("give-it-to-the-optimizer",)
         case "UPD003" if "gradient_state" in shown:  # frozen, and never trained
             return ("unfreeze",)
         case "UPD003" if "unregistered_parameters" in shown:
