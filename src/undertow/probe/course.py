@@ -16,8 +16,8 @@ from undertow.probe.step import StepReadings
 
 class Course:
     __slots__ = (
-        "began", "ended", "fired", "first_step", "fresh", "hooked_saved_tensors", "in_step", "modes_changed",
-        "next_plan", "now", "pending", "plan", "shared", "step", "stepped", "want_walk",
+        "began", "ended", "fed_changed", "fired", "first_step", "fresh", "hooked_saved_tensors", "in_step",
+        "modes_changed", "next_plan", "now", "pending", "plan", "shared", "step", "stepped", "want_walk",
     )  # fmt: skip
 
     def __init__(self, first_step: int, plan: Plan) -> None:
@@ -35,6 +35,7 @@ class Course:
         self.fired: set[int] = set()  # optimizers that a loss scaler did not hold back
         self.want_walk = True  # the graph of the next loss may show what is not known yet
         self.modes_changed = False
+        self.fed_changed = False  # other parameters got a gradient than ever before
         self.hooked_saved_tensors = False  # unpacking those could run the user's code again
 
     def open(self) -> None:

@@ -9,25 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
+from undertow.probe.course import Course
 from undertow.probe.readings import Number, RawFrame, Slots, zeros
-from undertow.probe.schedule import Plan
 from undertow.probe.step import StepReadings
 from undertow.probe.subjects import Subjects
 from undertow.schema.quantities import GradientState
 
 
-def frame_of(
-    subjects: Subjects,
-    now: StepReadings,
-    plan: Plan,
-    step: int,
-    optimizer: Optimizer,
-    slots: Slots,
-    is_shared: bool,
-    skipped: Number,
-) -> RawFrame:
-    """What one optimizer has done to some slots; `is_shared` when another has stepped before it in the same step."""
-    frame = RawFrame(step, time.time(), subjects.layout, _scalars(subjects, now, optimizer, is_shared, skipped))
+def frame_of(subjects: Subjects, course: Course, optimizer: Optimizer, slots: Slots, skipped: Number) -> RawFrame:
+    """What one optimizer has done to some slots."""
+    now, plan, is_shared = course.now, course.plan, course.shared
+    frame = RawFrame(course.step, time.time(), subjects.layout, _scalars(subjects, now, optimizer, is_shared, skipped))
     if not (plan.gradient or plan.weight):
         return frame
     frame.exposed = slots if is_shared else subjects.exposed(slots)

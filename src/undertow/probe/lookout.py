@@ -18,6 +18,8 @@ from undertow.probe.signals.collector import SignalCollector
 from undertow.probe.step import loss_of
 from undertow.probe.subjects import Subjects
 
+_MOST_CHOICES = 20  # of parameters that get a gradient
+
 
 class Lookout:
     def __init__(
@@ -34,6 +36,8 @@ class Lookout:
         self._forward, self._purse = forward, purse
         self._governor = governor
         self._nonfinite_seen = False
+        self._fed: set[bytes] = set()  # which parameters got a gradient, each choice once
+        self._last_fed: Slots | None = None
 
     # -- as a backward pass begins ------------------------------------------------------------------------
 
@@ -86,6 +90,13 @@ class Lookout:
         """By layer."""
         known = self._subjects.catalogue.module_layer
         return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
+
+    def note_fed(self, fed: Slots) -> None:
+        """Other parameters get a gradient than ever before: which modules run in such a step is worth a look."""
+        if fed is not self._last_fed and len(self._fed) < _MOST_CHOICES:  # nearly always one array for equal slots
+            self._last_fed, choice = fed, fed.tobytes()
+            self._course.fed_changed |= bool(self._fed) and choice not in self._fed
+            self._fed.add(choice)
 
     # -- after a step -------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from undertow.probe.framing import frame_of
 from undertow.probe.lookout import Lookout
 from undertow.probe.purse import Purse
 from undertow.probe.reader import TensorReader
-from undertow.probe.readings import NewLayers, Note, Number, RawFrame, Slots
+from undertow.probe.readings import NewLayers, Note, RawFrame, Slots
 from undertow.probe.schedule import Governor
 from undertow.probe.steady import SteadyStep
 from undertow.probe.step import inverse, number_now, scale_of
@@ -191,7 +191,9 @@ class Recorder:
             self._emit(course.pending)
         elif course.plan.gradient:
             with self._purse.gradient:
-                gradients = self.subjects.gradients(self.subjects.slots_with_gradient())
+                fed = self.subjects.slots_with_gradient()
+                self._lookout.note_fed(fed)
+                gradients = self.subjects.gradients(fed)
                 now.gradients, now.marks = self._reader.read_and_mark(gradients, factor=inverse(now.scale))
                 now.micro.append(now.gradients)
                 if self.subjects.layout.spread is not None:
@@ -271,7 +273,9 @@ class Recorder:
             course.forget()  # another model's step: the backward pass before it was not ours
             self._lookout.signals.forget()
             return
-        frame = self._frame(optimizer, slots, number_now(getattr(optimizer, "found_inf", None), 0.0))
+        frame = frame_of(
+            self.subjects, course, optimizer, slots, number_now(getattr(optimizer, "found_inf", None), 0.0)
+        )
         self.subjects.cleared.step(slots)
         if course.plan.weight:
             with self._purse.weight:
@@ -291,15 +295,11 @@ class Recorder:
         if len(slots):
             course.count(optimizer)
             course.now.stepped = None
-            frame = self._frame(optimizer, slots, 1.0)
+            frame = frame_of(self.subjects, course, optimizer, slots, 1.0)
             self.subjects.cleared.step(slots)
             self._finish(frame)
 
     # -- a frame ------------------------------------------------------------------------------------------
-
-    def _frame(self, optimizer: Optimizer, slots: Slots, skipped: Number) -> RawFrame:
-        course = self._course
-        return frame_of(self.subjects, course.now, course.plan, course.step, optimizer, slots, course.shared, skipped)
 
     def _finish(self, frame: RawFrame) -> None:
         if taps.in_backward():  # many small optimizers, one per parameter: one frame when the pass is over
@@ -350,6 +350,9 @@ class Recorder:
             # With the gradients of the same step: what runs and gets none has been cut off.
             plan = replace(plan, activation=True, gradient=plan.gradient or self.governor.every is None)
             course.modes_changed = False
+        if course.fed_changed and self.governor.activations is None:
+            plan = replace(plan, gradient=True, activation=True)
+            course.fed_changed = False
         course.next_plan = plan
         if plan.activation and not self._no_activations:
             self._forward.start()
