@@ -294,7 +294,8 @@ BEYOND_RANGE = 5.0  # …or its mean error, where the targets are not known them
 # does not fall at once stay below 0.15.
 LARGE_UPDATE = 0.2
 ABOVE_FIRST = 1.03  # times the first loss is enough at the start where updates are large, for…
-ABOVE_FOR = 8  # …so many steps in a row: RMSprop's first updates are ten times too long, and five go by in health
+ABOVE_FOR = 3  # …so many steps in a row, or…
+ABOVE_FOR_AT_LENGTH = 8  # …where RMSprop's first updates are ten times too long: five go by in health
 LEAPS_TO = 1.5  # times the first loss: batch noise of an untrained model is a few per cent
 
 # OPT001. Records: a loss so much above all before it. Batch noise makes one now and then, never a row of them that ends

@@ -34,7 +34,7 @@ class UnsuitableRate:
     Seven things, each with the loss as a second witness. The rate has fallen to next to nothing within few steps while
     there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above what
     it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above that of
-    the untrained model, or above it for eight steps at the start, or once at the start with nothing learnt since, or
+    the untrained model, or above it for three steps at the start, or once at the start with nothing learnt since, or
     one of the very first updates so large, and since then the loss of a model that gives every sample the same answer:
     the rate is too high, or a warm-up is missing. Updates of less than a fifty-thousandth of the weights from the first
     step on while the loss stands still: it is too low. A schedule that never gives more than a fiftieth of the rate
@@ -53,7 +53,7 @@ class UnsuitableRate:
     initial weights that are far off make any rate look too high: a first loss far above that of a guess is left to
     DAT001 and WGT003, and a loss that leaps before any large update to DAT002. Warm-up and restarts up to an earlier
     peak are not reported. Measured: one false alarm in 234 runs of 78 healthy programs that no rule had been tuned on,
-    in the first steps of RMSprop, which are ten times too long; since then eight steps are waited for.
+    in the first steps of RMSprop, which are ten times too long; since then eight steps are waited for there.
 
     References
     ----------
@@ -80,6 +80,7 @@ class UnsuitableRate:
         self._one_answer = OneAnswer()
         self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
         self._above = 0  # losses in a row that were a little above it
+        self._starts_long = False  # RMSprop: its second moment starts at zero, and nothing makes up for that
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._implausible_start = False
         self._largest = 0.0  # update over weight, of any matrix at any step
@@ -105,6 +106,10 @@ class UnsuitableRate:
         history.add(rate, view.step)
         loss = view.loss
         self._fast.observe(view)
+        if view.ids("optimizer") is not None:
+            matrices = matrices_of(view.layout)
+            scaled = matrices.values(view, "optimizer_eps_ratio") > 0
+            self._starts_long = bool((scaled & (matrices.values(view, "optimizer_momentum") == 0)).any())
         if self._begun is None:
             self._begun = view.step
         if loss is not None:
@@ -276,7 +281,8 @@ class UnsuitableRate:
             return self._high.stay()
         self._above = self._above + 1 if loss.value > thresholds.ABOVE_FIRST * loss.first else 0
         early = loss.seen <= thresholds.LARGE_UPDATE_LASTS
-        stays = early and self._above >= thresholds.ABOVE_FOR and loss.low < loss.high
+        patience = thresholds.ABOVE_FOR_AT_LENGTH if self._starts_long else thresholds.ABOVE_FOR
+        stays = early and self._above >= patience and loss.low < loss.high
         stays = stays and loss.level > thresholds.ABOVE_FIRST * loss.first and len(self._large) > 1
         if self._is_stuck(loss) and not self._gone.is_open:
             return self._high.hold(None, lambda: self._verdict_high(view, history))
