@@ -15,6 +15,8 @@ import undertow
 class Plain:
     name = "plain"
     light = True  # cheap enough for full blocks
+    settles = 0.0  # seconds, and
+    warm_up = 3  # steps that are not timed
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
         pass
@@ -30,6 +32,8 @@ class Plain:
 
 
 class Watched(Plain):
+    warm_up, settles = 18, 4.0  # it looks more closely at the first sixteen, and then starts the process that writes
+
     def __init__(self, name: str, **options: Any) -> None:
         self.name = name
         self._options = options

@@ -25,6 +25,10 @@ def awkward_tensors() -> list[torch.Tensor]:
     tensors += [1.0 + 1e-4 * torch.randn(7000), torch.randn(3000) * 1e-30, torch.randn(3000) * 1e30]
     tensors += [torch.randn(100, 70).bfloat16().t(), torch.randn(3000).half() * 1e-6, torch.randn(500).double()]
     tensors += [torch.randn(3_000_001)[1:], torch.randn(2_000_000).pow(9), torch.ones(4_000_000)]
+    # Many zeros, and exponents far outside any window of 32.
+    tensors += [torch.randn(3_000_000).relu(), (20 * torch.randn(2_000_000)).exp(), torch.randn(600_000) * 1e-38]
+    tensors += [(9 * torch.randn(900_000)).exp().bfloat16().relu(), torch.randn(700_001).half().relu() * 1e-4]
+    tensors += [torch.where(torch.rand(500_000) < 0.001, torch.nan, torch.randn(500_000))]
     tensors[6][17], tensors[6][18], tensors[6][19] = torch.nan, torch.inf, -torch.inf
     return [tensor.cuda() for tensor in tensors]
 

@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[2]
 TRITON = importlib.util.find_spec("triton") is not None
 QUICK = [
     "test_kernel_shapes.py::test_every_size[triton-torch.bfloat16]",
-    "test_kernel_shapes.py::test_every_size[triton-torch.float16]",
     "test_kernel_shapes.py::test_every_selection_gives_the_same",
     "test_kernel_shapes.py::test_layouts_are_read_in_logical_order",
     "test_kernel_shapes.py::test_no_tensors",

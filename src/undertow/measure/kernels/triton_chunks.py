@@ -6,6 +6,7 @@ addresses of gradients change from step to step and are kept apart.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -15,12 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undertow.measure.partials import SKETCH_BUCKETS
+from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS
 
-_FEWEST_ROWS, _MOST_ROWS = 32, 512  # of a chunk; a row is as wide as a sketch
-_PROGRAMS = 3  # that run beside each other on a processor
+_FEWEST_ROWS, _MOST_ROWS = 32, 508  # of a chunk; a row is as wide as a sketch, and a counter holds no more than 511
+_BEGINNING = 13  # rows could be read while a program begins and ends
+_SLACK = (1.0, 1.01, 1.02, 1.03, 1.05, 1.07)
 _PROCESSORS = 132  # of a device that does not say
 _MOST_TABLES = 32
+
+# Columns that a program merges: fewer, of more chunks at a time, where a tensor has more than so many chunks.
+TALL_TENSOR = 32
+MERGED_COLUMNS, TALL_MERGED_COLUMNS = 256, 16
+_ALL_COLUMNS = EXPONENT_BUCKETS + SKETCH_BUCKETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,49 +35,70 @@ class Chunks:
     """Small tensors on the device. The chunks of a tensor are neighbours, from `first_of[i]` to `first_of[i + 1]`."""
 
     number: int
-    tensor_of: torch.Tensor
-    start_of: torch.Tensor  # in elements of its tensor
-    length_of: torch.Tensor
     first_of: torch.Tensor
-    orders: tuple[tuple[torch.dtype, torch.Tensor], ...]  # the chunks of each format, full ones first
+    merges: torch.Tensor
+    # For each format what its programs work on, largest first: chunk, tensor, begin (in elements) and length of each.
+    records: tuple[tuple[torch.dtype, torch.Tensor], ...]
 
 
 @lru_cache(maxsize=32)
-def chunks_of(counts: tuple[int, ...], formats: tuple[torch.dtype, ...], device: torch.device) -> Chunks:
+def chunks_of(counts: tuple[int, ...], formats: tuple[torch.dtype, ...], device: torch.device, programs: int) -> Chunks:
+    """`programs` run beside each other on a processor of the device."""
     sizes = np.array(counts, np.int64)
-    length = _rows(int(sizes.sum()), device) * SKETCH_BUCKETS
+    length = _rows(-(-sizes // SKETCH_BUCKETS), programs * _processors(device)) * SKETCH_BUCKETS
     numbers = -(-sizes // length)
     first = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(numbers, out=first[1:])
     tensors = np.repeat(np.arange(len(sizes)), numbers)
     starts = (np.arange(first[-1]) - first[tensors]) * length
     lengths = np.minimum(sizes[tensors] - starts, length)
-    by_size = np.argsort(-lengths, kind="stable")
-    orders: list[tuple[torch.dtype, torch.Tensor]] = []
+    table = np.stack([np.arange(first[-1]), tensors, starts, lengths], 1)[np.argsort(-lengths, kind="stable")]
+    records: list[tuple[torch.dtype, torch.Tensor]] = []
     for one in dict.fromkeys(formats):
         mine = np.array([other == one for other in formats], np.bool_)
-        order = by_size[mine[tensors[by_size]]]
-        if len(order):
-            orders.append((one, on_device(order.astype(np.int32), device)))
+        chosen = table[mine[table[:, 1]]]
+        if len(chosen):
+            records.append((one, on_device(chosen, device)))
     return Chunks(
         int(first[-1]),
-        on_device(tensors.astype(np.int32), device),
-        on_device(starts, device),
-        on_device(lengths.astype(np.int32), device),
         on_device(first.astype(np.int32), device),
-        tuple(orders),
+        on_device(merges_of(numbers), device),
+        tuple(records),
     )
 
 
-def _rows(elements: int, device: torch.device) -> int:
-    """So many that the chunks just fill whole rounds of programs, at least two: no processor waits for the last."""
-    processors = (
-        torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else _PROCESSORS
-    )
-    rows, programs = elements / SKETCH_BUCKETS, processors * _PROGRAMS
-    rounds = max(2, math.ceil(rows / (programs * _MOST_ROWS)))
-    fair = rows / (programs * rounds) * 1.03  # the last chunk of a tensor is seldom a whole one
-    return min(max(math.ceil(fair / 8) * 8, _FEWEST_ROWS), _MOST_ROWS)
+def merges_of(chunks: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The programs that merge tensors of so many chunks: a tensor, and which columns of it, or 255 for its moments."""
+    tensors = np.arange(len(chunks), dtype=np.int32)[:, None] << 8
+    few = tensors[chunks <= TALL_TENSOR] | np.arange(_ALL_COLUMNS // MERGED_COLUMNS, dtype=np.int32)
+    many = tensors[chunks > TALL_TENSOR] | np.arange(_ALL_COLUMNS // TALL_MERGED_COLUMNS, dtype=np.int32)
+    return np.concatenate([many.ravel(), (tensors | 255).ravel(), few.ravel()])
+
+
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else _PROCESSORS
+
+
+def _rows(rows: NDArray[np.int64], slots: int) -> int:
+    """So many for each chunk that all slots for programs are done at about the same time."""
+    share = int(rows.sum()) / slots
+    if share <= _FEWEST_ROWS:
+        return _FEWEST_ROWS
+    rounds = math.ceil(share / _MOST_ROWS)
+    # The slack is for the last chunks of tensors, which are seldom whole ones.
+    fair = [share / (rounds + more) * slack for more in (0, 1) for slack in (_SLACK if len(rows) > 1 else (1.0,))]
+    candidates = [min(max(math.ceil(one / 4) * 4, _FEWEST_ROWS), _MOST_ROWS) for one in fair]
+    return min(candidates, key=lambda candidate: _slowest(rows, slots, candidate)) if len(rows) > 1 else candidates[0]
+
+
+def _slowest(rows: NDArray[np.int64], slots: int, length: int) -> int:
+    """How many rows the busiest slot gets if the largest chunks go first, each to whoever is free."""
+    numbers, rest = np.divmod(rows, length)
+    lengths = [length] * int(numbers.sum()) + sorted(rest[rest > 0].tolist(), reverse=True)
+    busy = [0] * slots
+    for one in lengths:
+        heapq.heapreplace(busy, busy[0] + one + _BEGINNING)
+    return max(busy)
 
 
 class AddressTables:

@@ -21,32 +21,46 @@ USUAL_EXPONENT = tl.constexpr(107)
 
 
 @triton.jit
-def find_chunk(addresses, tensor_of, start_of, length_of, order, BYTES: tl.constexpr):
-    chunk = tl.load(order).to(tl.int64)
-    start = tl.load(start_of + chunk)
-    return chunk, start, tl.load(length_of + chunk), tl.load(addresses + tl.load(tensor_of + chunk)) + start * BYTES
+def find_chunk(addresses, record, BYTES: tl.constexpr):
+    """Its number, where it begins in its tensor, its length and its address."""
+    chunk, tensor = tl.load(record), tl.load(record + 1)
+    start, length = tl.load(record + 2), tl.load(record + 3).to(tl.int32)
+    return chunk, start, length, tl.load(addresses + tensor) + start * BYTES
 
 
 @triton.jit
 def guess(address, length, FORMAT: tl.constexpr):
-    """A pivot near the mean, a scale near one over the spread and the window's first exponent, from 1024 elements."""
+    """A pivot near the mean, a scale near one over the spread and the window's first exponent, from 1024 elements.
+
+    And whether all of these are finite. What is summed is summed together: threads wait for each other at every sum.
+    """
     step = tl.maximum(length // 1024 * 128, 128)
-    place = tl.arange(0, 8)[:, None] * step + tl.arange(0, 128)[None, :]
+    place = tl.reshape(tl.arange(0, 8)[:, None] * step + tl.arange(0, 128)[None, :], (1024,))
     present = place < length
     x = wide(tl.load(address.to(tl.pointer_type(FORMAT)) + place, mask=present, other=0))
     finite = present & (tl.abs(x) < INFINITY)
-    share = 1.0 / tl.maximum(tl.sum(finite.to(tl.int32)), 1).to(tl.float64)
-    pivot = tl.sum(tl.where(finite, x.to(tl.float64) * share, 0.0)).to(tl.float32)
-    narrow = tl.where(finite, x.to(tl.float32), 0.0)
-    spread = tl.max(tl.where(finite, tl.abs(narrow - pivot), 0.0))
-    spread = tl.where(spread > 0.0, spread, tl.max(tl.abs(narrow)))
-    spread = tl.where(spread > 0.0, spread, USUAL_SPREAD)  # nothing but zeros in the sample
+    x = tl.where(finite, x, 0.0)
+    narrow = x.to(tl.float32)
+    exponent = (narrow.to(tl.int32, bitcast=True) >> 23) & 255
+    means = tl.join(x.to(tl.float64) * 0.0009765625, finite.to(tl.float64))
+    exponents = tl.join(exponent.to(tl.float64), (exponent > 0).to(tl.float64))
+    means, exponents = tl.split(tl.sum(tl.join(means, exponents), 0))
+    mean, count = tl.split(means)
+    exponents, normal = tl.split(exponents)
+    extremes = tl.join(tl.where(finite, narrow, INFINITY), tl.where(finite, -narrow, INFINITY))
+    strange = tl.where(present & (finite == 0), -1.0, 0.0)
+    extremes, strange = tl.split(tl.min(tl.join(extremes, tl.join(strange, strange)), 0))
+    low, high = tl.split(extremes)
+    strange, _ = tl.split(strange)
+    pivot = (mean * (1024.0 / tl.maximum(count, 1.0))).to(tl.float32)
+    spread = tl.maximum(-high - pivot, pivot - low)
+    spread = tl.where(spread > 0.0, spread, tl.maximum(tl.abs(low), tl.abs(high)))
+    spread = tl.where((spread > 0.0) & (count > 0.0), spread, USUAL_SPREAD)  # nothing but zeros in the sample
     power = 254 - ((spread.to(tl.int32, bitcast=True) >> 23) & 255)
     scale = (tl.minimum(tl.maximum(power, 1), 253) << 23).to(tl.float32, bitcast=True)
-    exponent = (narrow.to(tl.int32, bitcast=True) >> 23) & 255
-    usual = tl.sum(exponent) // tl.maximum(tl.sum((exponent > 0).to(tl.int32)), 1)
+    usual = (exponents / tl.maximum(normal, 1.0)).to(tl.int32)
     usual = tl.where(usual > 0, usual, USUAL_EXPONENT)
-    return pivot, scale, tl.minimum(tl.maximum(usual - 22, 1), 223)
+    return pivot, scale, tl.minimum(tl.maximum(usual - 16, 24), 223), strange == 0.0
 
 
 @triton.jit

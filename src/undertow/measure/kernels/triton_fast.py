@@ -1,17 +1,15 @@
 """The Triton program that measures a chunk of a tensor.
 
-A chunk is read once, in tiles of whole rows of 1024 elements. Moments are sums of float32, of deviations from a
-pivot near the mean, scaled by a power of two near their spread: both are guessed from a sample spread over the
-chunk. A chunk whose guess turns out wrong, or that holds a value that is not finite, is left to `triton_repair`. The
-sketch is always summed in float64, since differences of sketches matter. Exponents are counted in a window of 32
-powers of two around the sample's, in counters of each thread's own (`triton_private`) or, where machine code other than
-NVIDIA's is wanted, eight to a word; what lies outside is added by a second look.
+A chunk is read once, in tiles of four rows of 1024 elements. Moments are sums of float32, of deviations from a pivot
+near the mean, scaled by a power of two near their spread: both are guessed from a sample spread over the chunk. A
+chunk whose guess turns out wrong, or that holds a value that is not finite, is measured again by `triton_exact`. The
+sketch is always summed in float64, since differences of sketches matter. Exponents are counted by `triton_tally`.
 
 Numbers are summed in a fixed order, atomics are for counts only: the same input gives the same bits.
 """
 
 # What follows is Triton's language rather than Python: constants are capitals, types and branches are its own.
-# ruff: noqa: N803, N806, RET505
+# ruff: noqa: N803, N806, SIM102, SIM300
 # pyright: basic, reportArgumentType=false, reportAssignmentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false, reportGeneralTypeIssues=false
 
@@ -21,7 +19,20 @@ import triton
 import triton.language as tl
 
 from undertow.measure.kernels.triton_elements import find_chunk, guess, mix, store_moments, store_sketch, wide
-from undertow.measure.kernels.triton_private import WINDOW, count_privately, private_counters, private_histogram
+from undertow.measure.kernels.triton_exact import measure_exactly
+from undertow.measure.kernels.triton_seldom import count_seldom, count_seldom_again
+from undertow.measure.kernels.triton_tally import (
+    WINDOW,
+    add_row,
+    add_words,
+    count_outside,
+    exponent_of_tally,
+    is_nonzero,
+    lanes_of,
+    reaches,
+    spread_bits,
+    tally,
+)
 
 INFINITY = tl.constexpr(float("inf"))
 # Scaled deviations between these leave room in float32 for the fourth powers of all that matters to the sums.
@@ -31,188 +42,216 @@ LARGEST_PEAK = tl.constexpr(2.0**24)
 
 @triton.jit(do_not_specialize=["number"])
 def measure_chunks(
-    addresses, tensor_of, start_of, length_of, order, moments, exponents, sketches, trusted, number,
-    FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr,
-    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PRIVATE: tl.constexpr,
+    addresses, records, moments, exponents, sketches, number,
+    FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
-    """`number` is that of all chunks; `order` names those of this format."""
-    chunk, start, length, address = find_chunk(
-        addresses, tensor_of, start_of, length_of, order + tl.program_id(0), BYTES
-    )
-    good = address % 16 == 0
-    if good:
-        pivot, scale, lowest = guess(address, length, FORMAT)
-        good = _measure_fast(
-            address, length, (start // 32).to(tl.uint32), pivot, scale, lowest,
-            chunk, moments, exponents, sketches, number, FORMAT, LANES, MOMENTS, EXPONENTS, SKETCH, PRIVATE,
+    """`number` is that of all chunks; `records` are of those of this format."""
+    chunk, start, length, address = find_chunk(addresses, records + tl.program_id(0) * 4, BYTES)
+    word = (start // 32).to(tl.uint32)
+    good = length < 0
+    if FORMAT != tl.float64:
+        if address % 16 == 0:
+            good = _measure_fast(
+                address, length, word, chunk, moments, exponents, sketches, number,
+                FORMAT, BYTES, LANES, MOMENTS, EXPONENTS, SKETCH, PTX,
+            )  # fmt: skip
+    if not good:
+        tl.debug_barrier()  # it may overwrite what other threads have just written
+        measure_exactly(
+            address, length, word, chunk, moments, exponents, sketches, number,
+            FORMAT, WIDTH, MOMENTS, EXPONENTS, SKETCH,
         )  # fmt: skip
-    tl.store(trusted + chunk, good.to(tl.int8))
 
 
 @triton.jit
 def _measure_fast(
-    address, length, word, pivot, scale, lowest, chunk, moments, exponents, sketches, number,
-    FORMAT: tl.constexpr, LANES: tl.constexpr,
-    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PRIVATE: tl.constexpr,
+    address, length, word, chunk, moments, exponents, sketches, number,
+    FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
-    """Whether the result can be trusted; only then it is stored."""
-    THREADS: tl.constexpr = 1024 // LANES  # each of them reads neighbours, 16 bytes
+    """Whether the result can be trusted."""
+    THREADS: tl.constexpr = 1024 // LANES  # each of them reads neighbours
     pointer = tl.multiple_of(address.to(tl.pointer_type(FORMAT)), 16)
-    places = tl.arange(0, THREADS)[:, None]
-    offsets = places * LANES + tl.arange(0, LANES)[None, :]
-    words, bits = places // (32 // LANES), offsets % 32
-    one = tl.zeros((THREADS, LANES), tl.float32)
-    two, three, four, total = one, one, one, one
-    low, high = one + INFINITY, one - INFINITY
-    zeros = tl.zeros((THREADS, LANES), tl.int32)
-    histogram = tl.zeros((WINDOW,), tl.int32)
+    places = tl.arange(0, THREADS)
+    offsets = places[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    whole, tiles = length // 4096, (length + 4095) // 4096
+    # Asked for before anything is known, and later when the same row of the tile before is done with.
+    x0 = tl.load(pointer + offsets, mask=offsets < whole * 4096)
+    x1 = tl.load(pointer + 1024 + offsets, mask=offsets < whole * 4096)
+    x2 = tl.load(pointer + 2048 + offsets, mask=offsets < whole * 4096)
+    x3 = tl.load(pointer + 3072 + offsets, mask=offsets < whole * 4096)
+    out = exponents + chunk * 256
+    if EXPONENTS:
+        tl.store(out + tl.arange(0, 256), tl.zeros((256,), tl.int32))
+        tl.debug_barrier()  # every thread may add to any of them
+    pivot, scale, lowest, calm = guess(address, length, FORMAT)
+    if not calm:
+        whole, tiles = 0, 0
+    none = tl.zeros((THREADS,), tl.float32)
+    one, two, three, four, total, nonzero, inside = none, none, none, none, none, none, none
+    low, high = none + INFINITY, none - INFINITY
+    zeros = tl.zeros((THREADS,), tl.uint32)
+    ones, twos, fours, eights = zeros, zeros, zeros, zeros
+    bytes = tl.zeros((THREADS, 2, 2, 2), tl.uint32)
     sketch = tl.zeros((THREADS, LANES), tl.float64)
-    whole = length // 4096
-    if EXPONENTS and PRIVATE:
-        base, counters = private_counters(places, THREADS)
-    TILES: tl.constexpr = 255 // (4 * LANES)  # as many as a byte can count
-    for stretch in range(0, whole, TILES):
-        bytes = tl.zeros((THREADS, 2, 2, 2), tl.uint32)
-        for tile in range(stretch, tl.minimum(stretch + TILES, whole)):
-            x0 = wide(tl.load(pointer + tile * 4096 + offsets))
-            x1 = wide(tl.load(pointer + (tile * 4096 + 1024) + offsets))
-            x2 = wide(tl.load(pointer + (tile * 4096 + 2048) + offsets))
-            x3 = wide(tl.load(pointer + (tile * 4096 + 3072) + offsets))
-            for row in tl.static_range(4):
-                x = x0 if row == 0 else x1 if row == 1 else x2 if row == 2 else x3
-                one, two, three, four, total, low, high, zeros, sketch = _add_row(
-                    x, x == x, word + (tile * 4 + row) * 32 + words, bits, pivot, scale,
-                    one, two, three, four, total, low, high, zeros, sketch, False, MOMENTS, EXPONENTS, SKETCH,
-                )  # fmt: skip
-                if EXPONENTS and PRIVATE:
-                    count_privately(x, counters, lowest, THREADS)
-            if EXPONENTS and not PRIVATE:
-                bytes += _count_rows(x0, x1, lowest) + _count_rows(x2, x3, lowest)
-        if EXPONENTS and not PRIVATE:
-            histogram += _histogram(bytes)
-    rows = (length + 1023) // 1024
-    for row in range(whole * 4, rows):
-        present = row * 1024 + offsets < length
-        x = wide(tl.load(pointer + row * 1024 + offsets, mask=present, other=0))
-        one, two, three, four, total, low, high, zeros, sketch = _add_row(
-            x, present, word + row * 32 + words, bits, pivot, scale,
-            one, two, three, four, total, low, high, zeros, sketch, True, MOMENTS, EXPONENTS, SKETCH,
+    words = word + places[:, None] // (32 // LANES)
+    for tile in range(whole):
+        # Those of the next one are on their way meanwhile; there is none after the last.
+        after = pointer + tl.minimum(tile + 1, whole - 1) * 4096 + offsets
+        n0, n1, n2, n3 = tl.load(after), tl.load(after + 1024), tl.load(after + 2048), tl.load(after + 3072)
+        (one, two, three, four, total, nonzero, inside, low, high,
+         ones, twos, fours, eights, bytes, zeros, sketch) = _add_tile(
+            wide(x0), wide(x1), wide(x2), wide(x3), pointer + tile * 4096, offsets, None, words + tile * 128,
+            pivot, scale, lowest, out,
+            one, two, three, four, total, nonzero, inside, low, high, ones, twos, fours, eights, bytes, zeros, sketch,
+            FORMAT, BYTES, LANES, MOMENTS, EXPONENTS, SKETCH, PTX,
         )  # fmt: skip
-        if EXPONENTS and PRIVATE:
-            count_privately(x, counters, lowest, THREADS)
-        elif EXPONENTS:
-            histogram += _histogram(_count_rows(x, x * 0.0, lowest))
-    if EXPONENTS and PRIVATE:
-        histogram = private_histogram(base, THREADS)
-    trusted = length > 0
-    zero_count = tl.sum(zeros)
-    if MOMENTS:
-        smallest, largest, fourth, absolute = tl.min(low), tl.max(high), tl.sum(four), tl.sum(total)
-        peak = tl.maximum(tl.abs((smallest - pivot) * scale), tl.abs((largest - pivot) * scale))
-        trusted = (fourth < INFINITY) & (absolute < INFINITY)
-        trusted = trusted & (peak <= LARGEST_PEAK) & ((peak >= SMALLEST_PEAK) | (peak == 0.0))
+        x0, x1, x2, x3 = n0, n1, n2, n3
+    if whole < tiles:
+        after = pointer + whole * 4096 + offsets
+        left = length - whole * 4096
+        x0 = tl.load(after, mask=offsets < left, other=0)
+        x1 = tl.load(after + 1024, mask=offsets + 1024 < left, other=0)
+        x2 = tl.load(after + 2048, mask=offsets + 2048 < left, other=0)
+        x3 = tl.load(after + 3072, mask=offsets + 3072 < left, other=0)
+        (one, two, three, four, total, nonzero, inside, low, high,
+         ones, twos, fours, eights, bytes, zeros, sketch) = _add_tile(
+            wide(x0), wide(x1), wide(x2), wide(x3), pointer + whole * 4096, offsets, left, words + whole * 128,
+            pivot, scale, lowest, out,
+            one, two, three, four, total, nonzero, inside, low, high, ones, twos, fours, eights, bytes, zeros, sketch,
+            FORMAT, BYTES, LANES, MOMENTS, EXPONENTS, SKETCH, PTX,
+        )  # fmt: skip
+    trusted = calm
+    absent = tiles * 4096 - length
+    if MOMENTS or EXPONENTS:
+        smallest, largest = tl.split(tl.min(tl.join(low, -high), 0))
+        largest = -largest
+        counted = zeros.to(tl.float32) if EXPONENTS and PTX else nonzero
+        powers, others = tl.split(_sums(one, two, three, four, total, counted, inside))
+        powers_below, powers_above = tl.split(powers)
+        first, second = tl.split(powers_below)
+        third, fourth = tl.split(powers_above)
+        others, last = tl.split(others)
+        absolute, seen = tl.split(others)
+        within, _ = tl.split(last)
+        zero = seen.to(tl.int32) - absent if EXPONENTS and PTX else length - seen.to(tl.int32)
+        trusted = trusted & (absolute < INFINITY)
     elif SKETCH:
-        trusted = tl.sum(tl.abs(sketch)) < INFINITY
+        trusted = trusted & (tl.sum(tl.abs(sketch)) < INFINITY)
+    if MOMENTS:
+        peak = tl.maximum(tl.abs((smallest - pivot) * scale), tl.abs((largest - pivot) * scale))
+        trusted = trusted & (fourth < INFINITY)
+        trusted = trusted & (peak <= LARGEST_PEAK) & ((peak >= SMALLEST_PEAK) | (peak == 0.0))
     if trusted:
         if MOMENTS:
             unit = 1.0 / scale.to(tl.float64)
-            first, second = tl.sum(one).to(tl.float64) * unit, tl.sum(two).to(tl.float64) * unit * unit
-            third = tl.sum(three).to(tl.float64) * unit * unit * unit
+            first, second, third = first * unit, second * unit * unit, third * unit * unit * unit
             center, count = pivot.to(tl.float64), length.to(tl.float64)
-            none = count * 0.0
+            nothing = count * 0.0
             store_moments(
-                moments + chunk, number, count, none, none, none, zero_count.to(tl.float64),
+                moments + chunk, number, count, nothing, nothing, nothing, zero.to(tl.float64),
                 smallest.to(tl.float64), largest.to(tl.float64), center,
-                first, second, third, fourth.to(tl.float64) * unit * unit * unit * unit,
-                absolute.to(tl.float64),
+                first, second, third, fourth * unit * unit * unit * unit, absolute,
                 second + 2.0 * center * first + count * center * center,
             )  # fmt: skip
         if EXPONENTS:
-            _store_window(exponents + chunk * 256, histogram, lowest, zero_count, PRIVATE)
-            if tl.sum(histogram) + zero_count < length:
-                tl.debug_barrier()  # what has just been stored is added to
-                _add_outside(pointer, length, lowest, exponents + chunk * 256, LANES)
+            counts, exponent = tally(ones, twos, fours, eights, bytes), exponent_of_tally(lowest)
+            tl.debug_barrier()  # threads have set these to 0 and added to them
+            tl.atomic_add(out + exponent, counts - tl.where(exponent % 32 == 0, zero + absent, 0), sem="relaxed")
+            tl.atomic_add(out, zero, sem="relaxed")
+            if not PTX:
+                top = tl.maximum(tl.abs(smallest), tl.abs(largest)).to(tl.int32, bitcast=True) >> 23
+                if (within.to(tl.int32) + zero < length) | (top >= lowest + WINDOW):
+                    count_outside(pointer, length, lowest, out, LANES)
         if SKETCH:
             store_sketch(sketches + chunk * 1024, sketch, LANES)
     return trusted
 
 
 @triton.jit
-def _add_row(
-    x, present, words, bits, pivot, scale, one, two, three, four, total, low, high, zeros, sketch,
-    MASKED: tl.constexpr, MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr,
+def _add_tile(
+    x0, x1, x2, x3, here, offsets, left, words, pivot, scale, lowest, out,
+    one, two, three, four, total, nonzero, inside, low, high, ones, twos, fours, eights, bytes, zeros, sketch,
+    FORMAT: tl.constexpr, BYTES: tl.constexpr, LANES: tl.constexpr,
+    MOMENTS: tl.constexpr, EXPONENTS: tl.constexpr, SKETCH: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
-    if MOMENTS:
-        deviation = (x - pivot) * scale
-        if MASKED:
-            deviation = tl.where(present, deviation, 0.0)
-        square = deviation * deviation
-        one += deviation
-        two += square
-        three += square * deviation
-        four += square * square
-        total += tl.abs(x)
-        low = tl.minimum(low, tl.where(present, x, INFINITY) if MASKED else x)
-        high = tl.maximum(high, tl.where(present, x, -INFINITY) if MASKED else x)
-    if MOMENTS or EXPONENTS:
-        zeros += ((x == 0.0) & present if MASKED else x == 0.0).to(tl.int32)
-    if SKETCH:
-        flip = (mix(words) << (31 - bits).to(tl.uint32)) & 0x80000000
-        signed = (x.to(tl.uint32, bitcast=True) ^ flip).to(tl.float32, bitcast=True)
-        sketch += signed.to(tl.float64)
-    return one, two, three, four, total, low, high, zeros, sketch
+    """Sums are those of each thread, over its lanes; except the sketch, where every lane is a bucket.
 
-
-@triton.jit
-def _count_rows(x, y, lowest):
-    """How many exponents of two rows lie where in the window: 32 bytes for each thread, in eight words.
-
-    A row has four words of eight counts of four bits; neighbours are added before the counts are spread to bytes.
+    `left` elements are there, and zeros instead of the others; None when all are.
     """
-    first, second = _nibbles(x, lowest), _nibbles(y, lowest)
-    if x.shape[1] * 2 < 16:
-        first += second
-        return tl.join(first & 0x0F0F0F0F, (first >> 4) & 0x0F0F0F0F)
-    else:
-        even = (first & 0x0F0F0F0F) + (second & 0x0F0F0F0F)
-        return tl.join(even, ((first >> 4) & 0x0F0F0F0F) + ((second >> 4) & 0x0F0F0F0F))
+    places, lanes = tl.arange(0, 1024 // LANES), tl.arange(0, LANES)[None, :]
+    to_last = (32 - LANES - places[:, None] * LANES % 32).to(tl.uint32)
+    enough = one * 0.0
+    for row in tl.static_range(4):
+        x = x0 if row == 0 else x1 if row == 1 else x2 if row == 2 else x3
+        if MOMENTS or EXPONENTS:
+            total += _sum(tl.abs(x))
+            if left is None:
+                low, high = tl.minimum(low, _least(x)), tl.maximum(high, _greatest(x))
+            else:
+                present = row * 1024 + offsets < left
+                low = tl.minimum(low, _least(tl.where(present, x, INFINITY)))
+                high = tl.maximum(high, _greatest(tl.where(present, x, -INFINITY)))
+            if EXPONENTS and PTX:
+                enough += _sum(reaches(x, lowest))
+            elif PTX:
+                nonzero += _sum(is_nonzero(x))
+            else:
+                nonzero += _sum((x != 0.0).to(tl.float32))
+                inside += _sum((tl.abs(x) >= (lowest << 23).to(tl.float32, bitcast=True)).to(tl.float32))
+        if MOMENTS:
+            deviation = x * scale - pivot * scale
+            if left is not None:
+                deviation = tl.where(row * 1024 + offsets < left, deviation, 0.0)
+            square = deviation * deviation
+            one += _sum(deviation)
+            two += _sum(square)
+            three += _sum(square * deviation)
+            four += _sum(square * square)
+        if SKETCH:
+            # The sign of the last lane goes to the front first, so that the other shifts are the same in all threads.
+            flip = ((mix(words + row * 32) << to_last) << (LANES - 1 - lanes).to(tl.uint32)) & 0x80000000
+            sketch += (x.to(tl.uint32, bitcast=True) ^ flip).to(tl.float32, bitcast=True).to(tl.float64)
+    if EXPONENTS:
+        ones, twos, a = add_row(x0, ones, twos, PTX)
+        ones, twos, b = add_row(x1, ones, twos, PTX)
+        ones, twos, c = add_row(x2, ones, twos, PTX)
+        ones, twos, d = add_row(x3, ones, twos, PTX)
+        fours, a = add_words(fours, a, b)
+        fours, c = add_words(fours, c, d)
+        eights, carry = add_words(eights, a, c)
+        bytes += spread_bits(carry)
+    if EXPONENTS and PTX:
+        reach = tl.maximum(tl.abs(low), tl.abs(high))
+        if left is None:
+            mine = here.to(tl.int64) + places * (LANES * BYTES)
+            zeros = count_seldom_again(zeros, enough, reach, lowest, out, mine, FORMAT)
+        else:
+            zeros = count_seldom(zeros, enough, reach, lowest, out, x0, x1, x2, x3)
+    return one, two, three, four, total, nonzero, inside, low, high, ones, twos, fours, eights, bytes, zeros, sketch
 
 
 @triton.jit
-def _histogram(bytes):
-    """Over all threads: two sums of sixteen bits in a word, which 256 threads of 255 cannot fill."""
-    words = tl.sum(tl.join(bytes & 0x00FF00FF, (bytes >> 8) & 0x00FF00FF), 0)
-    return tl.reshape(tl.join(words & 0xFFFF, words >> 16), (WINDOW,)).to(tl.int32)
+def _sum(x):
+    a, b, c, d = lanes_of(x)
+    return ((a + b) + c) + d
 
 
 @triton.jit
-def _nibbles(x, lowest):
-    place = ((x.to(tl.int32, bitcast=True) >> 21) & 0x3FC) - lowest * 4  # four bits for each exponent
-    count = tl.full(x.shape, 1, tl.uint32) << (place & 28).to(tl.uint32)
-    group = place & -32
-    first = tl.join(tl.where(group == 0, count, 0), tl.where(group == 32, count, 0))
-    second = tl.join(tl.where(group == 64, count, 0), tl.where(group == 96, count, 0))
-    return tl.sum(tl.join(first, second), 1)
+def _least(x):
+    a, b, c, d = lanes_of(x)
+    return tl.minimum(tl.minimum(a, b), tl.minimum(c, d))
 
 
 @triton.jit
-def _store_window(out, histogram, lowest, zeros, PRIVATE: tl.constexpr):
-    """Without private counters, the order of `histogram` is that in which the halves of words were joined."""
-    tl.store(out + tl.arange(0, 256), tl.where(tl.arange(0, 256) == 0, zeros, 0))
-    tl.debug_barrier()  # the next store overwrites some of what other threads have just written
-    index = tl.arange(0, WINDOW)
-    if not PRIVATE:
-        word = ((index >> 4) & 1) + 2 * ((index >> 3) & 1)
-        index = word * 8 + ((index >> 2) & 1) + 2 * ((index >> 1) & 1) + 4 * (index & 1)
-    tl.store(out + lowest + index, histogram)
+def _greatest(x):
+    a, b, c, d = lanes_of(x)
+    return tl.maximum(tl.maximum(a, b), tl.maximum(c, d))
 
 
 @triton.jit
-def _add_outside(pointer, length, lowest, out, LANES: tl.constexpr):
-    """The few exponents outside the window, one by one; the chunk still lies in the cache."""
-    offsets = tl.arange(0, 1024 // LANES)[:, None] * LANES + tl.arange(0, LANES)[None, :]
-    for row in range((length + 1023) // 1024):
-        x = wide(tl.load(pointer + row * 1024 + offsets, mask=row * 1024 + offsets < length, other=0))
-        exponent = (x.to(tl.int32, bitcast=True) >> 23) & 255
-        outside = (x != 0.0) & ((exponent < lowest) | (exponent >= lowest + WINDOW))
-        tl.atomic_add(out + exponent, 1, mask=outside, sem="relaxed", scope="cta")
+def _sums(a, b, c, d, e, f, g):
+    """Over all threads, which wait for each other at every sum: so one sum for all, and in float64."""
+    left, right = tl.join(tl.join(a, b), tl.join(c, d)), tl.join(tl.join(e, f), tl.join(g, g))
+    return tl.sum(tl.join(left, right).to(tl.float64), 0)

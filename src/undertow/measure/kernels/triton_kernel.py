@@ -17,12 +17,18 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
-from undertow.measure.kernels import triton_fast, triton_merge, triton_parts, triton_repair
+from undertow.measure.kernels import triton_fast, triton_merge, triton_parts
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, plain
 from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
-from undertow.measure.kernels.triton_chunks import AddressTables, Chunks, chunks_of
+from undertow.measure.kernels.triton_chunks import (
+    MERGED_COLUMNS,
+    TALL_MERGED_COLUMNS,
+    AddressTables,
+    Chunks,
+    chunks_of,
+)
 from undertow.measure.kernels.triton_parts import PartChunks, part_chunks
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials
 from undertow.measure.shards import Places
@@ -38,8 +44,9 @@ class _Format:
     warps: int
 
 
-_REGISTERS = 80  # at most, so that three programs run beside each other on a processor
-_REPAIRERS = 512  # programs that look for chunks to repair
+# Registers of a thread, and how many programs run beside each other on a processor with so many: counting exponents
+# takes so much work that data are better asked for in advance, for which there must be room.
+_COUNTING, _NOT_COUNTING = (112, 2), (80, 3)
 
 _READING = {
     torch.float32: _Format(tl.float32, 4, lanes=4, warps=8),
@@ -123,37 +130,30 @@ class TritonKernel:
 
     def _launch(self, flat: list[torch.Tensor], want: Want, device: torch.device) -> DevicePartials:
         counts = tuple([tensor.numel() for tensor in flat])
-        chunks = chunks_of(counts, tuple([tensor.dtype for tensor in flat]), device)
-        # Launched with a grid and options that their signatures do not show.
+        registers, programs = _COUNTING if want & Want.EXPONENTS else _NOT_COUNTING
+        chunks = chunks_of(counts, tuple([tensor.dtype for tensor in flat]), device, programs)
+        # Launched with a grid and options that its signature does not show.
         measure_chunks: Any = triton_fast.measure_chunks
-        repair_chunks: Any = triton_repair.repair_chunks
         wanted = {
             "MOMENTS": bool(want & Want.MOMENTS),
             "EXPONENTS": bool(want & Want.EXPONENTS),
             "SKETCH": bool(want & Want.SKETCH),
         }
         scratch = _scratch(chunks, wanted, device)
-        private = device.type == "cuda" and torch.version.cuda is not None
-        trusted = torch.empty(chunks.number, dtype=torch.int8, device=device)
+        # Machine code is NVIDIA's; the interpreter wants few operations.
+        ptx, width = (torch.version.cuda is not None, 256) if device.type == "cuda" else (False, 1024)
         addresses = self._addresses.table(flat, device)
-        for dtype, order in chunks.orders:
+        for dtype, records in chunks.records:
             reading = _READING[dtype]
-            given: Any = (
-                addresses, chunks.tensor_of, chunks.start_of, chunks.length_of, order, *scratch, trusted, chunks.number
+            measure_chunks[(len(records),)](
+                addresses, records, *scratch, chunks.number,
+                FORMAT=reading.kind, BYTES=reading.bytes, LANES=reading.lanes, WIDTH=width, PTX=ptx, **wanted,
+                num_warps=reading.warps, maxnreg=registers,
             )  # fmt: skip
-            how: dict[str, Any] = {
-                "FORMAT": reading.kind,
-                "BYTES": reading.bytes,
-                "LANES": reading.lanes,
-                "num_warps": reading.warps,
-            }
-            if dtype != torch.float64:
-                measure_chunks[(len(order),)](*given, **how, **wanted, maxnreg=_REGISTERS, PRIVATE=private)
-            repair_chunks[(min(len(order), _REPAIRERS),)](*given, len(order), **how, **wanted)
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
         block = torch.empty(len(flat) * width, dtype=torch.float64, device=device)
-        _merge(chunks, scratch, block, len(flat), wanted, device)
+        _merge(chunks, scratch, block, len(flat), wanted)
         return DevicePartials(block, counts, want)
 
     def _launch_parts(self, flat: list[torch.Tensor], parts: Sequence[Places], device: torch.device) -> DevicePartials:
@@ -169,7 +169,7 @@ class TritonKernel:
                 FORMAT=reading.kind, LANES=reading.lanes, num_warps=reading.warps,
             )  # fmt: skip
         block = torch.empty(len(flat) * SKETCH_BUCKETS, dtype=torch.float64, device=device)
-        _merge(chunks, scratch, block, len(flat), wanted, device)
+        _merge(chunks, scratch, block, len(flat), wanted)
         return DevicePartials(block, tuple(part.count for part in parts), Want.SKETCH)
 
     def _arriving(self, partials: DevicePartials) -> ArrivingPartials | DevicePartials:
@@ -211,15 +211,11 @@ def _merge(
     block: torch.Tensor,
     tensors: int,
     wanted: dict[str, bool],
-    device: torch.device,
 ) -> None:
     merge_chunks: Any = triton_merge.merge_chunks
-    # Of few tensors, narrow and tall parts keep a large device busy; an interpreter wants few programs.
-    columns, height = (256, 32) if device.type == "cpu" else (16, 128) if tensors <= 16 else (32, 32)
-    parts = (EXPONENT_BUCKETS * wanted["EXPONENTS"] + SKETCH_BUCKETS * wanted["SKETCH"]) // columns + 1
-    merge_chunks[(tensors, parts)](
-        chunks.first_of, *scratch, block, tensors, chunks.number,
-        COLUMNS=columns, HEIGHT=height, **wanted, num_warps=8 if height > 32 else 4,
+    merge_chunks[(len(chunks.merges),)](
+        chunks.first_of, chunks.merges, *scratch, block, tensors, chunks.number,
+        COLUMNS=MERGED_COLUMNS, HEIGHT=4, TALL_COLUMNS=TALL_MERGED_COLUMNS, TALL_HEIGHT=128, **wanted, num_warps=4,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from undertow.measure.kernels.triton_chunks import on_device
+from undertow.measure.kernels.triton_chunks import merges_of, on_device
 from undertow.measure.kernels.triton_elements import mix, store_sketch, wide
 from undertow.measure.partials import SKETCH_BUCKETS
 from undertow.measure.shards import Places
@@ -38,6 +38,7 @@ class PartChunks:
     row_of: torch.Tensor  # the first row of the whole
     rows_of: torch.Tensor  # how many
     first_of: torch.Tensor  # chunk of each tensor
+    merges: torch.Tensor
     places: torch.Tensor  # first, length, stride and number of runs of each tensor
     orders: tuple[tuple[torch.dtype, torch.Tensor], ...]
 
@@ -66,6 +67,7 @@ def part_chunks(parts: tuple[Places, ...], formats: tuple[torch.dtype, ...], dev
         on_device(row.astype(np.int64), device),
         on_device(np.minimum(end[tensors] - row, rows).astype(np.int32), device),
         on_device(first_of.astype(np.int32), device),
+        on_device(merges_of(numbers), device),
         on_device(table.reshape(-1), device),
         tuple(orders),
     )
