@@ -36,14 +36,18 @@ class BetweenSteps:
         NaN where that is not known; None for a frame without weights and updates.
         """
         ids, norms, lengths = view.ids("weight"), view.row("weight_norm"), view.row("update_norm")
-        if view.step > self._step + 1 or ids is None:
+        unknown = view.step > self._step + 1 or ids is None
+        if unknown:
             self._norm[:] = np.nan  # steps that were not measured may have moved anything
         self._step = max(self._step, view.step)
         if ids is None or norms is None or lengths is None or len(lengths) != len(norms):
             return None
-        before = self._norm[ids]
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            change = np.where(lengths > 0, np.abs(norms_before(view) - before) / before, np.nan)
+        if unknown:
+            change = np.full(len(norms), np.nan)
+        else:
+            before = self._norm[ids]
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                change = np.where(lengths > 0, np.abs(norms_before(view) - before) / before, np.nan)
         known = ~np.isnan(norms)
         if known.all():
             self._norm[ids] = norms

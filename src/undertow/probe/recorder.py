@@ -97,9 +97,7 @@ class Recorder:
         self.subjects.release()
 
     def _guarded(self, short: Callable[..., bool], work: Callable[..., object], *arguments: Any) -> None:
-        """The short way where it can be taken, else the long one. An internal error never reaches the user's loop; the
-        time spent is counted.
-        """
+        """The short way if it can be taken, else the long one. An error of ours never reaches the user's loop."""
         if self._stopped:
             return
         began = _now()
@@ -273,9 +271,8 @@ class Recorder:
             course.forget()  # another model's step: the backward pass before it was not ours
             self._lookout.signals.forget()
             return
-        frame = frame_of(
-            self.subjects, course, optimizer, slots, number_now(getattr(optimizer, "found_inf", None), 0.0)
-        )
+        skipped = number_now(getattr(optimizer, "found_inf", None), 0.0)
+        frame = frame_of(self.subjects, course, optimizer, slots, skipped)
         self.subjects.cleared.step(slots)
         if course.plan.weight:
             with self._purse.weight:

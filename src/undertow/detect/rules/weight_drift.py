@@ -97,7 +97,8 @@ class WeightDrift:
             out |= ~np.isnan(stretch.scalar("loss"))
         if stretch.has("gradient"):
             holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
-            out |= stretch.changed("gradient", holders) | stretch.changed("gradient", states)
+            trained = (holders >= 0) & (states != GradientState.FROZEN)
+            out |= stretch.differs("gradient", trained.astype(np.float32))
         if not stretch.has("weight"):
             return out
         if stretch.layout is not self._layout or not self._start.knows(stretch.ids("weight")):
