@@ -323,6 +323,21 @@ class TestPressedToNothing:
             training.run(1, weight_norm=norm, update_norm=1e-3 * norm)
         assert [(f.code, f.detected_step) for f in training.findings()] == [("WGT005", 5)]
 
+    def test_first_answers_that_were_too_large_are_unlearnt(self) -> None:
+        assert self.shrinking_while_the_loss_falls_to(0.9) == ["WGT005"]
+        assert self.shrinking_while_the_loss_falls_to(0.2) == []
+
+    def shrinking_while_the_loss_falls_to(self, share: float) -> list[str]:
+        run = stack(ShrinkingWeights(), "0:Linear", "1:Linear")
+        for step in range(45):
+            norm = 0.99 ** max(step - 15, 0)
+            loss = {"loss": 2.0 if step < 5 else 2.0 * share}
+            if step <= 15:
+                run.run(1, scalars=loss, weight_norm=norm)
+                continue
+            run.run(1, scalars=loss, weight_norm=norm, update_norm=0.01 * norm / 0.99, update_ratio=0.01)
+        return run.codes()
+
     def test_weights_that_are_brought_back_to_their_length_do_not_shrink(self) -> None:
         training = stack(ShrinkingWeights(), "0:Linear", "1:Linear")
         assert training.run(20, weight_norm=1.03, update_norm=1e-3, update_ratio=1e-3).codes() == []

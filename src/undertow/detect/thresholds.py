@@ -236,6 +236,7 @@ RADIAL_SHARE_FAST = 0.5  # …this share of the update does, as where a penalty 
 SHRINKING_TOGETHER = 0.6  # of the matrices; in no healthy training do so many at a single measured step
 SHRUNK_ALONE_TO = 0.3  # of the start, for one matrix whose siblings do not shrink
 SHRINK_FRAMES = 3
+SHRINKING_LEARNS = 0.7  # of the square of what is left of the weights, which is what is left of a penalty on them
 GROWN_BEFORE = 1.1  # times the start: targets that are large are overshot, and the weights come back
 GONE_TO = 0.01  # of the start: no healthy matrix has lost so much
 GONE_FRAMES = 2
@@ -419,6 +420,9 @@ EXCHANGED_MEMORY = 5.0
 LAG = 5.0  # √mean(g²/v̂), median over matrices; about 1 in healthy trainings
 LAG_LASTS = 10  # steps; spikes come one to eight steps after it
 LAG_RISE = 1.5
+MEMORY_LONG = 0.004  # memory of the mean over that of the scale: 0.01 and more in published recipes
+MEMORY_STEP = 1.2  # root mean square of a step over the rate; the first of all is 1
+MEMORY_STEPS = 2  # looks within LAG_LASTS
 
 # DAT002. What a batch is like: a factor beyond the widest spread of the batches before it.
 BATCH_KNOWN = 5  # batches to compare with

@@ -9,6 +9,7 @@ import numpy as np
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.long_memory import LongMemory
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Matrices, Values, matrices_of
 from undertow.detect.rebuilding import Rebuilding
@@ -31,7 +32,8 @@ class DefeatingSetting:
     seen to shrink; a momentum
     of 0.995 or more while the loss does not fall, or of 0.998 or more; betas of Adam that are exchanged, so that the
     mean of the gradients remembers many times as long as their scale; and gradients many times as large as Adam's
-    second moment allows for, right before the loss leaps.
+    second moment allows for, right before the loss leaps, or steps longer than the rate while it leaps, where the
+    second moment remembers far longer than usual.
 
     Why it is bad
     -------------
@@ -62,6 +64,7 @@ class DefeatingSetting:
     def __init__(self) -> None:
         self._rebuilt, self._eps = Condition("rebuilt"), Condition("eps")
         self._again, self._rebuilding = Condition("again"), Rebuilding()
+        self._long_memory = LongMemory()
         self._has_memory, self._eps_set = False, 0.0
         self._eps_has_fitted = False  # once: what makes gradients small later is something else
         self._exchanged, self._memory = Condition("exchanged"), math.nan
@@ -78,13 +81,15 @@ class DefeatingSetting:
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         self._rebuilding.observe(view)
+        remembers = self._long_memory.observe(view)
         self._eps_set = view.frame.scalars.get("optimizer_eps", self._eps_set)
         if view.ids("optimizer") is None or view.skipped:
-            return (*self._follow_momentum(view), *self._follow_lag(view), *self._follow_rebuilding(view))
+            return (*remembers, *self._follow_momentum(view), *self._follow_lag(view), *self._follow_rebuilding(view))
         matrices = matrices_of(view.layout)
         if not len(matrices):
             return ()
         return (
+            *remembers,
             *self._observe_rebuilt(view, matrices),
             *self._follow_rebuilding(view),
             *self._observe_eps(view, matrices),

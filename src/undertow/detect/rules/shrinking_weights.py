@@ -55,6 +55,7 @@ class ShrinkingWeights:
         self._start = WeightStart()
         self._shrinks = Streak()
         self._building = False
+        self._decays = False  # as far as the settings of the optimizer say
         self._condition, self._gone = Condition("shrinking"), Condition("gone")
         self._nothing_left = Streak()
         self._between = BetweenSteps()
@@ -133,12 +134,27 @@ class ShrinkingWeights:
         matrices = anatomy_of(view.layout).matrices
         matrices = matrices[view.layout.is_trainable[matrices]]
         lasts = self._shrinks.length >= limit.SHRINK_FRAMES
-        if len(matrices) and np.mean(lasts[matrices]) >= limit.SHRINKING_TOGETHER:
-            return matrices[lasts[matrices]]
-        lasting = np.flatnonzero(lasts & ~view.layout.is_bias)
         now = np.full(view.layout.count, np.nan)
         now[ids] = norms
+        if len(matrices) and np.mean(lasts[matrices]) >= limit.SHRINKING_TOGETHER:
+            together = matrices[lasts[matrices]]
+            kept = float(np.median(now[together] / self._start.norm[together]))
+            if self._is_set(view, together) or not self._learns_more(view, kept):
+                return together
+        lasting = np.flatnonzero(lasts & ~view.layout.is_bias)
         return lasting[now[lasting] < limit.SHRUNK_ALONE_TO * self._start.norm[lasting]]
+
+    def _is_set(self, view: View, members: NDArray[np.int64]) -> bool:
+        """The optimizer takes this much away by itself."""
+        if view.row("optimizer_weight_decay") is not None:
+            taken = view.all_layers("optimizer_weight_decay") * view.all_layers("optimizer_rate")
+            self._decays = bool(np.nanmedian(taken[members]) > 0.5 * limit.SHRINKS_BY)
+        return self._decays
+
+    @staticmethod
+    def _learns_more(view: View, kept: float) -> bool:
+        """The loss has fallen by far more than a penalty on these weights could: first answers were too large."""
+        return view.loss is not None and view.loss.remaining < limit.SHRINKING_LEARNS * kept**2
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
