@@ -286,6 +286,14 @@ class TestUnsuitableRate:
         assert self.scheduled(1.0, [3e-4] * 60) == []
         assert self.scheduled(3e-3, [3e-5] * 60) == []  # resumed late in a schedule; the steps are long enough
 
+    def test_a_rate_that_shrinks_with_every_batch_stops_what_was_being_learnt(self) -> None:
+        level = [1.0, 0.9, 0.8, 0.7, 0.6, 0.55, 0.5, 0.47, 0.45, 0.43, *[0.42] * 110]
+        for share, codes in ((0.9, ["OPT007"]), (0.99, [])):
+            run = training(UnsuitableRate())
+            for step, loss in enumerate(noisy(level)):
+                run.run(1, scalars={"loss": loss, "lr": 0.06 * share**step}, update_ratio=0.01)
+            assert run.alarms() == codes
+
     def test_a_schedule_for_epochs_stepped_per_batch(self) -> None:
         rates = [0.05 * 0.1 ** (step // 3) for step in range(40)]
         run = follow(training(UnsuitableRate()), noisy([2.3] * 40, 0.01), rates)
@@ -533,6 +541,17 @@ class TestDefeatingSetting:
             run.run(1, scalars=scalars, streams=self.STREAMS, **settings)
         assert run.alarms()[:1] == codes
         assert all(finding.ongoing for finding in run.findings())
+
+    @pytest.mark.parametrize(("second", "codes"), [(0.9999, ["OPT008"]), (0.999, [])])
+    def test_a_second_moment_that_remembers_too_long(self, second: float, codes: list[str]) -> None:
+        run = training(DefeatingSetting())
+        for step in range(80):
+            size = 0.1 if step < 60 else 2.0  # of each number, over the rate
+            scalars = {"loss": 0.01 if step < 60 else 3.0, "lr": 0.001}
+            scalars |= {"optimizer_memory_ratio": (1 - second) / 0.1} if step < 16 else {}
+            parameters = run.layers.parameters[0].parameter_count
+            run.run(1, scalars=scalars, update_norm=0.001 * size * parameters**0.5, update_ratio=0.01)
+        assert run.alarms() == codes
 
     def test_a_second_moment_that_lags(self) -> None:
         losses = [*noisy([0.3] * 60), 0.3, 0.9, 20.0, 30.0]
