@@ -255,7 +255,7 @@ def test_an_optimizer_whose_parameters_get_no_gradient_any_more() -> None:
 
 def test_new_weights_that_rest_for_long_with_a_rate_of_zero() -> None:
     resting = {**random_weights(), "update_norm": {"first": 0.0, "second": 0.0}}
-    training = Training().run(40, scalars={"lr_0": 0.1, "lr_1": 0.0}, **resting)
+    training = Training().run(110, scalars={"lr_0": 0.1, "lr_1": 0.0}, **resting)
     (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
     assert finding.severity is Severity.MODERATE
 

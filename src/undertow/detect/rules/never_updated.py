@@ -24,7 +24,7 @@ from undertow.schema.severity import Severity
 PATIENCE = 5
 PATIENCE_WHEN_ALL_ARE = 10  # measured steps, or a few over twice as many: an optimizer may accumulate by itself
 FEW = 4
-RESTED = 30  # steps: a group that waits for its turn with a rate of zero has had it, or holds trained weights
+RESTED = 100  # steps: a group that waits for its turn with a rate of zero has had it by then
 PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
 # The square of such a gradient overflows, so Adam divides it by infinity: what is wrong is the gradient.
 TOO_LARGE = 1e18
@@ -62,7 +62,7 @@ class NeverUpdated:
     them, with trained layers both before and behind them. Steps that a loss scaler skipped and steps with a
     learning rate of zero do not count. Updates too small for the number format round away; that is said as the
     reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were never
-    trained either, as new ones that have rested for thirty steps. Frozen layers are left alone when they are a
+    trained either, as new ones that have rested for a hundred steps. Frozen layers are left alone when they are a
     named part as a whole, a copy of a trained layer, the base of an adapter, more than half as many as the trained
     ones (a deep part with new normalisations excepted), or released later; a single layer of random features that
     is meant to stay random, and a deep one with normalisations, are taken for a mistake.

@@ -44,7 +44,8 @@ class SymmetricWeights:
     at the first step, and a constant layer next to random ones is told apart by it. So is a matrix beside a random one
     of the same shape in the same module, as the widths of a Bayesian layer are. Biases, scales of normalisations,
     embeddings, frozen layers and adapters on a frozen model are not judged.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
+    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on, without the copies in
+    lists, which were added later.
 
     References
     ----------
