@@ -201,14 +201,15 @@ def _add_tile(
                 nonzero += _sum((x != 0.0).to(tl.float32))
                 inside += _sum((tl.abs(x) >= (lowest << 23).to(tl.float32, bitcast=True)).to(tl.float32))
         if MOMENTS:
-            deviation = x * scale - pivot * scale
+            shift = tl.full(x.shape, -pivot * scale, tl.float32)
+            deviation = tl.fma(x, tl.full(x.shape, scale, tl.float32), shift)
             if left is not None:
                 deviation = tl.where(row * 1024 + offsets < left, deviation, 0.0)
             square = deviation * deviation
             one += _sum(deviation)
             two += _sum(square)
-            three += _sum(square * deviation)
-            four += _sum(square * square)
+            three += _dot(square, deviation)
+            four += _dot(square, square)
         if SKETCH:
             # The sign of the last lane goes to the front first, so that the other shifts are the same in all threads.
             flip = ((mix(words + row * 32) << to_last) << (LANES - 1 - lanes).to(tl.uint32)) & 0x80000000
@@ -236,6 +237,14 @@ def _add_tile(
 def _sum(x):
     a, b, c, d = lanes_of(x)
     return ((a + b) + c) + d
+
+
+@triton.jit
+def _dot(x, y):
+    """Said in full, since compilers that are free to choose would round the same sums differently in other programs."""
+    a, b, c, d = lanes_of(x)
+    e, f, g, h = lanes_of(y)
+    return tl.fma(d, h, tl.fma(c, g, tl.fma(b, f, a * e)))
 
 
 @triton.jit

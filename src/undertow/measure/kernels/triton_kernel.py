@@ -148,7 +148,7 @@ class TritonKernel:
             measure_chunks[(len(records),)](
                 addresses, records, *scratch, chunks.number,
                 FORMAT=reading.kind, BYTES=reading.bytes, LANES=reading.lanes, WIDTH=width, PTX=ptx, **wanted,
-                num_warps=reading.warps, maxnreg=registers,
+                num_warps=reading.warps, maxnreg=registers, enable_fp_fusion=False,
             )  # fmt: skip
         widths = (len(Moment), EXPONENT_BUCKETS, SKETCH_BUCKETS)
         width = sum(width for width, asked in zip(widths, wanted.values()) if asked)
@@ -215,7 +215,8 @@ def _merge(
     merge_chunks: Any = triton_merge.merge_chunks
     merge_chunks[(len(chunks.merges),)](
         chunks.first_of, chunks.merges, *scratch, block, tensors, chunks.number,
-        COLUMNS=MERGED_COLUMNS, HEIGHT=4, TALL_COLUMNS=TALL_MERGED_COLUMNS, TALL_HEIGHT=128, **wanted, num_warps=4,
+        COLUMNS=MERGED_COLUMNS, HEIGHT=4, TALL_COLUMNS=TALL_MERGED_COLUMNS, TALL_HEIGHT=128, **wanted,
+        num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 
