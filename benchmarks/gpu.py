@@ -5,7 +5,8 @@
 Everything is measured in one process and one run. The kernel is timed by the device's own clock, with work queued
 ahead so that the host's launches do not count; steps by the wall clock, in blocks that take turns. Undertow is timed
 when it has settled: not in its first sixteen steps, at which it looks more closely, nor while the process that writes
-is started, for which it is given four seconds. First the battery of the kernels and the tests of capture run on this GPU.
+is started, for which it is given four seconds. First the battery of the kernels and the tests of capture run on this
+GPU.
 Bars, marked below with ✓ or ✗: 70 % of the read rate for moments and sketch, 50 % with exponents, everything over
 GPT-2-small's tensors in less time than the norms alone take, 1 % of a step and of its memory with every step measured.
 Exit status 1 when one is missed.
