@@ -4,8 +4,9 @@
                                 [--every auto] [--record FILE] [--no-trainscope]`
 
 An alarm is a finding of severity moderate or worse. Alarms on healthy runs, on twins, and before a fault begins are
-false. The validation tier holds programs and faults that no rule was tuned on: its figures are the ones that count. The
-practice tier was held out once and is tuned on now.
+false. The validation tier holds programs and faults that no rule had been tuned on when it was first measured: those
+figures are the ones that count (see `undertow.faults.validation`). The practice tier was held out once and is tuned on
+now.
 Every case runs in a process of its own, sick and healthy ones in turn. With `--record FILE` each run is appended to
 the file as one line of JSON, and what the file already holds for the same code is not run again.
 """

@@ -12,7 +12,6 @@ from undertow.detect.anatomy import anatomy_of
 from undertow.detect.layout import Layout
 from undertow.detect.view import View
 
-_LOOKS = 3  # at which they had moved, and were still equal
 _SAME = ("weight_norm", "weight_max_abs", "weight_drift", "update_norm", "gradient_norm")
 
 Matrices = dict[tuple[str, tuple[int, ...]], int]  # by path within the part, and shape
@@ -44,7 +43,7 @@ class CopiedParts:
         self._looks = [self._looks[place] for place in kept]
         for place, pair in enumerate(self._pairs):
             self._looks[place] += _moved(values, pair)
-        proven = [pair[1] for pair, looks in zip(self._pairs, self._looks) if looks >= _LOOKS]
+        proven = [pair[1] for pair, looks in zip(self._pairs, self._looks) if looks >= limit.COPIED_PART_LOOKS]
         return tuple(sorted({int(i) for ids in proven for i in ids}))
 
 

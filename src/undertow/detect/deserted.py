@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
-
-_PATIENCE = 5  # measured steps…
-_FEW, _LONG = 3, 10  # …or a few over so many steps
 
 
 class Deserted:
@@ -43,8 +41,8 @@ class Deserted:
             return self._condition.stay()
         self._since = view.step if not self._length else self._since
         self._length += 1
-        long = self._length >= _FEW and view.step - self._since >= _LONG
-        if self._length < _PATIENCE and not long:
+        long = self._length >= limit.DESERTED_FEW and view.step - self._since >= limit.DESERTED_LONG
+        if self._length < limit.DESERTED_PATIENCE and not long:
             return self._condition.stay()
         return self._condition.hold(True, lambda: self._verdict(int(without.sum())))
 

@@ -85,6 +85,10 @@ GRADIENT_SPIKE_DEVIATIONS = 8.0  # norms have heavy tails: 2.5, as for a normal 
 GRADIENT_SPIKE_LEAST_SPREAD = 0.05  # decades; norms that hardly vary make any change look large
 GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
 
+# UPD003. An optimizer none of whose parameters gets a gradient any more.
+DESERTED_PATIENCE = 5  # measured steps…
+DESERTED_FEW, DESERTED_LONG = 3, 10  # …or a few over so many steps
+
 # GRD009: gradient norm × weight norm of a head, beside the largest. Healthy heads differ by a factor of 100.
 DROWNED = 3_000.0
 DROWNED_FRAMES = 5
@@ -203,6 +207,7 @@ EQUAL_ROWS_FRAMES = 1  # healthy rows differ by two thirds of the norm: there is
 EQUAL_ROWS_LOOKS = 10  # measured steps in a row without a suspect; then it is settled
 MOVED = 1e-5  # relative distance from the start: rows had the chance to part…
 EQUAL_ROWS_OF_DRIFT = 0.05  # …and would differ by about as much, had they taken it
+COPIED_PART_LOOKS = 3  # at which parts that began as copies of one another had moved, and were still equal
 ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it within three, warm-up from zero included
 
 # WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.
@@ -500,3 +505,7 @@ ADDED_WITHIN_OF_MANY = 1.8  # many are told from one more easily than two
 ADDED_MANY = 4
 ADDED_JUMP = 4.0  # deviations
 ADDED_NO_PROGRESS_AFTER = 10
+
+# DST001. Averages of normalisations in two copies that are stepped together.
+AVERAGES_APART = 1e-4  # of the norm; averages that are shared are equal to the last bit before a forward pass
+AVERAGES_FRAMES = 3  # measured in a row

@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.rule import Streak, Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
-
-_APART = 1e-4  # of the norm; averages that are shared are equal to the last bit before a forward pass
-_FRAMES = 3  # measured in a row
 
 
 class TwinAverages:
@@ -36,13 +34,13 @@ class TwinAverages:
         apart = np.abs(values[one] - values[other]) / np.fmax(
             np.fmax(np.abs(values[one]), np.abs(values[other])), 1e-30
         )
-        known, away = ~np.isnan(apart), apart > _APART
+        known, away = ~np.isnan(apart), apart > limit.AVERAGES_APART
         if not known.any():
             return self._condition.stay()
         for ids in (one, other):
             self._streak.end(ids[known & ~away].astype(np.int32))
             self._streak.hold(ids[away].astype(np.int32), view.step)
-        members = away & (self._streak.length[one] >= _FRAMES)
+        members = away & (self._streak.length[one] >= limit.AVERAGES_FRAMES)
         if not members.any():
             return self._condition.stay() if away.any() else self._condition.end()
         layers = tuple(view.layout.in_order(np.concatenate([one[members], other[members]])))
