@@ -46,7 +46,7 @@ class Training:
 
 
 def small() -> Training:
-    return _training("GPT-2 small, batch 16 × 1024", width=768, depth=12, heads=12, batch=16, steps=30)
+    return _training("GPT-2 small, batch 16 × 1024", width=768, depth=12, heads=12, batch=16, steps=60)
 
 
 def large() -> Training:
