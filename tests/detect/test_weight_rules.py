@@ -446,3 +446,12 @@ class TestWeightDrift:
 
     def test_set_back_together_with_its_optimizer_is_another_fold(self) -> None:
         assert self.reload({"optimizer_made_anew": 1.0}) == []
+
+    def test_set_back_under_optimizers_in_turn(self) -> None:
+        """Frames in which the other one steps say nothing of who holds these layers."""
+        training = stack(WeightDrift(), *self.LAYERS)
+        for step in range(45):
+            drift = 0.01 * (step % 20 + 1)
+            holder = 0.0 if step % 2 == 0 else float("nan")
+            training.run(1, gradient_optimizer=holder, weight_drift=drift, update_norm=0.01, update_ratio=0.01)
+        assert training.alarms() == ["WGT006"]

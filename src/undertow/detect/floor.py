@@ -14,9 +14,6 @@ from undertow.schema.findings import Evidence
 from undertow.schema.quantities import Floor as Form
 from undertow.schema.severity import Severity
 
-_PATIENCE = 2  # measured steps
-_SEEN = 9  # losses by which the size of the first ones is known
-
 _FORMS = {
     Form.EXPONENTIAL: (
         "a value and its exponential both stand in the loss, and both make it smaller the same way",
@@ -58,7 +55,7 @@ class Floor:
             self._formed, self._form = self._formed + 1 if formed else 0, formed
         if view.loss is not None and view.loss.actors > 1:
             return self._condition.end()
-        if self._formed >= _PATIENCE:
+        if self._formed >= limit.FLOOR_PATIENCE:
             return self._condition.hold(self._form, self._verdict_of_form)
         if view.loss is not None and self._falls_for_ever(view.loss):
             level = view.loss.level
@@ -66,9 +63,9 @@ class Floor:
         return self._condition.stay() if math.isnan(formed) else self._condition.end()
 
     def _falls_for_ever(self, loss: Loss) -> bool:
-        if loss.seen <= _SEEN:
+        if loss.seen <= limit.FLOOR_SEEN:
             self._size = max(abs(loss.first), abs(loss.start), 4 * loss.noise)
-        if loss.seen < _SEEN or not self._size > 0:
+        if loss.seen < limit.FLOOR_SEEN or not self._size > 0:
             return False
         while loss.level < -self._size * 2 ** (len(self._doublings) + 1):
             self._doublings.append(loss.step)

@@ -493,6 +493,8 @@ PADDING_FRAMES = 2
 FLOOR_DOUBLINGS = 4
 FLOOR_SLOWER = 1.2  # times the steps of the doubling before
 FLOOR_FEWEST_STEPS = 4  # to a doubling
+FLOOR_SEEN = 9  # losses by which the size of the first ones is known
+FLOOR_PATIENCE = 2  # measured steps with such a form
 # Targets that are the inputs, where a code of the whole sequence may lie between them: nobody learns one so soon.
 COPIED_WITHIN = 100  # losses
 COPIED_REMAINING = 0.2  # of the first loss
@@ -506,6 +508,11 @@ ADDED_MANY = 4
 ADDED_JUMP = 4.0  # deviations
 ADDED_NO_PROGRESS_AFTER = 10
 
-# DST001. Averages of normalisations in two copies that are stepped together.
+# DST001. Replicas: of ranks, or models of one process that are given the same gradients.
+RANKS_APART = 1e-6  # of the norm; replicas that are kept equal are equal to the last bit
+RANKS_FRAMES = 3  # measured in a row
+TWINS_LEAST_PAIRS = 3  # parameters of a model, to be called a replica of another
+TWINS_PROVEN_STEPS = 2  # in which most gradients were the same: once may be chance
+# Averages of normalisations in two copies that are stepped together.
 AVERAGES_APART = 1e-4  # of the norm; averages that are shared are equal to the last bit before a forward pass
 AVERAGES_FRAMES = 3  # measured in a row

@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.layout import Layout
 from undertow.detect.rule import grown
 from undertow.detect.view import View
@@ -14,8 +15,6 @@ from undertow.schema.layers import LayerKind
 
 _GRADIENT = ("stepped_gradient_norm", "stepped_gradient_max_abs")
 _WEIGHT = ("weight_norm", "weight_mean", "weight_max_abs")
-_LEAST_PAIRS = 3
-_PROVEN_STEPS = 2  # in which most gradients were the same: once may be chance
 
 Ids = NDArray[np.int64]
 _NONE: Ids = np.zeros(0, np.int64)
@@ -48,7 +47,7 @@ class Twins:
 
     def normalisations(self, layout: Layout) -> tuple[Ids, Ids]:
         """Pairs of modules, once the models have proven to be replicas."""
-        if self._proven < _PROVEN_STEPS:
+        if self._proven < limit.TWINS_PROVEN_STEPS:
             return _NONE, _NONE
         scales = {layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.NORM_SCALE}
         chosen = [int(i) in scales for i in self._one]
@@ -72,7 +71,7 @@ class Twins:
         if 2 * int(alike.sum()) < len(alike):
             return None
         self._proven += 1
-        if self._proven < _PROVEN_STEPS:
+        if self._proven < limit.TWINS_PROVEN_STEPS:
             return None
         apart = np.zeros(len(alike))
         length = np.maximum(self._values("weight_max_abs")[0].astype(np.float64), 1e-30)
@@ -116,7 +115,7 @@ def _pairs(layout: Layout) -> tuple[Ids, Ids]:
     one: list[int] = []
     other: list[int] = []
     for parts in models.values():
-        if len(parts) < _LEAST_PAIRS:
+        if len(parts) < limit.TWINS_LEAST_PAIRS:
             continue
         twin = nameless if parts.keys() <= nameless.keys() else first.setdefault(frozenset(parts), parts)
         if twin is not parts:

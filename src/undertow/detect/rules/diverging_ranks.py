@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.rule import Said, Streak, Verdict
 from undertow.detect.stretch import Flags, Stretch
@@ -17,9 +18,6 @@ from undertow.detect.view import View
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
-
-_APART = 1e-6  # of the norm; replicas that are kept equal are equal to the last bit
-_FRAMES = 3  # measured in a row
 
 Ids = NDArray[np.int64]
 
@@ -93,9 +91,9 @@ class DivergingRanks:
         ids, distance = view.ids("rank"), view.row("rank_weight_distance")
         if ids is None or distance is None or np.isnan(distance).all():
             return self._ranks.stay()
-        away = distance > _APART
+        away = distance > limit.RANKS_APART
         self._follow(ids[away], ids[~away & ~np.isnan(distance)], view.step)
-        members = ids[(self._streak.length[ids] >= _FRAMES) & away]
+        members = ids[(self._streak.length[ids] >= limit.RANKS_FRAMES) & away]
         if not len(members):
             return self._ranks.stay() if away.any() else self._ranks.end()
         layers = tuple(view.layout.in_order(members))
@@ -103,9 +101,9 @@ class DivergingRanks:
         return self._ranks.hold(layers, lambda: self._of_ranks(view, layers, compared))
 
     def _judge_models(self, view: View, one: Ids, other: Ids, apart: NDArray[np.float64]) -> tuple[Verdict, ...]:
-        away = apart > _APART
+        away = apart > limit.RANKS_APART
         self._follow(np.concatenate([one[away], other[away]]), np.concatenate([one[~away], other[~away]]), view.step)
-        members = away & (self._streak.length[one] >= _FRAMES)
+        members = away & (self._streak.length[one] >= limit.RANKS_FRAMES)
         if not members.any():
             return self._models.stay() if away.any() else self._models.end()
         layers = tuple(view.layout.in_order(np.concatenate([one[members], other[members]])))

@@ -17,8 +17,8 @@ from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss, actor_of
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.one_answer import OneAnswer
-from undertow.detect.progress import has_learnt
 from undertow.detect.rate_history import RateHistory
+from undertow.detect.rate_schedule import RateSchedule
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers, of_themselves
@@ -66,9 +66,8 @@ class UnsuitableRate:
 
     def __init__(self) -> None:
         self._rates: dict[int, RateHistory] = {}
-        self._gone, self._leap = Condition("schedule"), Condition("leap")
+        self._schedule, self._leap = RateSchedule(), Condition("leap")
         self._high, self._low, self._unequal = Condition("high"), Condition("low"), Condition("unequal")
-        self._share, self._made_with = Condition("share"), math.nan  # the rate before a schedule took over
         self._losses: dict[int, Loss] = {}  # the latest of each actor
         self._stepped: dict[int, tuple[int, ...]] = {}  # the matrices that each actor moves
         self._fast = FastGroup()
@@ -87,7 +86,7 @@ class UnsuitableRate:
         self._measured = 0
         self._looked = -(10**9)  # the latest step whose updates were measured
         self._level_before_leap = math.nan
-        self._positive = self._fell_while_falling = False
+        self._positive = False
         self._begun: int | None = None
         self._seen = 0
         self._clipped = 1.0
@@ -132,7 +131,7 @@ class UnsuitableRate:
                 matrices = matrices_of(view.layout)
                 self._stepped[actor] = tuple(matrices.ids[matrices.values(view, "update_norm") > 0].tolist())
             return (*said, *self._observe_unequal(view))
-        said = (*said, *self._observe_share(view, history, loss), *self._observe_schedule(view, history, loss))
+        said = (*said, *self._schedule.observe(view, history, loss, self._largest))
         return (*said, *self._observe_low(view, history, loss))
 
     def _take_updates(self, view: View) -> None:
@@ -151,71 +150,6 @@ class UnsuitableRate:
         if size > thresholds.LARGE_UPDATE:
             self._large.append((view.step, size))
             self._large_early |= self._seen <= thresholds.ADDED_SEEN_EARLY
-
-    # -- the schedule -------------------------------------------------------------------------------------
-
-    def _observe_schedule(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
-        fallen = 0
-        # The last time it is said is when the rate went; where that was early, when a trend can first be seen.
-        if history.now > thresholds.FALLING_UNTIL * history.peak or loss.seen <= thresholds.FALLING_SEEN:
-            early = loss.seen <= thresholds.FALLING_SEEN
-            self._fell_while_falling = loss.falling or (early and self._fell_while_falling)
-        for share, (fewest, part) in thresholds.FALLEN_TO.items():
-            below = history.fallen_for(share)
-            if below >= max(fewest, part * (history.steps - below)):
-                unlearnt = not loss.remaining < thresholds.FALLEN_REMAINING and loss.gain < thresholds.FALLEN_GAIN
-                shrinks = history.shrinks_for >= thresholds.FALLEN_EVENLY
-                cut_off = (self._fell_while_falling or shrinks) and loss.remaining > thresholds.FALLEN_WHILE_FALLING
-                if unlearnt or (cut_off and share == min(thresholds.FALLEN_TO)):
-                    fallen = below
-        if fallen:
-            return self._gone.hold(None, lambda: self._verdict_gone(view, history, fallen))
-        if self._gone.is_open and history.now < min(thresholds.FALLEN_TO) * history.peak:
-            return self._gone.stay()
-        return self._gone.end()
-
-    def _verdict_gone(self, view: View, history: RateHistory, below: int) -> Verdict:
-        evidence = [
-            Evidence("lr", None, history.now, history.peak, f"below its peak for {below} steps; it fell to this")
-        ]
-        if view.loss is not None:
-            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "what is left of the first loss"))
-        summary = (
-            f"The schedule has let the learning rate fall from {history.peak:.3g} to {history.now:.3g} within "
-            f"{history.steps} steps, before the model has learnt. Is it stepped per batch with settings for epochs, or "
-            "does it wait for a metric to rise that should fall?"
-        )
-        first = max(view.step - below, 0)
-        return Verdict("schedule", True, Severity.SEVERE, (), first, 0.93, summary, tuple(evidence))
-
-    def _observe_share(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
-        self._made_with = view.frame.scalars.get("initial_lr", self._made_with)
-        # A rate of 1 is there to be set by the schedule.
-        if self._made_with >= 1 or not history.peak < thresholds.NEVER_ABOVE * self._made_with:
-            return self._share.end()
-        settled = history.peak_since >= thresholds.NEVER_ABOVE_STEPS and loss.seen > thresholds.NEVER_ABOVE_STEPS
-        flat = loss.gain < thresholds.FLAT_DEVIATIONS and not loss.remaining < thresholds.NOT_LEARNING_REMAINING
-        settled |= flat and loss.seen >= thresholds.NOT_LEARNING_STEPS  # it rises, but not within sight
-        squared = abs(history.peak / self._made_with**2 - 1) < 0.01
-        if not settled or has_learnt(loss) or not (squared or self._largest < thresholds.SMALL_UPDATE):
-            return self._share.stay()
-        return self._share.hold(None, lambda: self._verdict_share(view, history, squared))
-
-    def _verdict_share(self, view: View, history: RateHistory, squared: bool) -> Verdict:
-        how = f"largest learning rate up to step {view.step}, and the one that the optimizer was made with"
-        evidence = [Evidence("lr", None, history.peak, self._made_with, how)]
-        if view.loss is not None:
-            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "what is left of the first loss"))
-        reason = (
-            ": it returns a rate where a factor belongs, and the two are multiplied."
-            if squared
-            else f" within {history.steps} steps, and the model does not learn. Does a warm-up never end?"
-        )
-        summary = (
-            f"The schedule makes a learning rate of {history.peak:.3g} at most out of {self._made_with:.3g}{reason}"
-        )
-        confidence = 0.95 if squared else 0.8
-        return Verdict("share", True, Severity.SEVERE, (), self._begun or 0, confidence, summary, tuple(evidence))
 
     # -- a leap -------------------------------------------------------------------------------------------
 
@@ -284,11 +218,11 @@ class UnsuitableRate:
         patience = thresholds.ABOVE_FOR_AT_LENGTH if self._starts_long else thresholds.ABOVE_FOR
         stays = early and self._above >= patience and loss.low < loss.high
         stays = stays and loss.level > thresholds.ABOVE_FIRST * loss.first and len(self._large) > 1
-        if self._is_stuck(loss) and not self._gone.is_open:
+        if self._is_stuck(loss) and not self._schedule.is_gone:
             return self._high.hold(None, lambda: self._verdict_high(view, history))
-        if self._is_held_up(loss) and not self._gone.is_open:
+        if self._is_held_up(loss) and not self._schedule.is_gone:
             return self._high.hold(None, lambda: self._verdict_held_up(view, history, loss))
-        if self._answers_all_alike(view, loss) and not self._gone.is_open:
+        if self._answers_all_alike(view, loss) and not self._schedule.is_gone:
             one_answer = self._one_answer.loss_near(loss.level)
             return self._high.hold(None, lambda: self._verdict_high(view, history, one_answer))
         if loss.value < thresholds.LEAPS_TO * loss.first and not stays:
@@ -394,7 +328,7 @@ class UnsuitableRate:
             or not still
             or self._clipped < 0.1  # GRD010
             or loss.actors > 1
-            or self._gone.is_open
+            or self._schedule.is_gone
             or history.now < history.first / 2
         ):
             return self._low.stay()

@@ -97,8 +97,8 @@ class WeightDrift:
             out |= ~np.isnan(stretch.scalar("loss"))
         if stretch.has("gradient"):
             holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
-            trained = (holders >= 0) & (states != GradientState.FROZEN)
-            out |= stretch.differs("gradient", trained.astype(np.float32))
+            trained = ((holders >= 0) & (states != GradientState.FROZEN)).astype(np.float32)
+            out |= stretch.changed("gradient", np.where(np.isnan(holders), np.float32(np.nan), trained))
         if not stretch.has("weight"):
             return out
         if stretch.layout is not self._layout or not self._start.knows(stretch.ids("weight")):
@@ -146,9 +146,11 @@ class WeightDrift:
         ids, states, holders = view.ids("gradient"), view.row("gradient_state"), view.row("gradient_optimizer")
         if ids is None or states is None or holders is None:
             return False
-        now = np.where((holders >= 0) & (states != GradientState.FROZEN), 1, 0)
-        before = self._is_trained[ids]
-        self._is_trained[ids] = now
+        measured = ~np.isnan(holders)  # of optimizers in turn, each knows its own parameters only
+        chosen = ids[measured]
+        now = ((holders >= 0) & (states != GradientState.FROZEN))[measured].astype(np.int8)
+        before = self._is_trained[chosen]
+        self._is_trained[chosen] = now
         return bool(((before >= 0) & (before != now)).any())
 
     def _set_back_verdict(self, view: View, to_start: bool) -> Verdict:
