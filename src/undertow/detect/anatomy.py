@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,13 +118,6 @@ def _ancestors(path: str) -> list[str]:
     return [""] + [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
-_known: WeakKeyDictionary[Layout, Anatomy] = WeakKeyDictionary()
-
-
 def anatomy_of(layout: Layout) -> Anatomy:
     """The same one for all rules that ask about the same layout."""
-    known: Anatomy | None = _known.get(layout)
-    if known is None:
-        known = Anatomy(layout)
-        _known[layout] = known
-    return known
+    return layout.derived(Anatomy)

@@ -11,7 +11,7 @@ import numpy as np
 
 from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import LossTrend
-from undertow.detect.rule import Rule, Said, Verdict, attend, is_patient, pace_of
+from undertow.detect.rule import Pace, Rule, Said, Verdict, attend, is_patient, pace_of
 from undertow.detect.rules import RULES
 from undertow.detect.stretch import Stretch, stretches
 from undertow.detect.view import View
@@ -64,7 +64,7 @@ class Engine:
         self._losses = LossTrend()
         self.broken: dict[str, str] = {}  # codes of rules that stumbled, and over what
         self._paces = [pace_of(rule) for rule in self._rules]
-        self._shown = [-1] * len(self._rules)  # the step at which each rule last saw what it paces itself by
+        self._shown: dict[Pace, int] = {pace: -1 for pace in self._paces if pace is not None}  # the latest step
         self._cases: dict[tuple[str, str], _Case] = {}
 
     def set_layers(self, layers: LayerTable, graph: LayerGraph) -> None:
@@ -82,8 +82,9 @@ class Engine:
         view = View(frame, self._layout)
         with np.errstate(all="ignore"):  # a division by zero must not print into the user's terminal
             view.loss = self._losses.observe(frame)
-            for number, rule in enumerate(self._rules):
-                if rule.code in self.broken or (self._paces[number] and not self._is_due(number, frame)):
+            resting = {pace for pace in self._shown if not self._is_due(pace, frame)}
+            for rule, pace in zip(self._rules, self._paces):
+                if pace in resting or rule.code in self.broken:
                     continue
                 try:
                     said = rule.observe(view)
@@ -107,14 +108,13 @@ class Engine:
         for stretch in stretches(frames, self._layout):
             verdicts: dict[int, list[tuple[str, Verdict]]] = {}
             with np.errstate(all="ignore"):
-                views = [stretch.view(place) for place in range(len(stretch))]
-                for view in views:
-                    view.loss = self._losses.observe(view.frame)
-                for number, rule in enumerate(self._rules):
+                stretch.losses = [self._losses.observe(frame) for frame in stretch.frames]
+                shown = self._thinned(stretch)
+                for rule, pace in zip(self._rules, self._paces):
                     if rule.code in self.broken:
                         continue
                     try:
-                        spoken = self._hear(number, rule, stretch, views)
+                        spoken = self._hear(rule, stretch if pace is None else shown[pace])
                     except Exception as error:
                         self._leave_out(rule, error)
                         continue
@@ -128,16 +128,14 @@ class Engine:
                     found.append((frame, changes))
         return found
 
-    def _hear(self, number: int, rule: Rule, stretch: Stretch, views: Sequence[View]) -> list[Said]:
+    def _hear(self, rule: Rule, stretch: Stretch) -> list[Said]:
         """What a rule says of the frames of a stretch, where it says anything."""
         if is_patient(rule):
-            return [one for one in attend(rule, stretch) if one[1]]
-        observe, is_due = rule.observe, self._is_due
-        if self._paces[number] is None:
-            return [(place, said) for place, view in enumerate(views) if (said := observe(view))]
-        return [
-            (place, said) for place, view in enumerate(views) if is_due(number, view.frame) and (said := observe(view))
-        ]
+            spoken = attend(rule, stretch)
+        else:
+            observe = rule.observe
+            spoken = ((place, observe(view)) for place, view in enumerate(stretch.views()))
+        return [(stretch.places[place], said) for place, said in spoken if said]
 
     def _leave_out(self, rule: Rule, error: Exception) -> None:
         """A rule that stumbles is left out from then on; the others go on."""
@@ -145,15 +143,22 @@ class Engine:
             raise error
         self.broken[rule.code] = f"{type(error).__name__}: {error}"
 
-    def _is_due(self, number: int, frame: Frame) -> bool:
+    def _thinned(self, stretch: Stretch) -> dict[Pace, Stretch]:
+        """What rules are shown of it that need not see every frame."""
+        out: dict[Pace, Stretch] = {}
+        for pace in self._shown:
+            places = [place for place, frame in enumerate(stretch.frames) if self._is_due(pace, frame)]
+            out[pace] = stretch if len(places) == len(stretch) else stretch.part(places)
+        return out
+
+    def _is_due(self, pace: Pace, frame: Frame) -> bool:
         """Rules about slow conditions need not see every frame of a long run; which ones depends on steps alone."""
-        pace = self._paces[number]
-        if pace is None or pace[0] not in frame.blocks:
+        if pace[0] not in frame.blocks:
             return True
-        last, step = self._shown[number], frame.step
+        last, step = self._shown[pace], frame.step
         if step >= _EVERY_FRAME and last < step < last + pace[1]:
             return False
-        self._shown[number] = step
+        self._shown[pace] = step
         return True
 
     def findings(self) -> list[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ _BIAS_LIKE = (LayerKind.BIAS, LayerKind.NORM_SHIFT)
 _ROUNDING = {"float64": 2.0**-53, "bfloat16": 2.0**-9, "float16": 2.0**-12, "half": 2.0**-12}
 # Modules that use the parameters of their children without calling them.
 _USES_CHILDREN_UNCALLED = ("MultiheadAttention",)
+
+_Derived = TypeVar("_Derived")
 
 
 class Layout:
@@ -48,6 +51,14 @@ class Layout:
         if np.isfinite(self.order[self.module[owned]]).any():  # no module of a compiled model is seen to run
             self.module_order[owned] = self.order[self.module[owned]]
         self.is_low_precision = self.rounding > 2.0**-24
+        self._derived: dict[Callable[[Layout], Any], Any] = {}
+
+    def derived(self, kind: Callable[[Layout], _Derived]) -> _Derived:
+        """What somebody makes of a layout; the same one for all who ask."""
+        known: _Derived | None = self._derived.get(kind)
+        if known is None:
+            known = self._derived[kind] = kind(self)
+        return known
 
     def path(self, layer_id: int) -> str:
         return self.layers[int(layer_id)].path

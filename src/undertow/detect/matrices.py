@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,13 +136,6 @@ def depth_trend(logarithms: Values) -> DepthTrend:
     return DepthTrend(slope * float(x[-1] - x[0]), fit, count)
 
 
-_known: WeakKeyDictionary[Layout, Matrices] = WeakKeyDictionary()
-
-
 def matrices_of(layout: Layout) -> Matrices:
     """The same one for all rules that ask about the same layout."""
-    known: Matrices | None = _known.get(layout)
-    if known is None:
-        known = Matrices(layout)
-        _known[layout] = known
-    return known
+    return layout.derived(Matrices)

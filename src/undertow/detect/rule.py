@@ -75,6 +75,18 @@ class PatientRule(Rule, Protocol):
         ...
 
 
+class Waiting:
+    """For patient rules to which frames mean nothing, while they rest, that have none of some streams and scalars."""
+
+    waits_for: ClassVar[frozenset[str]]
+
+    def news(self, stretch: Stretch) -> Flags:
+        return stretch.with_any(self.waits_for)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
+
+
 # A stream, and the least number of steps between two of its blocks; an odd one, so that optimizers that step in
 # turn all have theirs.
 Pace = tuple[str, int]

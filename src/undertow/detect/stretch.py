@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.layout import Layout
+from undertow.detect.loss_trend import Loss
 from undertow.detect.view import PLACES, View
 from undertow.schema.frames import Frame
 
@@ -32,6 +33,14 @@ class _Stack:
             self._values = np.concatenate(self.blocks).reshape(len(self.blocks), *self.blocks[0].shape)
         return self._values
 
+    def part(self, new_place: dict[int, int]) -> _Stack:
+        out = _Stack(self.ids)
+        for place, block in zip(self.at, self.blocks):
+            if place in new_place:
+                out.at.append(new_place[place])
+                out.blocks.append(block)
+        return out
+
 
 class Stretch:
     """Successive frames whose blocks of a stream, where they have one, cover the same layers.
@@ -42,10 +51,15 @@ class Stretch:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.frames: list[Frame] = []
+        self.losses: list[Loss | None] = []  # of each frame; the engine puts them there
         self._stacks: dict[str, _Stack] = {}
         self._views: dict[int, View] = {}
+        self._every: list[View] | None = None
         self._skipped: Flags | None = None
         self._steps: NDArray[np.int64] | None = None
+        self._names: list[frozenset[str]] | None = None
+        self._whole: Stretch | None = None
+        self._places: list[int] = []
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -65,12 +79,47 @@ class Stretch:
         self.frames.append(frame)
         return True
 
+    def part(self, places: list[int]) -> Stretch:
+        """Some of the frames, as a stretch."""
+        out = Stretch(self.layout)
+        out.frames, out.losses = [self.frames[place] for place in places], [self.losses[place] for place in places]
+        new_place = {place: number for number, place in enumerate(places)}
+        out._stacks = {stream: stack.part(new_place) for stream, stack in self._stacks.items()}
+        out._whole, out._places = self, places
+        return out
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Of the frames, in the stretch of which this is a part."""
+        return range(len(self.frames)) if self._whole is None else self._places
+
     def view(self, place: int) -> View:
         """One of the frames, as `observe` takes it."""
         view = self._views.get(place)
         if view is None:
-            view = self._views[place] = View(self.frames[place], self.layout, self)
+            if self._whole is not None:  # what is worked out for a frame is worked out once
+                view = self._whole.view(self._places[place])
+            else:
+                view = View(self.frames[place], self.layout, self)
+                view.loss = self.losses[place]
+            self._views[place] = view
         return view
+
+    def views(self) -> list[View]:
+        if self._every is None:
+            self._every = [self.view(place) for place in range(len(self.frames))]
+        return self._every
+
+    def with_any(self, names: frozenset[str]) -> Flags:
+        """Frames that have any of these streams or scalars."""
+        if self._names is None:
+            known: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[str]] = {}
+            self._names = []
+            for frame in self.frames:
+                kind = tuple(frame.scalars), tuple(frame.blocks)
+                self._names.append(known.get(kind) or known.setdefault(kind, frozenset((*kind[0], *kind[1]))))
+        has = {one: not names.isdisjoint(one) for one in set(self._names)}
+        return np.array([has[one] for one in self._names], bool)
 
     def keep(self, view: View, name: str, stream: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """Keep with each frame that has the stream its row of something worked out for all; returns that of `view`."""
