@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from scale_costs import blocks_of, layer_table, part, roster, take
-from undertow.probe.distributed.crew import Berth, Crew
+from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.messages import encode
 from undertow.probe.schedule import Governor
@@ -78,7 +79,7 @@ def merge_all(layers: int, ranks: int) -> tuple[float, int]:
     crew.enter(roster(0, layers, 1))
     first = crew.berths[0]
     # All ranks hold the same: one roster stands for all of them here. What they need is measured apart.
-    crew.berths.update({rank: Berth("", first.is_sharded, first.slots, first.portions) for rank in range(1, ranks)})
+    crew.berths.update({rank: replace(first, device="") for rank in range(1, ranks)})
     gathered = Gathered(crew)
     gathered.add(0, first, part(0, layers, 1).kinds["gradients"][0])
     message = encode(part(1, layers, 1))

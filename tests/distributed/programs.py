@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -77,6 +77,36 @@ def fully_sharded(folder: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     with undertow.watch(model, run_dir=folder, every=1, quiet=True):
         fit(model, optimizer)
+
+
+def _flattened(folder: Path, use_orig_params: bool) -> None:
+    """The older FSDP: parameters end to end in flat tensors, which are cut wherever the ranks' stretches end."""
+    model: nn.Module = network(41)
+    if dist.is_initialized():
+        here = torch.device("cpu")
+        for name in ("0", "3"):
+            part = model.get_submodule(name)
+            model.set_submodule(name, FullyShardedDataParallel(part, use_orig_params=use_orig_params, device_id=here))
+        model = FullyShardedDataParallel(model, use_orig_params=use_orig_params, device_id=here)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            loss = nn.functional.cross_entropy(model(share(inputs)), share(labels))
+            optimizer.zero_grad()
+            loss.backward()
+            if isinstance(model, FullyShardedDataParallel):
+                model.clip_grad_norm_(0.5)
+            else:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+
+
+def flattened(folder: Path) -> None:
+    _flattened(folder, use_orig_params=True)
+
+
+def flat_units(folder: Path) -> None:
+    _flattened(folder, use_orig_params=False)
 
 
 class Meeting(nn.Module):
@@ -208,6 +238,11 @@ def untouched_sharded(folder: Path) -> None:
         return model
 
     _compare_with_unwatched(folder, shard)
+
+
+def untouched_flattened(folder: Path) -> None:
+    here = torch.device("cpu")
+    _compare_with_unwatched(folder, lambda model: FullyShardedDataParallel(model, use_orig_params=True, device_id=here))
 
 
 def accumulated(folder: Path) -> None:
@@ -345,9 +380,9 @@ def last_dies(folder: Path) -> None:
 
 
 TRAININGS = (
-    data_parallel, fully_sharded, sharded_branches, hybrid_sharded, tensor_parallel, sequence_parallel, accumulated,
-    sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh, untouched, only_the_first,
-    untouched_sharded, first_dies, last_dies,
+    data_parallel, fully_sharded, flattened, flat_units, sharded_branches, hybrid_sharded, tensor_parallel,
+    sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh,
+    untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

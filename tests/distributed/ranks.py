@@ -40,7 +40,7 @@ def start(ranks: int, arguments: Sequence[str], program: Path = PROGRAMS) -> lis
     ]
 
 
-def finish(processes: Sequence[subprocess.Popen[str]], timeout: float = 120.0) -> list[str]:
+def finish(processes: Sequence[subprocess.Popen[str]], timeout: float = 400.0) -> list[str]:
     """What each rank printed; their exit codes must be 0."""
     said: list[str] = []
     try:

@@ -12,8 +12,8 @@ from tests.distributed import programs, ranks
 import undertow
 
 ALIKE = (
-    "data_parallel", "fully_sharded", "sharded_branches", "hybrid_sharded", "tensor_parallel", "sequence_parallel",
-    "accumulated", "sharded_accumulated", "sharded_unsynced",
+    "data_parallel", "fully_sharded", "flattened", "sharded_branches", "hybrid_sharded", "tensor_parallel",
+    "sequence_parallel", "accumulated", "sharded_accumulated", "sharded_unsynced",
 )  # fmt: skip
 STREAMS = ("gradient_", "stepped_gradient_", "weight_", "update_")
 # What needs several micro-batches, or is not read of parts of a tensor.
@@ -23,7 +23,18 @@ ELSEWHERE = ("gradient_noise_scale", "weight_row_spread", "weight_rows_unused")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    ranks.run(2, folder, *ALIKE, "untouched", "untouched_sharded", "parted", "poisoned", "stages")
+    ranks.run(
+        2,
+        folder,
+        *ALIKE,
+        "flat_units",
+        "untouched",
+        "untouched_flattened",
+        "untouched_sharded",
+        "parted",
+        "poisoned",
+        "stages",
+    )
     return folder
 
 
@@ -126,6 +137,23 @@ def test_noise_of_sharded_passes_that_are_not_exchanged_is_that_between_ranks(tr
     expected = _noise(inputs[:4], labels[:4], 0.5)
     assert [run.series("gradient_noise_scale", path)[0] for path in SHORT] == pytest.approx(expected, rel=1e-3)
     assert run.scalars("gradient_batches")[0] == 4.0
+
+
+def test_flat_tensors_without_their_parameters_are_measured_as_what_they_hold(trained: Path, tmp_path: Path) -> None:
+    programs.flat_units(tmp_path / "one")
+    run, twin = undertow.open_run(trained / "flat_units"), undertow.open_run(tmp_path / "one")
+    assert [layer.path for layer in run.layers if not layer.is_module] == [
+        "_flat_param",
+        "0._flat_param",
+        "3._flat_param",
+    ]
+    for unit, members in (("_flat_param", "2."), ("0._flat_param", "0."), ("3._flat_param", "3.")):
+        inside = [layer.path for layer in twin.layers if not layer.is_module and layer.path.startswith(members)]
+        assert run.layers[unit].parameter_count == sum(twin.layers[path].parameter_count for path in inside)
+        for quantity in ("gradient_norm", "stepped_gradient_norm", "weight_norm"):
+            expected = np.sqrt(sum(np.square(twin.series(quantity, path)) for path in inside))
+            np.testing.assert_allclose(run.series(quantity, unit), expected, rtol=1e-4)
+    assert run.graph.edges
 
 
 def test_a_tensor_that_is_not_averaged_is_found(trained: Path) -> None:

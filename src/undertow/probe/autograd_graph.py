@@ -40,8 +40,8 @@ class Owner:
 
 # id of each watched parameter → the modules that hold it, in registration order
 Owners = Mapping[int, tuple[Owner, ...]]
-# id of a tensor that autograd sees → id of the watched parameter it stands for
-Gathered = Mapping[int, int]
+# id of a tensor that autograd sees → id of the watched parameter it stands for, or of those it is split into
+Gathered = Mapping[int, int | tuple[int | None, ...]]
 _NONE: Gathered = {}
 
 
@@ -117,15 +117,23 @@ def _direct_parameters(nodes: list[Node], owners: Owners, gathered: Gathered) ->
     """
     passed_on: dict[Node, list[int]] = {}
     direct: dict[Node, list[int]] = {}
+    split: dict[Node, tuple[int | None, ...]] = {}  # operations that cut a flat tensor into parameters
     for node in nodes:
         found: list[int] = []
         mixes = False
-        for upstream, _ in node.next_functions:
+        for upstream, place in node.next_functions:
             if upstream is None:
                 continue
             if hasattr(upstream, "variable"):
                 parameter = id(upstream.variable)
                 parameter = gathered.get(parameter, parameter)
+                if isinstance(parameter, tuple):
+                    if node.name().startswith("Split"):
+                        split[node] = parameter
+                elif parameter in owners:
+                    found.append(parameter)
+            elif upstream in split:
+                parameter = split[upstream][place]
                 if parameter in owners:
                     found.append(parameter)
             elif upstream in passed_on:

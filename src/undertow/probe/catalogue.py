@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import torch
@@ -92,11 +93,11 @@ class Catalogue:
             self._add(
                 parameter.path,
                 kind=parameter.kind,
-                parameter_count=tensor.numel(),
+                parameter_count=prod(parameter.shape),
                 group=parameter.group,
                 shared_with=tuple(parameter.shared_with),
                 trainable=tensor.requires_grad,
-                shape=tuple(tensor.shape),
+                shape=parameter.shape,
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 module_type=parameter.module_type,
             )
@@ -112,8 +113,9 @@ class Catalogue:
         self.owners = {id(p.tensor): tuple(p.owners) for p in watched}
         self.tensors = [p.tensor for p in watched]
         self.slot_of = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
-        spread = spread_of(self.tensors, [p.is_replicated for p in watched])
-        self.layout = self._make_layout([self._id_of_path[p.path] for p in watched], spread)
+        stretches = [None if p.share is None else p.share.portion for p in watched]
+        spread = spread_of(self.tensors, [p.is_replicated for p in watched], stretches)
+        self.layout = self._make_layout([(self._id_of_path[p.path], prod(p.shape)) for p in watched], spread)
         return len(self._layers) > before
 
     def _wanted(self, path: str) -> bool:
@@ -132,14 +134,15 @@ class Catalogue:
         else:
             self._layers[known] = self._layers[known].replace(**facts)
 
-    def _make_layout(self, layer_id_of_slot: list[int], spread: Spread | None = None) -> Layout:
+    def _make_layout(self, slots: list[tuple[int, int]], spread: Spread | None = None) -> Layout:
+        """From the layer id and the elements of each slot."""
         parameters = [layer.id for layer in self._layers if not layer.is_module]
         modules = [layer.id for layer in self._layers if layer.is_module]
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
-        sizes = np.array([tensor.numel() for tensor in self.tensors], np.int64)
+        sizes = np.array([size for _, size in slots], np.int64)
         return Layout(
             np.array(parameters, np.int32),
-            np.array([row[layer_id] for layer_id in layer_id_of_slot], np.int64),
+            np.array([row[layer_id] for layer_id, _ in slots], np.int64),
             sizes,
             offsets_of(sizes),
             np.array(modules, np.int32),

@@ -17,6 +17,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from undertow.probe.autograd_graph import Owner
+from undertow.probe.distributed.flat import Share, shares_of
 from undertow.schema.layers import LayerKind
 
 _WRAPPER_TYPES = frozenset(
@@ -37,6 +38,11 @@ class FoundParameter:
     shared_with: list[str] = field(default_factory=list[str])
     owners: list[Owner] = field(default_factory=list[Owner])
     is_replicated: bool = False  # inside a wrapper that keeps it equal on all ranks
+    share: Share | None = None  # where this process holds a stretch of it
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape) if self.share is None else self.share.shape
 
 
 @dataclass(slots=True)
@@ -129,7 +135,8 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
     found = Found(roots=dict(roots))
     by_id: dict[int, FoundParameter] = {}
     for prefix, root in roots.items():
-        replicated: set[int] = set()
+        shares = shares_of(root)
+        replicated = {parameter for parameter, share in shares.items() if share.portion is None}
         for path, module in _named_modules(root, prefix):
             if type(module).__name__ == "DistributedDataParallel":
                 replicated |= {id(parameter) for parameter in module.parameters()}
@@ -152,7 +159,7 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
                     continue
                 by_id[id(tensor)] = FoundParameter(
                     tensor, full, _kind(module, name, tensor), path, type_name(module), owners=[owner],
-                    is_replicated=id(tensor) in replicated,
+                    is_replicated=id(tensor) in replicated, share=shares.get(id(tensor)),
                 )  # fmt: skip
     found.parameters = list(by_id.values())
     for optimizer in optimizers:

@@ -18,6 +18,7 @@ from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
 from undertow.probe.catalogue import Catalogue, Layout
 from undertow.probe.cleared import Cleared
+from undertow.probe.distributed.flat import flat_parameters
 from undertow.probe.distributed.gathered import gathered_parameters
 from undertow.probe.distributed.spread_list import list_of
 from undertow.probe.reader import TensorReader
@@ -218,8 +219,11 @@ class Subjects:
         pairs = gathered_parameters(self._roots.values())
         return [(whole, slot_of[id(shard)]) for whole, shard in pairs if id(shard) in slot_of]
 
-    def _stands_for(self) -> dict[int, int]:
-        return {id(whole): id(self.catalogue.tensors[slot]) for whole, slot in self.gathered()}
+    def _stands_for(self) -> autograd_graph.Gathered:
+        if self.layout.spread is None:
+            return {}
+        whole = {id(whole): id(self.catalogue.tensors[slot]) for whole, slot in self.gathered()}
+        return {**whole, **flat_parameters(self._roots.values())}
 
     def first_nonfinite(self, roots: Sequence[Any]) -> dict[str, Any] | None:
         """Where in the forward pass of this loss non-finite values begin, for the journal."""

@@ -27,6 +27,7 @@ class Berth:
     is_sharded: bool  # any of them
     slots: Ints
     portions: Ints
+    held: NDArray[np.bool_]  # False where this rank's portion is empty: what it says of such a tensor counts last
 
 
 class Crew:
@@ -73,7 +74,8 @@ class Crew:
             slots = first.slots if np.array_equal(slots, first.slots) else slots
             portions = first.portions if np.array_equal(portions, first.portions) else portions
         is_sharded = any(facts.is_sharded for facts in roster.slots)
-        self.berths[rank] = Berth(roster.device, is_sharded, slots, portions)
+        held = np.array([0 not in facts.extent for facts in roster.slots], np.bool_)
+        self.berths[rank] = Berth(roster.device, is_sharded, slots, portions, held)
         self.layout = self._make_layout()
         self.version += 1
 

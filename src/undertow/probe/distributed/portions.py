@@ -67,6 +67,9 @@ def distributed_tensor() -> type | None:
     return getattr(module, "DTensor", None)
 
 
+_FSDP = ("FSDPModule", "FullyShardedDataParallel")
+
+
 def is_spread(tensor: Any) -> bool:
     kind = distributed_tensor()
     return kind is not None and isinstance(tensor, kind)
@@ -134,14 +137,17 @@ def portion_of(tensor: Any) -> Portion:
     return Portion(shape, tuple(begin), tuple(extent))
 
 
-def spread_of(tensors: Sequence[torch.Tensor], wrapped: Sequence[bool]) -> Spread | None:
-    """None when nothing is spread."""
-    portions = tuple(portion_of(tensor) if is_spread(tensor) else None for tensor in tensors)
+def spread_of(
+    tensors: Sequence[torch.Tensor], wrapped: Sequence[bool], stretches: Sequence[Portion | None]
+) -> Spread | None:
+    """None when nothing is spread. `stretches` are those of flat tensors, which are cut without saying so."""
+    portions = tuple(portion_of(one) if is_spread(one) else stretch for one, stretch in zip(tensors, stretches))
     kept = frozenset(slot for slot, one in enumerate(wrapped) if one)
     return Spread(portions, kept) if kept or any(portion is not None for portion in portions) else None
 
 
 def gathers_parameters(module: torch.nn.Module) -> bool:
-    """Whether `fully_shard` manages parts of it: its parameters are then plain tensors while it runs."""
-    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
-    return kind is not None and any(isinstance(part, kind) for part in module.modules())
+    """Whether FSDP, of either kind, manages parts of it: its parameters are then plain tensors while it runs."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    kinds = tuple(kind for name in _FSDP if (kind := getattr(fsdp, name, None)) is not None)
+    return bool(kinds) and any(isinstance(part, kinds) for part in module.modules())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Partials, offsets_of
 from undertow.measure.shards import Places, places_of, sketch_of_part
+from undertow.probe.distributed.flat import local_stretch
 from undertow.probe.distributed.portions import Portion, Spread, Term, is_spread, local_of, term_of
 from undertow.probe.readings import Reading
 from undertow.probe.tensor_list import TensorList
@@ -31,7 +32,11 @@ class SpreadList(TensorList):
     _runs: dict[int, Runs] = field(default_factory=dict[int, Runs])
 
     def tensors(self) -> list[torch.Tensor]:
-        return [local_of(tensor) for tensor in TensorList.tensors(self)]
+        portions = [self.spread.portions[slot] for slot in self.slots.tolist()]
+        return [
+            local_of(one) if portion is None or is_spread(one) else local_stretch(one, portion)
+            for one, portion in zip(TensorList.tensors(self), portions)
+        ]
 
     def placed(
         self, readings: list[Reading], tensors: Sequence[torch.Tensor], kernel_for: Callable[[str], Kernel]

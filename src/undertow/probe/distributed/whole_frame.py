@@ -46,15 +46,20 @@ def whole_frame(own: RawFrame, parts: Sequence[Part], crew: Crew) -> RawFrame:
 
 
 def _flags(parts: Sequence[Part], crew: Crew) -> tuple[np.ndarray, np.ndarray]:
-    """Which slots the frame speaks of, and state, carried and optimizer of each, by the lowest rank that has it."""
+    """Which slots the frame speaks of, and state, carried and optimizer of each, by the lowest rank that has it.
+
+    A rank with an empty shard may have no gradient where the others have one.
+    """
     count = len(crew.layout.sizes)
     flags = np.full((3, count), np.nan, np.float32)
     exposed = np.zeros(count, np.bool_)
     for part in reversed(parts):
-        slots = crew.berths[part.rank].slots[part.exposed]
+        berth = crew.berths[part.rank]
+        slots, held = berth.slots[part.exposed], berth.held[part.exposed]
+        held |= ~exposed[slots]
         exposed[slots] = True
         if part.has_gradient:
-            flags[:, slots] = part.state, part.carried, part.optimizer
+            flags[:, slots[held]] = np.stack([part.state, part.carried, part.optimizer])[:, held]
     shown = np.flatnonzero(exposed)
     return shown, flags[:, shown]
 

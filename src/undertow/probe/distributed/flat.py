@@ -1,0 +1,76 @@
+"""What `FullyShardedDataParallel` (FSDP1) makes of a model: its units' parameters end to end in one flat tensor, of
+which every rank holds a stretch.
+
+With `use_orig_params=True` each parameter is what lies of it in this rank's stretch, and may be empty; else there is
+only the flat tensor. Which is which is written in torch's own records. Should a release of torch keep them elsewhere,
+reading them fails, and nothing is measured rather than something wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from undertow.probe.distributed.portions import Portion
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """This rank's part of a parameter, as a stretch of its elements in order."""
+
+    shape: tuple[int, ...]  # of the whole parameter
+    portion: Portion | None  # None where every rank holds all of it
+
+
+def shares_of(root: torch.nn.Module) -> dict[int, Share]:
+    """By id of the parameter that an optimizer sees."""
+    shares: dict[int, Share] = {}
+    for handle in _handles([root]):
+        flat = handle.flat_param
+        is_cut = bool(handle.uses_sharded_strategy)
+        if not handle._use_orig_params:
+            size = prod(flat._unpadded_unsharded_size) if is_cut else flat.numel()
+            begin = min(handle.rank * prod(flat._sharded_size), size) if is_cut else 0
+            stretch = Portion((size,), (begin,), (min(flat.numel(), size - begin),))
+            shares[id(flat)] = Share((size,), stretch if is_cut else None)
+            continue
+        for parameter, whole, part in zip(flat._params, flat._shapes, flat._shard_param_infos, strict=True):
+            begin, count = (part.intra_param_start_idx, part.numel_in_shard) if part.in_shard else (0, 0)
+            stretch = Portion((prod(whole),), (begin,), (count,))
+            shares[id(parameter)] = Share(tuple(whole), stretch if is_cut else None)
+    return shares
+
+
+def flat_parameters(roots: Iterable[torch.nn.Module]) -> dict[int, tuple[int | None, ...]]:
+    """By id of the flat tensor that autograd sees: the ids of the parameters it is split into, in that order."""
+    found: dict[int, tuple[int | None, ...]] = {}
+    for handle in _handles(roots):
+        flat = handle.flat_param
+        if handle._use_orig_params:
+            parameters = iter(flat._params)
+            found[id(flat)] = tuple(None if is_filler else id(next(parameters)) for is_filler in flat._is_padding_mask)
+    return found
+
+
+def local_stretch(tensor: torch.Tensor, portion: Portion) -> torch.Tensor:
+    """Without what was appended to make all ranks' stretches of one length."""
+    count = prod(portion.extent)
+    if tensor.numel() < count:
+        raise ValueError(f"a rank holds {tensor.numel()} elements of {count} that should be there")
+    return tensor if tensor.numel() == count else tensor.reshape(-1)[:count]
+
+
+def _handles(roots: Iterable[torch.nn.Module]) -> Iterator[Any]:
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
+    if kind is None:
+        return
+    for root in roots:
+        for module in root.modules():
+            handle: Any = module._handle if isinstance(module, kind) else None
+            if handle is not None:
+                yield handle
