@@ -100,6 +100,25 @@ def test_replicas_in_one_process_that_stay_equal_are_fine() -> None:
     assert "DST001" not in training.codes()
 
 
+def test_replicas_in_one_process_that_were_equal_once_may_not_part_later() -> None:
+    training = Training(*REPLICAS)
+    for step in range(12):
+        own = (f"two.{name}.{part}" for name in ("first", "second") for part in ("weight", "bias"))
+        _step(training, dict.fromkeys(own, 0.01 * step if step > 5 else 0.0))
+    (finding,) = [one for one in training.findings() if one.code == "DST001"]
+    assert (finding.first_step, len(finding.layers)) == (6, 8)
+
+
+def test_replicas_of_one_list_with_the_same_gradients_and_other_weights() -> None:
+    names = ("all.0.first", "all.0.second", "all.1.first", "all.1.second")
+    training = Training(*names)
+    for _ in range(6):
+        weights = {f"{name}.{part}": 1.0 + 0.1 * ("1" in name) for name in names for part in ("weight", "bias")}
+        training.run(1, weight_norm=weights, weight_mean=0.01)
+    (finding,) = [one for one in training.findings() if one.code == "DST001"]
+    assert len(finding.layers) == 8
+
+
 @pytest.mark.parametrize(("other", "found"), [(1.0, False), (1.5, True)])
 def test_replicas_in_one_process_that_keep_averages_of_their_own(other: float, found: bool) -> None:
     parts = ("one.a:Linear", "one.norm:BatchNorm1d", "two.a:Linear", "two.norm:BatchNorm1d")

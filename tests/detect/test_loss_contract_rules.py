@@ -182,3 +182,16 @@ class TestAddedLosses:
     def test_one_pass_to_a_step_is_silent(self) -> None:
         run = training(AddedLosses()).run(30, scalars=self.scalars(loss=math.log(10), passes=1), update_ratio=0.5)
         assert run.codes() == []
+
+
+class TestOutOfReach:
+    def test_targets_that_the_output_cannot_reach(self) -> None:
+        run = training(WrongSign()).run(2, scalars={"targets_beyond_reach": 0.5})
+        (finding,) = run.findings()
+        assert (finding.code, finding.layers, finding.detected_step) == ("LSS003", ("head",), 1)
+        run.run(1, scalars={"targets_beyond_reach": 0.0})
+        assert [entry[0] for entry in run.log] == ["opened", "closed"]
+
+    @pytest.mark.parametrize("share", [0.0, 0.05, math.nan])
+    def test_noise_around_a_limit_is_silent(self, share: float) -> None:
+        assert training(WrongSign()).run(20, scalars={"targets_beyond_reach": share}).codes() == []

@@ -426,6 +426,16 @@ class TestWeightDrift:
         training.run(2, weight_norm=norms, update_norm=0.0, weight_drift=0.01)
         assert training.findings()[0].layers == ("head.weight", "table.weight")
 
+    def test_a_copy_that_comes_in_place_of_a_tied_weight_while_training(self) -> None:
+        training = stack(WeightDrift(), "table:Embedding", "head:Linear")
+        nan = float("nan")
+        for step in range(8):
+            head = 1.0 + 0.1 * step if step > 4 else nan
+            weights = {"table.weight": 1.0 + 0.1 * step, "head.weight": head}
+            training.run(1, weight_norm=weights, update_norm=0.0, weight_drift=0.01)
+        (finding,) = training.findings()
+        assert (finding.code, finding.first_step) == ("WGT006", 5)
+
     def test_two_random_tables_differ(self) -> None:
         training = stack(WeightDrift(), "table:Embedding", "head:Linear")
         training.run(2, weight_norm={"table.weight": 1.5, "head.weight": 1.501}, update_norm=0.0, weight_drift=0.01)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class Cadence:
     """Due at the first frame and then when an eighth more steps have passed, so a long run costs a logarithm."""
@@ -16,3 +18,9 @@ class Cadence:
             return False
         self._next = step + 1 + step // 8
         return True
+
+    def due(self, steps: Iterable[int]) -> list[bool]:
+        """What `is_due` would say of these steps, one after the other."""
+        ahead = Cadence()
+        ahead._next = self._next
+        return [ahead.is_due(step) for step in steps]

@@ -28,6 +28,7 @@ class InputShift:
         self._level = self._highest = math.nan  # of the loss: at the latest usual look, and since
         self._norm = self._norm_before = self._norm_since = math.nan  # of the first matrix
         self._odd, self._since, self._now = 0, 0, math.nan
+        self._data = self._data_before = math.nan  # deviation of the data, where they are seen: now, and when usual
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
@@ -38,6 +39,8 @@ class InputShift:
         if self._first == NONE:
             return ()
         looks = view.row("activation_std") is not None
+        data = view.scalar("input_std")
+        self._data = self._data if math.isnan(data) else data
         if view.row("weight_norm") is not None and (looks or self._odd or math.isnan(self._norm)):
             norm = float(view.all_layers("weight_norm")[anatomy_of(view.layout).matrix[self._first]])
             self._norm = norm if math.isfinite(norm) else self._norm
@@ -77,13 +80,16 @@ class InputShift:
                 return
         self._usual.append(deviation)
         self._odd = 0
-        self._norm_before = self._norm
+        self._norm_before, self._data_before = self._norm, self._data
         if view.loss is not None:
             self._level = self._highest = view.loss.level
 
     @property
     def _is_of_the_data(self) -> bool:
-        """A weight that has grown explains as much; one that was not measured since may have."""
+        """A weight that has grown explains as much; one that was not measured since may have. And data that are seen,
+        and are as they were: then something else moved the outputs, a bias for one."""
+        if self._data_before < limit.SHIFT_OF_WEIGHT * self._data < limit.SHIFT_OF_WEIGHT**2 * self._data_before:
+            return False
         before, since = self._norm_before, self._norm_since
         return before < limit.SHIFT_OF_WEIGHT * since and since < limit.SHIFT_OF_WEIGHT * before
 

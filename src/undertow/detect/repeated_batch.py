@@ -25,6 +25,10 @@ class RepeatedBatch:
         self._inputs: tuple[float, ...] | None = None
         self._alike = self._moved = 0  # looks in a row at the same inputs; those in another place
 
+    @property
+    def is_open(self) -> bool:
+        return self._condition.is_open
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         repeated = view.scalar("targets_repeated")
         inputs = tuple(view.scalar(name) for name in _INPUTS)

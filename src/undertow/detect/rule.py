@@ -76,9 +76,15 @@ class PatientRule(Rule, Protocol):
 
 
 class Waiting:
-    """For patient rules to which frames mean nothing, while they rest, that have none of some streams and scalars."""
+    """For patient rules to which frames without any of some streams and scalars mean nothing while they rest. Those that
+    say nothing of such a frame, whatever is open, always do.
+    """
 
     waits_for: ClassVar[frozenset[str]]
+
+    @property
+    def resting(self) -> bool:
+        return True
 
     def news(self, stretch: Stretch) -> Flags:
         return stretch.with_any(self.waits_for)

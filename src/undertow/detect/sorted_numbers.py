@@ -30,6 +30,10 @@ class SortedNumbers:
         self._deviations: deque[float] = deque(maxlen=limit.SORTED_MEMORY)
         self._first_step = 0
 
+    @property
+    def is_open(self) -> bool:
+        return self._condition.is_open
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         mean, deviation = view.scalar("target_mean"), view.scalar("target_std")
         if math.isnan(mean) or view.scalar("loss_kind") not in _OF_NUMBERS:

@@ -57,6 +57,7 @@ class Stretch:
         self._every: list[View] | None = None
         self._skipped: Flags | None = None
         self._steps: NDArray[np.int64] | None = None
+        self._scalars: dict[tuple[str, float], NDArray[np.float64]] = {}
         self._names: list[frozenset[str]] | None = None
         self._whole: Stretch | None = None
         self._places: list[int] = []
@@ -156,7 +157,16 @@ class Stretch:
         return self.ids(PLACES[name][0])[measured], values[place, np.arange(values.shape[1])][measured]
 
     def scalar(self, name: str, absent: float = np.nan) -> NDArray[np.float64]:
-        return np.array([frame.scalars.get(name, absent) for frame in self.frames], np.float64)
+        """One number per frame; not to be written to."""
+        known = self._scalars.get((name, absent))
+        if known is None:
+            known = np.array([frame.scalars.get(name, absent) for frame in self.frames], np.float64)
+            known.setflags(write=False)
+            self._scalars[name, absent] = known
+        return known
+
+    def latest_loss(self, first: int, last: int) -> Loss | None:
+        return next((loss for loss in reversed(self.losses[first:last]) if loss is not None), None)
 
     @property
     def steps(self) -> NDArray[np.int64]:

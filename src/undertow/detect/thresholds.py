@@ -498,6 +498,9 @@ FLOOR_PATIENCE = 2  # measured steps with such a form
 # Targets that are the inputs, where a code of the whole sequence may lie between them: nobody learns one so soon.
 COPIED_WITHIN = 100  # losses
 COPIED_REMAINING = 0.2  # of the first loss
+# Targets outside of the range of the function that comes last.
+BEYOND_REACH = 0.1  # of their variance: noise around a limit is less
+BEYOND_REACH_LOOKS = 2
 
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes
@@ -513,6 +516,7 @@ RANKS_APART = 1e-6  # of the norm; replicas that are kept equal are equal to the
 RANKS_FRAMES = 3  # measured in a row
 TWINS_LEAST_PAIRS = 3  # parameters of a model, to be called a replica of another
 TWINS_PROVEN_STEPS = 2  # in which most gradients were the same: once may be chance
+TWINS_STRANGE_STEPS = 8  # in which they were not: these are two models, and need not be compared any more
 # Averages of normalisations in two copies that are stepped together.
 AVERAGES_APART = 1e-4  # of the norm; averages that are shared are equal to the last bit before a forward pass
 AVERAGES_FRAMES = 3  # measured in a row

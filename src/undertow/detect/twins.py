@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +22,26 @@ _NONE: Ids = np.zeros(0, np.int64)
 Part = tuple[str, tuple[int, ...]]  # a path within its model, and a shape
 
 
+class Pair:
+    """Two models with the same parameters, and what is known of them as replicas."""
+
+    def __init__(self, one: list[int], other: list[int]) -> None:
+        self.one: Ids = np.array(one, np.int64)
+        self.other: Ids = np.array(other, np.int64)
+        self.proven = 0  # steps at which most gradients were the same
+        self.strange = 0  # steps before that, at which they were not
+        self.equal = 0  # steps at which most weights were, too
+        self.judged = -1
+
+
 class Twins:
-    """Pairs of parameters, and for each what was measured last. Frames of one step may cover different models."""
+    """Pairs of models, and for each parameter what was measured last. Frames of one step may cover different models."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
-        self._one: Ids = np.zeros(0, np.int64)
-        self._other: Ids = np.zeros(0, np.int64)
+        self._pairs: list[Pair] = []
         self._latest: dict[str, NDArray[np.float32]] = {}
         self._step: dict[str, NDArray[np.int64]] = {}
-        self._proven = 0
-        self._judged = -1
 
     def grow(self, count: int) -> None:
         for name in (*_GRADIENT, *_WEIGHT):
@@ -42,44 +52,67 @@ class Twins:
     def exist_in(self, layout: Layout) -> bool:
         if layout is not self._layout:
             self._layout = layout
-            self._one, self._other = _pairs(layout)
-        return bool(len(self._one))
+            known = {pair.one.tobytes() + pair.other.tobytes(): pair for pair in self._pairs}
+            found = [Pair(one, other) for one, other in _pairs(layout)]
+            self._pairs = [known.get(pair.one.tobytes() + pair.other.tobytes(), pair) for pair in found]
+        return bool(self._pairs)
 
     def normalisations(self, layout: Layout) -> tuple[Ids, Ids]:
-        """Pairs of modules, once the models have proven to be replicas."""
-        if self._proven < limit.TWINS_PROVEN_STEPS:
+        """Pairs of modules, of models that have proven to be replicas."""
+        replicas = [pair for pair in self._pairs if pair.proven >= limit.TWINS_PROVEN_STEPS]
+        if not replicas:
             return _NONE, _NONE
         scales = {layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.NORM_SCALE}
-        chosen = [int(i) in scales for i in self._one]
-        one, other = layout.module[self._one[chosen]], layout.module[self._other[chosen]]
+        sides = [np.concatenate([pair.one for pair in replicas]), np.concatenate([pair.other for pair in replicas])]
+        chosen = [int(i) in scales for i in sides[0]]
+        one, other = layout.module[sides[0][chosen]], layout.module[sides[1][chosen]]
         both = (one >= 0) & (other >= 0)
         return one[both], other[both]
 
     def observe(self, view: View) -> tuple[Ids, Ids, NDArray[np.float64]] | None:
-        """Both members of each pair that is not one any more, and how far apart they are at least; None when this
-        frame does not tell."""
+        """Both members of all pairs of parameters, and how far apart they are at least; None when this frame does not
+        tell."""
         if not self.exist_in(view.layout):
             return None
         self._take(view, "gradient", _GRADIENT)
         self._take(view, "weight", _WEIGHT)
-        both = {stream: self._both(stream, view.step) for stream in ("gradient", "weight")}
-        if self._judged == view.step or not (both["gradient"].all() and both["weight"].all()):
+        told = [(pair, apart) for pair in self._pairs if (apart := self._judge(pair, view.step)) is not None]
+        self._pairs = [pair for pair in self._pairs if pair.strange < limit.TWINS_STRANGE_STEPS]
+        if not told:
             return None
-        self._judged = view.step
-        alike = np.logical_and.reduce([self._values(name)[0] == self._values(name)[1] for name in _GRADIENT])
-        alike &= self._values("stepped_gradient_norm")[0] > 0
-        if 2 * int(alike.sum()) < len(alike):
+        return (
+            np.concatenate([pair.one for pair, _ in told]),
+            np.concatenate([pair.other for pair, _ in told]),
+            np.concatenate([apart for _, apart in told]),
+        )
+
+    def _judge(self, pair: Pair, step: int) -> NDArray[np.float64] | None:
+        measured = (self._step[stream][ids] == step for stream in self._step for ids in (pair.one, pair.other))
+        if pair.judged == step or not all(bool(one.all()) for one in measured):
             return None
-        self._proven += 1
-        if self._proven < limit.TWINS_PROVEN_STEPS:
+        pair.judged = step
+        alike = np.logical_and.reduce([self._latest[n][pair.one] == self._latest[n][pair.other] for n in _GRADIENT])
+        alike &= self._latest["stepped_gradient_norm"][pair.one] > 0
+        apart = self._apart(pair)
+        if 2 * int(alike.sum()) >= len(alike):
+            pair.proven += 1
+            pair.equal += bool(np.median(apart) == 0)
+        elif pair.proven < limit.TWINS_PROVEN_STEPS:
+            pair.strange += 1
             return None
-        apart = np.zeros(len(alike))
-        length = np.maximum(self._values("weight_max_abs")[0].astype(np.float64), 1e-30)
+        # What had been one model and has gradients of its own now has parted, too.
+        elif pair.equal < limit.TWINS_PROVEN_STEPS:
+            return None
+        return apart if pair.proven >= limit.TWINS_PROVEN_STEPS else None
+
+    def _apart(self, pair: Pair) -> NDArray[np.float64]:
+        length = np.maximum(self._latest["weight_max_abs"][pair.one].astype(np.float64), 1e-30)
+        apart = np.zeros(len(length))
         for name in _WEIGHT:
-            first, second = self._values(name)
-            scale = first.astype(np.float64) if name == "weight_norm" else length
-            apart = np.fmax(apart, np.abs(first.astype(np.float64) - second) / np.maximum(scale, 1e-30))
-        return self._one, self._other, apart
+            first, second = (self._latest[name][ids].astype(np.float64) for ids in (pair.one, pair.other))
+            scale = first if name == "weight_norm" else length
+            apart = np.fmax(apart, np.abs(first - second) / np.maximum(scale, 1e-30))
+        return apart
 
     def _take(self, view: View, stream: str, names: tuple[str, ...]) -> None:
         ids = view.ids(stream)
@@ -92,33 +125,27 @@ class Twins:
                 self._latest[name][ids[measured]] = row[measured]
                 self._step[stream][ids[measured]] = view.step
 
-    def _both(self, stream: str, step: int) -> NDArray[np.bool_]:
-        return (self._step[stream][self._one] == step) & (self._step[stream][self._other] == step)
 
-    def _values(self, name: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        return self._latest[name][self._one], self._latest[name][self._other]
-
-
-def _pairs(layout: Layout) -> tuple[Ids, Ids]:
+def _pairs(layout: Layout) -> Iterator[tuple[list[int], list[int]]]:
     """Parameters of the first model beside those of every other one that has just the same.
 
-    A model's name is the first part of a path; the first model of a process may have none.
+    A model's name is the first part of a path; the first model of a process may have none. Or the models are members
+    of one list.
     """
-    models: dict[str, dict[Part, int]] = defaultdict(dict)
+    models: dict[str, dict[str, dict[Part, int]]] = defaultdict(lambda: defaultdict(dict))  # by what holds them
     nameless: dict[Part, int] = {}
     for layer in layout.layers.parameters:
-        model, _, rest = layer.path.partition(".")
-        nameless[layer.path, tuple(layer.shape)] = layer.id
-        if rest:
-            models[model][rest, tuple(layer.shape)] = layer.id
-    first: dict[frozenset[Part], dict[Part, int]] = {}
-    one: list[int] = []
-    other: list[int] = []
-    for parts in models.values():
-        if len(parts) < limit.TWINS_LEAST_PAIRS:
-            continue
-        twin = nameless if parts.keys() <= nameless.keys() else first.setdefault(frozenset(parts), parts)
-        if twin is not parts:
-            one += [twin[part] for part in parts]
-            other += parts.values()
-    return np.array(one, np.int64), np.array(other, np.int64)
+        names, shape = layer.path.split("."), tuple(layer.shape)
+        nameless[layer.path, shape] = layer.id
+        for depth, name in enumerate(names[:-1]):
+            if depth == 0 or name.isdigit():
+                models[".".join(names[:depth])][name][".".join(names[depth + 1 :]), shape] = layer.id
+    for holder, members in models.items():
+        first: dict[frozenset[Part], dict[Part, int]] = {}
+        for parts in members.values():
+            if len(parts) < limit.TWINS_LEAST_PAIRS:
+                continue
+            whole = not holder and parts.keys() <= nameless.keys()
+            twin = nameless if whole else first.setdefault(frozenset(parts), parts)
+            if twin is not parts:
+                yield [twin[part] for part in parts], list(parts.values())

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Streak, Verdict, Waiting, grown
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -25,7 +25,7 @@ _CONTRACTS = {
 }
 
 
-class AttentionCollapse:
+class AttentionCollapse(Waiting):
     """Attention no longer chooses: its logits are so large that each position sees one other, or it looks elsewhere.
 
     What it sees
@@ -62,6 +62,7 @@ class AttentionCollapse:
     """
 
     code: ClassVar[str] = "ACT004"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
         self._sharp = Streak()

@@ -14,7 +14,7 @@ from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.layout import Layout
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Verdict, Waiting
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import name_layers
@@ -27,7 +27,7 @@ Values = NDArray[np.float64]
 _PLAIN_RECURRENCE = ("RNN", "RNNCell")  # gates bound the others
 
 
-class BadlyScaledStart:
+class BadlyScaledStart(Waiting):
     """Weights begin so small or so large that the signal dies out or blows up on its way through the network.
 
     What it sees
@@ -64,6 +64,7 @@ class BadlyScaledStart:
     """
 
     code: ClassVar[str] = "WGT003"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
         self._start = WeightStart()
@@ -73,6 +74,10 @@ class BadlyScaledStart:
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
+
+    @property
+    def resting(self) -> bool:
+        return not self._fading
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if self._judged:

@@ -12,7 +12,7 @@ from undertow.detect.anatomy import NONE
 from undertow.detect.condition import Condition
 from undertow.detect.output_layer import output_layers
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Verdict, Waiting
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind, LossReduction
@@ -23,7 +23,7 @@ _RANGES = ("Sigmoid", "Tanh", "Softmax", "Hardsigmoid", "Hardtanh", "Softsign") 
 _NEVER_NEGATIVE = ("ReLU", "ReLU6", "Softplus")
 
 
-class BadlyScaledTargets:
+class BadlyScaledTargets(Waiting):
     """Regression targets are so large that the model cannot reach them, or is torn apart trying.
 
     What it sees
@@ -54,6 +54,7 @@ class BadlyScaledTargets:
     """
 
     code: ClassVar[str] = "DAT003"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"target_mean", "loss_kind"})
 
     def __init__(self) -> None:
         self._ratio = math.nan  # targets over predictions, at the first step that shows both
@@ -69,6 +70,10 @@ class BadlyScaledTargets:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not self._ratio >= limit.LARGE_TARGETS
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if math.isnan(self._ratio) and not self._learn(view) and not self._learn_from_error(view):

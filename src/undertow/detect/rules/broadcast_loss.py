@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Verdict, Waiting
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -13,7 +13,7 @@ from undertow.schema.severity import Severity
 PATIENCE = 2  # measured steps: a last batch of one sample has every shape at once
 
 
-class BroadcastLoss:
+class BroadcastLoss(Waiting):
     """Prediction and target have different shapes, and the loss compares each with every other.
 
     What it sees
@@ -37,6 +37,7 @@ class BroadcastLoss:
     """
 
     code: ClassVar[str] = "LSS002"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"loss_broadcast"})
 
     def __init__(self) -> None:
         self._condition = Condition("shapes")
@@ -45,6 +46,10 @@ class BroadcastLoss:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not self._condition.is_open
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         flag = view.frame.scalars.get("loss_broadcast")

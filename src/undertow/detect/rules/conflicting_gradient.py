@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -15,7 +16,8 @@ from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
 from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -61,6 +63,19 @@ class ConflictingGradient:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return self._latest is None and not (self._drowned.is_open or self._conflict.is_open)
+
+    def news(self, stretch: Stretch) -> Flags:
+        out = stretch.scalar("backward_count") == 2
+        if len(_heads_of(stretch.layout)) > 1:
+            out[stretch.frames_with("gradient")] = True
+        return out
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped:

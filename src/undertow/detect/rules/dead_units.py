@@ -11,7 +11,7 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Streak, Verdict, Waiting, grown
 from undertow.detect.view import View
 from undertow.detect.wording import count_of
 from undertow.schema.findings import Evidence
@@ -22,7 +22,7 @@ _OTHERS_THAT_DIE = ("GELU", "Threshold", "Hardswish")  # exactly zero far enough
 _PREDICTING = (1.0, 3.0, 4.0, 6.0)  # values of `loss_kind` that compare the model's output with targets
 
 
-class DeadUnits:
+class DeadUnits(Waiting):
     """The units of a ReLU are never active.
 
     What it sees
@@ -53,6 +53,7 @@ class DeadUnits:
     """
 
     code: ClassVar[str] = "ACT001"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
         self._layout: Layout | None = None

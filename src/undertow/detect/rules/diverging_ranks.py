@@ -27,12 +27,12 @@ class DivergingRanks:
 
     What it sees
     ------------
-    In distributed trainings, the weights of each parameter that several ranks hold, compared after the step. They are
-    the same to the last bit as long as every rank applies the same gradients. The finding opens when a replica is away
-    from the first rank's by more than a millionth of its norm in three measured steps in a row, and names the rank.
-    In one process, models with the same layers whose optimizers are given the same gradients for most of them are
-    taken for replicas, too; there the running averages of batch normalisations are compared as well, as they are before
-    a forward pass.
+    In distributed trainings, the weights of each parameter that several ranks hold, compared after the step. They
+    are the same to the last bit as long as every rank applies the same gradients. The finding opens when a replica
+    is away from the first rank's by more than a millionth of its norm in three measured steps in a row, and names
+    the rank. In one process, models with the same layers whose optimizers are given the same gradients for most of
+    them are taken for replicas, too, and stay so when they were equal once; there the running averages of batch
+    normalisations are compared as well, as they are before a forward pass.
 
     Why it is bad
     -------------
@@ -102,13 +102,12 @@ class DivergingRanks:
 
     def _judge_models(self, view: View, one: Ids, other: Ids, apart: NDArray[np.float64]) -> tuple[Verdict, ...]:
         away = apart > limit.RANKS_APART
-        self._follow(np.concatenate([one[away], other[away]]), np.concatenate([one[~away], other[~away]]), view.step)
+        parted = np.unique(np.concatenate([one[away], other[away]]))  # the first of three replicas has two partners
+        self._follow(parted, np.setdiff1d(np.concatenate([one, other]), parted), view.step)
         members = away & (self._streak.length[one] >= limit.RANKS_FRAMES)
         if not members.any():
             return self._models.stay() if away.any() else self._models.end()
-        layers = tuple(view.layout.in_order(np.concatenate([one[members], other[members]])))
-        if members.all():
-            return self._models.stay()  # two models that share nothing but their gradients
+        layers = tuple(view.layout.in_order(np.unique(np.concatenate([one[members], other[members]]))))
         return self._models.hold(layers, lambda: self._of_models(view, layers, float(apart[members].max())))
 
     def _follow(self, away: NDArray[np.integer], together: NDArray[np.integer], step: int) -> None:
@@ -141,7 +140,7 @@ class DivergingRanks:
         layout = view.layout
         evidence = (
             Evidence("weight_norm", layout.path(layers[0]), apart, 0.0,
-                     "relative difference between the replicas, while the other layers are the same to the last bit"),
+                     "relative difference between replicas, whose optimizers were given the same gradients"),
         )  # fmt: skip
         summary = f"Replicas of one model have parted: {name_layers(layout, layers)} are no longer the same."
         since = int(self._streak.since[list(layers)].min())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,13 +13,16 @@ from undertow.detect.anatomy import anatomy_of
 from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import matrices_of
-from undertow.detect.rule import Verdict, grown
+from undertow.detect.rule import Said, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
+
+_OF_THE_LOSS = frozenset({"loss_kind"})
 
 
 class GrowingWeights:
@@ -68,6 +72,20 @@ class GrowingWeights:
         self._last = grown(self._last, count, np.nan)
         self._rises = grown(self._rises, count, 0)
         self._since = grown(self._since, count, 0)
+
+    @property
+    def resting(self) -> bool:
+        return True  # nothing is said of other frames, whatever is open
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Frames at which the norms are looked at, and those that may show an error below zero."""
+        out = stretch.with_any(_OF_THE_LOSS) | (stretch.scalar("loss") < 0)
+        places = stretch.frames_with("weight")
+        out[places] |= self._cadence.due(stretch.steps[places].tolist())
+        return out
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         norms, ids = view.row("weight_norm"), view.ids("weight")

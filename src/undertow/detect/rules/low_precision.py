@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,15 +12,17 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Matrices, Values, matrices_of, middle
+from undertow.detect.matrices import Matrices, Values, matrices_of, middle, middles
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 _HALF_ROUNDING = 2.0**-12
+_NOT_OF_GRADIENTS = frozenset({"activation", "step_skipped"})
 
 
 class LowPrecision:
@@ -73,6 +76,30 @@ class LowPrecision:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        conditions = (self._underflow, self._overflow, self._skipping, self._rounding)
+        return not (self._skips or any(self._lengths.values()) or any(one.is_open for one in conditions))
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Frames with outputs or a scaler, and those whose gradients may show a sign."""
+        out = stretch.with_any(_NOT_OF_GRADIENTS)
+        matrices = matrices_of(stretch.layout)
+        if not stretch.has("gradient") or not len(matrices):
+            return out
+        if stretch.layout.is_low_precision[matrices.ids].all():
+            return np.ones(len(stretch), bool)
+        clip = stretch.scalar("clip_coefficient")
+        out |= ~np.isnan(clip) & (clip != 1.0)
+        zeros = matrices.rows(stretch, "gradient_zero_fraction")
+        many = middles(zeros) > thresholds.UNDERFLOW_ZEROS
+        many |= middles(zeros[:, : max(len(matrices) // 3, 1)]) > thresholds.UNDERFLOW_ZEROS_INSIDE
+        out[stretch.frames_with("gradient")] |= many
+        return out
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         said = [*self._watch_scaler(view)]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -52,6 +54,17 @@ class NoisyGradient:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return True  # nothing is said of other frames, whatever is open
+
+    def news(self, stretch: Stretch) -> Flags:
+        passes = stretch.scalar("backward_count") >= thresholds.NOISE_LEAST_BATCHES
+        return passes | (stretch.scalar("gradient_batches") >= thresholds.NOISE_LEAST_BATCHES)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         batches = view.scalar("gradient_batches")  # of all ranks, where there are several

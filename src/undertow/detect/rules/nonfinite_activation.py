@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict, Waiting
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 
-class NonfiniteActivation:
+class NonfiniteActivation(Waiting):
     """A module puts out NaN or infinity.
 
     What it sees
@@ -42,6 +44,7 @@ class NonfiniteActivation:
     """
 
     code: ClassVar[str] = "NUM004"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
         self._conditions = {key: Condition(key) for key in ("output", "skipped", "masked")}
@@ -49,6 +52,11 @@ class NonfiniteActivation:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        for place in stretch.frames_with("weight", first, last)[-1:]:
+            self.observe(stretch.view(place))
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         poisoned, weights = self._poisoned, view.row("weight_nonfinite_count")

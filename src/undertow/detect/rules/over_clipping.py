@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,8 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.progress import has_fallen
-from undertow.detect.rule import Pace, Verdict
+from undertow.detect.rule import Pace, Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -61,6 +63,22 @@ class OverClipping:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not self._condition.is_open and self._length == 0
+
+    def news(self, stretch: Stretch) -> Flags:
+        return stretch.scalar("clip_coefficient") < thresholds.CLIPPED_TO
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """How the optimizer steps is remembered of the latest update, its speed of the latest step."""
+        told = ~stretch.skipped & ~np.isnan(stretch.scalar("clip_coefficient"))
+        updates = [place for place in stretch.frames_with("update", first, last) if told[place]]
+        latest = first + np.flatnonzero(told[first:last])
+        for place in sorted({*updates[-1:], *latest[-1:].tolist()}):
+            self.observe(stretch.view(place))
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict, Waiting
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -16,7 +18,7 @@ from undertow.schema.severity import Severity
 NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "test_loss")
 
 
-class Overfitting:
+class Overfitting(Waiting):
     """The loss on held-out data rises while the training loss goes on falling.
 
     What it sees
@@ -39,6 +41,7 @@ class Overfitting:
     """
 
     code: ClassVar[str] = "OPT006"
+    waits_for: ClassVar[frozenset[str]] = frozenset({*NAMES})
 
     def __init__(self) -> None:
         self._condition = Condition("validation")
@@ -50,6 +53,14 @@ class Overfitting:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not self._condition.is_open
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        self._latest = stretch.latest_loss(first, last) or self._latest
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.loss is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,14 +12,15 @@ from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.idle_experts import IdleExperts
 from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Said, Streak, Verdict, Waiting, grown
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 
-class RouterCollapse:
+class RouterCollapse(Waiting):
     """A router sends practically everything to one expert, or to the same few.
 
     What it sees
@@ -48,6 +50,7 @@ class RouterCollapse:
     """
 
     code: ClassVar[str] = "ACT005"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
         self._full = Streak()
@@ -63,6 +66,16 @@ class RouterCollapse:
         self._experts.grow(count)
         self._load = grown(self._load, count, 0.0)
         self._outputs = grown(self._outputs, count, 0.0)
+
+    @property
+    def resting(self) -> bool:
+        return not self._gates
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """Of how far matrices have moved the latest is remembered."""
+        for place in stretch.frames_with("weight", first, last)[-1:]:
+            self.observe(stretch.view(place))
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         return (*self._observe_load(view), *self._observe_experts(view))

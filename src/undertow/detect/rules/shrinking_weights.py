@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,12 +12,15 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Pace, Streak, Verdict
+from undertow.detect.rule import Pace, Said, Streak, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+Row = NDArray[np.float32]  # of one frame, or of many
 
 
 class ShrinkingWeights:
@@ -66,6 +70,31 @@ class ShrinkingWeights:
         self._nothing_left.grow(count)
         self._between.grow(count)
 
+    @property
+    def resting(self) -> bool:
+        waiting = self._building or self._condition.is_open or self._gone.is_open
+        return not (waiting or self._nothing_left.length.any())
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Frames in which any weight may shrink or be gone, and all frames where that is not known of all of them."""
+        if not stretch.has("weight"):
+            return stretch.none()
+        everywhere = list(range(len(stretch)))
+        ids, same = stretch.ids("weight"), stretch.frames_with("update") == everywhere
+        if not (same and stretch.frames_with("weight") == everywhere and self._start.knows(ids)):
+            return np.ones(len(stretch), bool)
+        norms, lengths, ratios = (stretch.row(name) for name in ("weight_norm", "update_norm", "update_ratio"))
+        if norms.shape != lengths.shape:
+            return np.ones(len(stretch), bool)
+        shrinks = self._shrinking(norms, lengths, ratios) & ~self._has_grown(norms, stretch.ids("update"))
+        suspect = shrinks | (norms < limit.GONE_TO * self._start.norm[ids])
+        return stretch.skipped | suspect.any(axis=1) | self._between.news(stretch, limit.WRITTEN)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        if stretch.has("weight"):
+            self._between.pass_over(stretch, first, last)
+        return ()
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped or not self._start.take(view):
             return ()
@@ -106,14 +135,11 @@ class ShrinkingWeights:
         norms = view.row("weight_norm")
         if lengths is None or ratios is None or ids is None or norms is None or len(norms) != len(lengths):
             return ()
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
-        shrinks = (lost > limit.SHRINKS_BY) & (lost > limit.RADIAL_SHARE * ratios)
-        shrinks |= (lost > limit.SHRINKS_FAST_BY) & (lost > limit.RADIAL_SHARE_FAST * ratios)
+        shrinks = self._shrinking(norms, lengths, ratios)
         if written is not None and (written > limit.WRITTEN).any():
             # Multiplied by something small between the steps: less is left than after the step before.
             shrinks |= (written > limit.SHRINKS_FAST_BY) & (norms < (1 - limit.SHRINKS_FAST_BY) * before)
-        shrinks &= ~(norms > limit.GROWN_BEFORE * self._start.norm[ids])  # what has grown too far may come back
+        shrinks &= ~self._has_grown(norms, ids)
         if not self._building and not shrinks.any():
             return ()
         spread = view.row("weight_row_spread")
@@ -128,6 +154,18 @@ class ShrinkingWeights:
             return self._condition.end()
         ordered = tuple(view.layout.in_order(members))
         return self._condition.hold(ordered, lambda: self._verdict(view, ordered))
+
+    @staticmethod
+    def _shrinking(norms: Row, lengths: Row, ratios: Row) -> Flags:
+        """Weights that lose length by more than chance, in the direction of zero."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
+            shrinks = (lost > limit.SHRINKS_BY) & (lost > limit.RADIAL_SHARE * ratios)
+            return shrinks | ((lost > limit.SHRINKS_FAST_BY) & (lost > limit.RADIAL_SHARE_FAST * ratios))
+
+    def _has_grown(self, norms: Row, ids: NDArray[np.int32]) -> Flags:
+        """What has grown too far may come back."""
+        return norms > limit.GROWN_BEFORE * self._start.norm[ids]
 
     def _members(self, view: View, ids: NDArray[np.int32], norms: NDArray[np.float32]) -> NDArray[np.int64]:
         """Most matrices together, or single ones (and scales of normalisations) that have lost much more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Said, Streak, Verdict, grown
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import count_of, name_layers
@@ -21,6 +23,7 @@ from undertow.schema.severity import Severity
 
 _SETTINGS = ("norm_eps", "norm_momentum", "dropout_rate")
 _KEYS = ("eps", "momentum", "dropout")
+_OUTPUTS = frozenset({"activation"})
 
 
 class UnfitNormalisation:
@@ -69,6 +72,19 @@ class UnfitNormalisation:
         self._few.grow(count)
         self._start.grow(count)
         self._values = grown(self._values, count, np.nan)
+
+    @property
+    def resting(self) -> bool:
+        return True  # nothing is said of other frames, whatever is open
+
+    def news(self, stretch: Stretch) -> Flags:
+        out = stretch.with_any(_OUTPUTS)
+        if stretch.has("weight") and not self._start.knows(stretch.ids("weight")):
+            out[stretch.frames_with("weight")] = True
+        return out
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         self._start.take(view)

@@ -8,14 +8,14 @@ from typing import ClassVar
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.repeated_batch import RepeatedBatch
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Verdict, Waiting
 from undertow.detect.sorted_numbers import SortedNumbers
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 
-class UnmixedBatches:
+class UnmixedBatches(Waiting):
     """Batches hold few classes each, although the data hold many: they come sorted. Or all batches are the same one.
 
     What it sees
@@ -43,6 +43,7 @@ class UnmixedBatches:
     """
 
     code: ClassVar[str] = "DAT005"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"label_entropy", "target_mean", "targets_repeated", "input_mean"})
 
     def __init__(self) -> None:
         self._condition = Condition("sorted")
@@ -52,6 +53,10 @@ class UnmixedBatches:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not (self._condition.is_open or self._numbers.is_open or self._repeated.is_open)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         return (*self._observe_order(view), *self._numbers.observe(view), *self._repeated.observe(view))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,11 +12,14 @@ from undertow.detect import thresholds
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.output_layer import output_layers
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+_OF_LABELS = frozenset({"loss_rows", "label_entropy_pooled"})
 
 
 class UnusedRows:
@@ -55,6 +59,19 @@ class UnusedRows:
 
     def grow(self, count: int) -> None:
         """Layers keep their ids."""
+
+    @property
+    def resting(self) -> bool:
+        return self._first_step is not None and not (self._rows.is_open or self._classes.is_open)
+
+    def news(self, stretch: Stretch) -> Flags:
+        out = stretch.with_any(_OF_LABELS)
+        if stretch.has("weight"):
+            out |= stretch.flags("weight", ~np.isnan(stretch.row("weight_rows_unused")))
+        return out
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if self._first_step is None:

@@ -18,7 +18,7 @@ from undertow.detect.rule import Said, Verdict, grown
 from undertow.detect.set_back import SetBack
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart
+from undertow.detect.weight_start import WeightStart, norms_before
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
@@ -33,13 +33,14 @@ class WeightDrift:
 
     What it sees
     ------------
-    Four things. A model that was trained before (its first loss is far below that of a guess) whose loss is then well
-    above where it began, while half of its matrices have moved away from their start. And an embedding and an output
-    layer of the same shape that start with exactly the same numbers but are two tensors: a weight that was meant to
-    be tied, was copied instead, and drifts apart from the first step on. And single layers that the program itself
-    writes to between two steps, again and again, with a leap of the loss right after it: a head that is initialised
-    anew in every epoch. And most weights at once that are suddenly nearer to their start than their own updates could
-    have taken them, while the optimizer stays the same one: an old state is loaded again in every epoch.
+    Four things. A model that was trained before (its first loss is far below that of a guess) whose loss is then
+    well above where it began, while half of its matrices have moved away from their start. And an embedding and an
+    output layer of the same shape that start with exactly the same numbers but are two tensors: a weight that was
+    meant to be tied, was copied instead, and drifts apart from the first step on; or from the step on in which the
+    copy came. And single layers that the program itself writes to between two steps, again and again, with a leap
+    of the loss right after it: a head that is initialised anew in every epoch. And most weights at once that are
+    suddenly nearer to their start than their own updates could have taken them, while the optimizer stays the same
+    one: an old state is loaded again in every epoch.
 
     Why it is bad
     -------------
@@ -67,6 +68,7 @@ class WeightDrift:
         self._start = WeightStart()
         self._layout: Layout | None = None
         self._pairs: list[tuple[int, int]] = []  # embeddings and output layers of the same shape
+        self._met: dict[tuple[int, int], bool] = {}  # whether they were the same when first measured together
         self._trained_before: bool | None = None
         self._forgetting, self._copied = Condition("forgetting"), Condition("copied")
         self._overwritten = Condition("overwritten")
@@ -259,15 +261,27 @@ class WeightDrift:
 
     def _judge_copies(self, view: View) -> tuple[Verdict, ...]:
         start, drift = self._start.norm, view.all_layers("weight_drift")
+        self._meet(view)
         for table, head in self._pairs:
             same = start[table] > 0 and abs(start[table] / start[head] - 1) < limit.COPIED
-            if same and (drift[table] > 0 or drift[head] > 0):
+            if (same or self._met.get((table, head), False)) and (drift[table] > 0 or drift[head] > 0):
                 return self._copied.hold((table, head), lambda pair=(table, head): self._apart(view, *pair))
         return self._copied.stay()
 
+    def _meet(self, view: View) -> None:
+        """A weight that was tied until now may get its copy in the middle of a training."""
+        if all(pair in self._met for pair in self._pairs):
+            return
+        norms = np.full(view.layout.count, np.nan)
+        norms[view.ids("weight")] = norms_before(view)
+        for table, head in self._pairs:
+            if (table, head) not in self._met and not np.isnan(norms[[table, head]]).any():
+                same = norms[table] > 0 and abs(norms[table] / norms[head] - 1) < limit.COPIED
+                self._met[table, head] = bool(same)
+
     def _apart(self, view: View, table: int, head: int) -> Verdict:
         layout, drift = view.layout, view.all_layers("weight_drift")
-        how = "distance from the common start over its norm"
+        how = "distance from its own start over its norm"
         evidence = tuple(Evidence("weight_drift", layout.path(i), known(drift[i]), None, how) for i in (head, table))
         summary = (
             f"{layout.path(head)} began as an exact copy of {layout.path(table)} and is trained apart from it: "

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from undertow.detect.condition import Condition
 from undertow.detect.output_layer import output_layers
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Verdict, Waiting
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
@@ -15,7 +15,7 @@ from undertow.schema.severity import Severity
 PATIENCE = 2  # measured steps; one batch of one row could sum to 1 by accident
 
 
-class WrongLossInput:
+class WrongLossInput(Waiting):
     """The loss is given probabilities where it takes logits, or logits where it takes probabilities.
 
     What it sees
@@ -43,6 +43,7 @@ class WrongLossInput:
     """
 
     code: ClassVar[str] = "LSS001"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"loss_input_is_probability", "loss_input_is_logit"})
 
     def __init__(self) -> None:
         self._condition = Condition("input")
@@ -51,6 +52,10 @@ class WrongLossInput:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not self._condition.is_open
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         scalars = view.frame.scalars

@@ -11,14 +11,14 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of, is_batch_normalisation
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.rule import Streak, Verdict, Waiting, grown
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 
-class WrongMode:
+class WrongMode(Waiting):
     """Batch normalisation or dropout runs in evaluation mode while the model is trained.
 
     What it sees
@@ -48,6 +48,7 @@ class WrongMode:
     """
 
     code: ClassVar[str] = "MOD001"
+    waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
         self._layout: Layout | None = None

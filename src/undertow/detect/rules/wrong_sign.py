@@ -10,6 +10,7 @@ from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.floor import Floor
 from undertow.detect.loss_trend import Loss
+from undertow.detect.out_of_reach import OutOfReach
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -20,7 +21,7 @@ PATIENCE = 2  # measured steps: by then optimizers that step in turn have shown 
 
 
 class WrongSign:
-    """The loss rewards the wrong thing: an error with a negative sign, or targets that are the inputs themselves.
+    """The loss rewards the wrong thing: a negative sign, targets that are the inputs, or that no output can reach.
 
     What it sees
     ------------
@@ -32,12 +33,14 @@ class WrongSign:
     wrong way. Last, a loss without a floor: a value and its exponential that fall together where they must pull against
     each other (the log-determinant of a flow, the logarithm of a deviation), or a loss far below zero that falls ever
     faster. And the overlap of a prediction with a mask (Dice's coefficient, intersection over union) that is minimised
-    in place of one minus it.
+    in place of one minus it. Of errors between numbers: an output that a ReLU, a sigmoid or the like made, and targets
+    outside of the range of that function, by a tenth of their variance or more at two measured steps in a row.
 
     Why it is bad
     -------------
     Every step makes the error larger, without a bound: the model learns to be wrong, then the weights overflow. A model
-    that is asked for what it is given learns to copy, with a loss near zero, and can predict nothing.
+    that is asked for what it is given learns to copy, with a loss near zero, and can predict nothing. What lies outside
+    of the range of an output stays an error for ever.
 
     When it is wrong
     ----------------
@@ -59,6 +62,7 @@ class WrongSign:
     def __init__(self) -> None:
         self._condition, self._copying = Condition("sign"), Condition("copying")
         self._floor = Floor()
+        self._reach = OutOfReach()
         self._copied = 0  # measured steps in a row
         self._copied_since = 0
         self._by_places = self._from_before = False
@@ -72,7 +76,7 @@ class WrongSign:
         """Nothing is kept per layer."""
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        said = (*self._observe_sign(view), *self._observe_targets(view))
+        said = (*self._observe_sign(view), *self._observe_targets(view), *self._reach.observe(view))
         # Of an error with the wrong sign more is known than that it has no floor.
         return said if self._condition.is_open else (*said, *self._floor.observe(view))
 

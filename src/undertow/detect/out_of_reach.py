@@ -1,0 +1,46 @@
+"""Targets that the last function of the model cannot put out, however long it learns."""
+
+from __future__ import annotations
+
+import math
+
+from undertow.detect import thresholds as limit
+from undertow.detect.condition import Condition
+from undertow.detect.output_layer import output_layers
+from undertow.detect.rule import Verdict
+from undertow.detect.view import View
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class OutOfReach:
+    """A ReLU before targets below zero, a sigmoid before targets above one: read in the graph, so it is certain."""
+
+    def __init__(self) -> None:
+        self._condition = Condition("reach")
+        self._looks = 0  # in a row
+        self._since = 0
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        share = view.scalar("targets_beyond_reach")
+        if math.isnan(share):
+            return self._condition.stay()
+        if share < limit.BEYOND_REACH or (view.loss is not None and view.loss.actors > 1):
+            self._looks = 0
+            return self._condition.end()
+        if self._looks == 0:
+            self._since = view.step
+        self._looks += 1
+        if self._looks < limit.BEYOND_REACH_LOOKS:
+            return ()
+        return self._condition.hold(None, lambda: self._verdict(view, share))
+
+    def _verdict(self, view: View, share: float) -> Verdict:
+        how = "of the targets' variance lies outside of what the last function can put out"
+        evidence = Evidence("targets_beyond_reach", None, share, 0.0, how)
+        summary = (
+            "The model ends in a function that cannot reach the targets: they lie outside of its range, and "
+            f"{min(share, 1.0):.0%} of their variance can never be learnt. Drop that function, or scale the targets."
+        )
+        layers = output_layers(view.layout)
+        return Verdict("reach", True, Severity.SEVERE, layers, self._since, 0.95, summary, (evidence,))
