@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels import choose
-from undertow.measure.kernels.interface import Kernel, Want
+from undertow.measure.kernels.interface import MARKS, Kernel, Want
 from undertow.measure.partials import Moment
 from undertow.probe.arrival import Moments, moments
 from undertow.probe.readings import Number, Reading, Slots
@@ -28,7 +28,8 @@ _NONFINITE = slice(Moment.NAN, Moment.NEGATIVE_INFINITY + 1)
 class Marks:
     """What identified each tensor of a list and its content.
 
-    In one go where the native kernel can (see `NativeKernel.mark`), else memory, version, and a few elements.
+    In one go where the native kernel can (a mark of `PlainTensors`, or a reading, which begins with one), else memory,
+    version, and a few elements.
     """
 
     of: TensorList
@@ -44,7 +45,7 @@ class Marks:
             return None
         native = identity = content = None
         if self.native is not None:
-            native = np.frombuffer(self.native, np.uint64).reshape(3, -1)[:, found].tobytes()
+            native = np.frombuffer(self.native, np.uint64, MARKS * len(place)).reshape(MARKS, -1)[:, found].tobytes()
         if self.identity is not None:
             identity = [self.identity[index] for index in found]
         if self.content is not None:
@@ -55,7 +56,6 @@ class Marks:
 class TensorReader:
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
-        self._cpu: Any = None
         self._cuda: set[torch.device] = set()
 
     def kernel_for(self, device_type: str) -> Kernel:
@@ -72,10 +72,10 @@ class TensorReader:
         self, of: TensorList, want: Want = Want.ALL, factor: Number = 1.0, mark: bool = True
     ) -> tuple[list[Reading], Marks | None]:
         """A reading, and what it takes to notice later that any of these tensors has changed."""
-        native = self._native_mark(of)
-        if native is not None:
-            readings = [Reading(of.slots, self._cpu.measure_at(native, of.shapes, want), factor)]
-            return readings, Marks(of, native) if mark else None
+        plain = of.plain if of.asked else self._ask(of)
+        packed = None if plain is None else plain.read(int(want))
+        if packed is not None:
+            return [Reading(of.slots, packed, factor)], Marks(of, packed.data) if mark else None
         tensors = of.tensors()
         with torch.no_grad():
             readings = self._read_slowly(of.slots, [tensor.detach() for tensor in tensors], want, factor)
@@ -98,17 +98,18 @@ class TensorReader:
             readings.append(Reading(chosen, measure(mine, want), factor))
         return readings
 
+    def _ask(self, of: TensorList) -> Any:
+        """How the native kernel can read these tensors where they lie; None when it cannot."""
+        of.asked = True
+        plain_of, tensors = getattr(self.kernel_for("cpu"), "plain", None), of.tensors()
+        if plain_of is not None and len(tensors) == len(of.slots) > 0:
+            of.plain = plain_of(tensors, of.parameters, of.of_gradients)
+        return of.plain
+
     def _native_mark(self, of: TensorList) -> bytes | None:
         """None when the native kernel cannot read these tensors where they lie now."""
-        if not of.asked:
-            of.asked = True
-            self._cpu = self.kernel_for("cpu")
-            shapes_of, tensors = getattr(self._cpu, "shapes", None), of.tensors()
-            if shapes_of is not None and len(tensors) == len(of.slots) > 0:
-                of.dtypes, of.shapes = [tensor.dtype for tensor in tensors], shapes_of(tensors)
-        if of.shapes is None:
-            return None
-        return self._cpu.mark(of.parameters, of.dtypes, of.shapes, of.of_gradients)
+        plain = of.plain if of.asked else self._ask(of)
+        return None if plain is None else plain.mark()
 
     def moments(self) -> Moments:
         """When what has been read so far will be there."""
@@ -126,9 +127,11 @@ class TensorReader:
             marks = marks.chosen(of)
         if marks is None:
             return False
-        native = self._native_mark(of)
-        if native is not None or marks.native is not None:
-            return native == marks.native
+        plain = of.plain if of.asked else self._ask(of)
+        if marks.native is not None:
+            return plain is not None and plain.is_unchanged(marks.native)
+        if plain is not None and plain.mark() is not None:
+            return False
         now = self._marks(of, of.tensors())
         if now.identity != marks.identity:
             return False
@@ -136,12 +139,6 @@ class TensorReader:
 
     def read_if_changed(self, marks: Marks | None, of: TensorList, want: Want) -> list[Reading] | None:
         """A new reading of tensors that may have been edited since they were marked."""
-        if marks is not None and marks.of is of and marks.native is not None:
-            native = self._native_mark(of)
-            if native == marks.native:
-                return None
-            if native is not None:
-                return [Reading(of.slots, self._cpu.measure_at(native, of.shapes, want))]
         return None if self.unchanged(marks, of) else self.read(of, want)
 
     def _marks(self, of: TensorList, tensors: Sequence[torch.Tensor]) -> Marks:
@@ -154,9 +151,6 @@ class TensorReader:
 
     def any_nonfinite(self, of: TensorList) -> bool:
         """False also where looking would make the training wait."""
-        native = self._native_mark(of)
-        if native is not None:
-            return bool(self._cpu.measure_at(native, of.shapes, Want.MOMENTS).moments[:, _NONFINITE].any())
         if any(not parameter.is_cpu for parameter in of.parameters):
             return False
         return any(one.partials.moments[:, _NONFINITE].any() for one in self.read(of, Want.MOMENTS))
@@ -165,7 +159,7 @@ class TensorReader:
         """Whether the elements looked at are all zero; None where looking would make the training wait."""
         native = self._native_mark(of)
         if native is not None:
-            return np.frombuffer(native, np.float64)[2 * len(of.slots) :] == 0.0
+            return np.frombuffer(native, np.float64).reshape(MARKS, -1)[2] == 0.0
         tensors = of.tensors()
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,7 @@ class TensorList:
     parameters: list[torch.Tensor]
     of_gradients: bool
     asked: bool = False  # whether the native kernel can read them where they lie
-    dtypes: list[torch.dtype] = field(default_factory=list[torch.dtype])
-    shapes: Any = None  # what that kernel needs to know, if it can
+    plain: Any = None  # and how, if it can
     is_spread: bool = False  # this process holds only parts of some
 
     def tensors(self) -> list[torch.Tensor]:

@@ -50,46 +50,6 @@ static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int64_t
     return !PyErr_Occurred();
 }
 
-/* Three arrays end to end, as bytes: where each tensor lies, which version it is, and its fingerprint. None when any
- * of them is not plain memory of the expected type and size on the processor, or has no gradient where those are
- * asked for. Whatever was done to a tensor, through torch or past it, the answer is then most likely another. */
-static PyObject *python_mark(PyObject *self, PyObject *arguments) {
-    PyObject *tensors, *types, *strided, *answer = NULL;
-    Py_buffer counts, formats;
-    int gradients;
-    (void)self;
-    if (!PyArg_ParseTuple(arguments, "OOOpy*y*", &tensors, &types, &strided, &gradients, &counts, &formats)) return NULL;
-    const Py_ssize_t n = PyList_Size(tensors);
-    if (n >= 0 && PyList_Size(types) == n && counts.len == n * 8 && formats.len == n) {
-        int plain = 1;
-        if ((answer = PyBytes_FromStringAndSize(NULL, n * 24))) {
-            uint64_t *address = (uint64_t *)PyBytes_AsString(answer), *version = address + n;
-            double *fingerprint = (double *)(version + n);
-            const int64_t *count = counts.buf;
-            for (Py_ssize_t i = 0; plain && i < n; i++) {
-                PyObject *item = PyList_GetItem(tensors, i), *type = PyList_GetItem(types, i); /* borrowed */
-                PyObject *tensor = !item || !gradients ? Py_XNewRef(item) : PyObject_GetAttr(item, names.grad);
-                plain = tensor && type && tensor != Py_None &&
-                        describe(tensor, type, strided, count[i], &address[i], &version[i]);
-                if (plain)
-                    fingerprint[i] = fingerprint_of((const void *)(uintptr_t)address[i], (size_t)count[i],
-                                                    ((const uint8_t *)formats.buf)[i]);
-                Py_XDECREF(tensor);
-            }
-        }
-        if (!plain) {
-            PyErr_Clear(); /* a tensor that cannot even be asked is not plain */
-            Py_DECREF(answer);
-            answer = Py_NewRef(Py_None);
-        }
-    } else if (!PyErr_Occurred()) {
-        PyErr_SetString(PyExc_ValueError, "mark: one type, count and format per tensor");
-    }
-    PyBuffer_Release(&counts);
-    PyBuffer_Release(&formats);
-    return answer;
-}
-
 /* One byte per item of a list: 1 where the attribute is neither None nor False. */
 static PyObject *flags_of(PyObject *items, PyObject *name) {
     const Py_ssize_t n = PyList_Size(items);

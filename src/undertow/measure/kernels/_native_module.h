@@ -2,6 +2,7 @@
  * would write outside an array. */
 
 #include "_native_lists.h"
+#include "_native_plain.h"
 
 static PyObject *python_measure(PyObject *self, PyObject *arguments) {
     Py_buffer addresses, counts, formats, moments, exponents, sketches, offsets;
@@ -19,7 +20,7 @@ static PyObject *python_measure(PyObject *self, PyObject *arguments) {
     request.exponents = exponents.buf;
     request.sketches = sketches.buf;
     request.offsets = offsets.buf;
-    int fits = (size_t)addresses.len >= n * 8 && (size_t)counts.len == n * 8; /* a mark begins with addresses */
+    int fits = (size_t)addresses.len == n * 8 && (size_t)counts.len == n * 8;
     if (request.want & WANT_MOMENTS) fits &= (size_t)moments.len == n * MOMENTS * 8;
     if (request.want & WANT_EXPONENTS) fits &= (size_t)exponents.len == n * EXPONENTS * 8;
     if (request.want & WANT_SKETCH) fits &= (size_t)offsets.len == (n + 1) * 8;
@@ -188,7 +189,6 @@ static PyObject *python_choose(PyObject *self, PyObject *arguments) {
 static PyMethodDef methods[] = {
     {"statistics", python_statistics, METH_VARARGS, "Fill the statistics of many tensors from their partial values."},
     {"direction_sums", python_direction_sums, METH_VARARGS, "Fill the products of a frame's sketches with earlier ones."},
-    {"mark", python_mark, METH_VARARGS, "Where tensors lie, their versions, and a fingerprint of each."},
     {"have_gradient", python_have_gradient, METH_O, "Which tensors have a gradient, a byte each."},
     {"are_trainable", python_are_trainable, METH_O, "Which tensors ask for a gradient, a byte each."},
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},
@@ -205,5 +205,8 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, 
 PyMODINIT_FUNC PyInit__native(void) {
     choose_passes("");
     if (!make_names()) return NULL;
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module), *type = made ? PyType_FromSpec(&plain_spec) : NULL;
+    if (!type || PyModule_AddObjectRef(made, "PlainTensors", type) < 0) Py_CLEAR(made);
+    Py_XDECREF(type);
+    return made;
 }

@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # what was measured can be read, and JAX can measure, without
     import torch
 
 
+MARKS = 4  # words per tensor that a reading of `native.PlainTensors` begins with
+
+
 class Want(IntFlag):
     """What to take from the one pass over memory."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -11,22 +11,64 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
-from undertow.measure.kernels.interface import Want
+from undertow.measure.kernels.interface import MARKS, Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, plain
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
 
 _NOTHING = np.zeros(0)
-_MOMENTS, _EXPONENTS, _SKETCH = len(Moment), int(Want.EXPONENTS), int(Want.SKETCH)
+_MOMENTS, _EXPONENTS, _SKETCH, _ALL = len(Moment), int(Want.EXPONENTS), int(Want.SKETCH), int(Want.ALL)
+_WORTH_THREADS = 1 << 20  # elements; fewer are read by the calling thread, whatever is allowed
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """Sizes and formats of a list of tensors, and where their sketches begin."""
+@dataclass(slots=True)
+class Packed:
+    """A reading of `PlainTensors`: `data` is a mark, and then the partial values of the tensors, in one piece."""
 
-    counts: NDArray[np.int64]
-    formats: NDArray[np.uint8]
+    data: bytes
+    flags: int  # what was wanted
     offsets: NDArray[np.int64]
+
+    @property
+    def moments(self) -> NDArray[np.float64]:
+        number = len(self.offsets) - 1
+        return np.frombuffer(self.data, np.float64, number * _MOMENTS, 8 * MARKS * number).reshape(number, _MOMENTS)
+
+    def to_host(self) -> Partials:
+        """The same as arrays, which look into the bytes."""
+        number, moments, exponents, sketches = len(self.offsets) - 1, self.moments, None, None
+        at = 8 * MARKS * number + moments.nbytes
+        if self.flags & _EXPONENTS:
+            exponents = np.frombuffer(self.data, np.int64, number * EXPONENT_BUCKETS, at)
+            at += exponents.nbytes
+            exponents = exponents.reshape(number, EXPONENT_BUCKETS)
+        if self.flags & _SKETCH:
+            sketches = np.frombuffer(self.data, np.float64, -1, at)
+        return Partials(moments, exponents, sketches, self.offsets)
+
+
+class PlainTensors:
+    """A list of tensors that the kernel reads where they lie, again and again: as few calls as possible."""
+
+    __slots__ = ("_are_many", "_read", "is_unchanged", "mark", "offsets")
+
+    def __init__(self, tensors: list[torch.Tensor], of: list[torch.Tensor], of_gradients: bool) -> None:
+        """`tensors` are those of the list `of`, or their gradients."""
+        _, counts, formats = _describe(tensors)
+        dtypes = [tensor.dtype for tensor in tensors]
+        self.offsets = offsets_of(counts)
+        native = _native.PlainTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
+        # Addresses, versions, fingerprints and identities of the tensors, as bytes; None when one cannot be read so.
+        self.mark: Callable[[], bytes | None] = native.mark
+        # Whether they are as they were at a mark or a reading.
+        self.is_unchanged: Callable[[bytes], bool] = native.is_unchanged
+        self._read = native.read
+        self._are_many = int(counts.sum()) >= _WORTH_THREADS
+
+    def read(self, want: int = _ALL) -> Packed | None:
+        """None when one of them cannot be read where it lies now. `want`: as a plain number, which is quicker."""
+        data = self._read(want, torch.get_num_threads() if self._are_many else 1)
+        return None if data is None else Packed(data, want, self.offsets)
 
 
 class NativeKernel:
@@ -39,23 +81,17 @@ class NativeKernel:
                 return measure_mixed(lambda some, wanted: self.measure(some, wanted, threads), tensors, want)
             tensors = _copied(tensors)
         addresses, counts, formats = _describe(tensors)
-        return self.measure_at(addresses, Shapes(counts, formats, offsets_of(counts)), want, threads)
-
-    def measure_at(
-        self, addresses: NDArray[np.uint64] | bytes, shapes: Shapes, want: Want = Want.ALL, threads: int | None = None
-    ) -> Partials:
-        """Measure memory that holds tensors of known shapes: for lists that are read again at every step."""
-        number, offsets, flags = len(shapes.counts), shapes.offsets, int(want)  # flags of an enum are slow to test
+        number, offsets, flags = len(counts), offsets_of(counts), int(want)
         moments = np.empty((number, _MOMENTS))
         exponents = np.empty((number, EXPONENT_BUCKETS), np.int64) if flags & _EXPONENTS else None
         sketches = np.empty(offsets[-1]) if flags & _SKETCH else None
         if not flags & 1:
             moments.fill(np.nan)
-            moments[:, Moment.COUNT] = shapes.counts
+            moments[:, Moment.COUNT] = counts
         _native.measure(
             addresses,
-            shapes.counts,
-            shapes.formats,
+            counts,
+            formats,
             flags,
             torch.get_num_threads() if threads is None else threads,
             moments,
@@ -79,27 +115,13 @@ class NativeKernel:
         if not _readable(tensors):
             tensors = _copied([t.detach().coalesce().values() if is_sparse(t) else t for t in tensors])
         addresses, counts, formats = _describe(tensors)
-        return self.fingerprint_at(addresses, Shapes(counts, formats, offsets_of(counts)))
-
-    def fingerprint_at(self, addresses: NDArray[np.uint64] | bytes, shapes: Shapes) -> NDArray[np.float64]:
-        out = np.empty(len(shapes.counts))
-        _native.fingerprint(addresses, shapes.counts, shapes.formats, out)
+        out = np.empty(len(counts))
+        _native.fingerprint(addresses, counts, formats, out)
         return out
 
-    def mark(
-        self, tensors: list[torch.Tensor], dtypes: list[torch.dtype], shapes: Shapes, of_gradients: bool
-    ) -> bytes | None:
-        """Addresses, versions and fingerprints of the tensors, or of their gradients: three arrays end to end. None
-        when one cannot be read where it lies. `measure_at` takes it for the addresses it begins with.
-        """
-        return _native.mark(tensors, dtypes, torch.strided, of_gradients, shapes.counts, shapes.formats)
-
-    def shapes(self, tensors: Sequence[torch.Tensor]) -> Shapes | None:
-        """What stays the same from step to step; None when the kernel cannot read these where they lie."""
-        if not _readable(tensors):
-            return None
-        _, counts, formats = _describe(tensors)
-        return Shapes(counts, formats, offsets_of(counts))
+    def plain(self, tensors: list[torch.Tensor], of: list[torch.Tensor], of_gradients: bool) -> PlainTensors | None:
+        """For lists that are read at every step; None when the kernel cannot read these where they lie."""
+        return PlainTensors(tensors, of, of_gradients) if _readable(tensors) else None
 
 
 def _readable(tensors: Sequence[torch.Tensor]) -> bool:

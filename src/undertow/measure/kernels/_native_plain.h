@@ -1,0 +1,195 @@
+/* A list of tensors that is read at every step, where they lie. What stays the same between steps is kept here, so that
+ * a look at all of them is one call.
+ *
+ * A reading is one object of bytes: where each tensor lies, its version, its fingerprint and which object it is (four
+ * arrays, the mark by which a later change is noticed), then moments, exponents and sketches, as far as wanted. */
+
+enum { MARKS = 4 };
+
+struct plain {
+    PyObject_HEAD
+    PyObject *tensors, *types, *strided;
+    int gradients;
+    size_t n, elements;
+    int64_t *counts, *offsets; /* offsets: n + 1 */
+    uint8_t *formats;
+};
+
+static void plain_free(PyObject *object) {
+    struct plain *self = (struct plain *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->tensors);
+    Py_XDECREF(self->types);
+    Py_XDECREF(self->strided);
+    free(self->counts); /* one piece of memory for all three */
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* (tensors, dtypes, torch.strided, of_gradients, counts, formats, offsets) */
+static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    PyObject *tensors, *types, *strided;
+    int gradients;
+    Py_buffer counts, formats, offsets;
+    (void)keywords;
+    if (!PyArg_ParseTuple(arguments, "O!O!Opy*y*y*", &PyList_Type, &tensors, &PyList_Type, &types, &strided, &gradients,
+                          &counts, &formats, &offsets))
+        return NULL;
+    const size_t n = (size_t)formats.len;
+    struct plain *self = NULL;
+    int fits = (size_t)PyList_Size(tensors) == n && (size_t)PyList_Size(types) == n && (size_t)counts.len == n * 8 &&
+               (size_t)offsets.len == (n + 1) * 8 && ((const int64_t *)offsets.buf)[0] == 0;
+    for (size_t t = 0; fits && t < n; t++) {
+        const int64_t count = ((const int64_t *)counts.buf)[t], *at = (const int64_t *)offsets.buf + t;
+        fits = count >= 0 && at[1] - at[0] == (count < BUCKETS ? count : BUCKETS) &&
+               ((const uint8_t *)formats.buf)[t] <= FLOAT64;
+    }
+    if (!fits)
+        PyErr_SetString(PyExc_ValueError, "PlainTensors: one type, count, format and place of a sketch per tensor");
+    else if ((self = (struct plain *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0))) {
+        self->tensors = Py_NewRef(tensors);
+        self->types = Py_NewRef(types);
+        self->strided = Py_NewRef(strided);
+        self->gradients = gradients;
+        self->n = n;
+        if ((self->counts = malloc((2 * n + 1) * 8 + n))) {
+            self->offsets = self->counts + n;
+            self->formats = (uint8_t *)(self->offsets + n + 1);
+            memcpy(self->counts, counts.buf, n * 8);
+            memcpy(self->offsets, offsets.buf, (n + 1) * 8);
+            memcpy(self->formats, formats.buf, n);
+            for (size_t t = 0; t < n; t++) self->elements += (size_t)self->counts[t];
+        } else {
+            PyErr_NoMemory();
+            Py_CLEAR(self);
+        }
+    }
+    PyBuffer_Release(&counts);
+    PyBuffer_Release(&formats);
+    PyBuffer_Release(&offsets);
+    return (PyObject *)self;
+}
+
+/* The tensor in question, as a new reference; NULL, without an error, when there is none. */
+static PyObject *plain_tensor(const struct plain *self, size_t t) {
+    PyObject *item = PyList_GetItem(self->tensors, (Py_ssize_t)t);
+    PyObject *tensor = !item || !self->gradients ? Py_XNewRef(item) : PyObject_GetAttr(item, names.grad);
+    if (tensor == Py_None) Py_CLEAR(tensor);
+    PyErr_Clear();
+    return tensor;
+}
+
+static double plain_fingerprint(const struct plain *self, size_t t, uint64_t address) {
+    return fingerprint_of((const void *)(uintptr_t)address, (size_t)self->counts[t], self->formats[t]);
+}
+
+/* Returns 0 when any tensor is not plain memory of the expected type and size on the processor, or is not there. */
+static int plain_fill_mark(const struct plain *self, uint64_t *mark) {
+    uint64_t *address = mark, *version = mark + self->n, *identity = mark + 3 * self->n;
+    double *fingerprint = (double *)(mark + 2 * self->n);
+    for (size_t t = 0; t < self->n; t++) {
+        PyObject *tensor = plain_tensor(self, t), *type = PyList_GetItem(self->types, (Py_ssize_t)t);
+        identity[t] = (uint64_t)(uintptr_t)tensor;
+        const int is_plain =
+            tensor && type && describe(tensor, type, self->strided, self->counts[t], &address[t], &version[t]);
+        if (is_plain) fingerprint[t] = plain_fingerprint(self, t, address[t]);
+        Py_XDECREF(tensor);
+        if (!is_plain) {
+            PyErr_Clear(); /* a tensor that cannot even be asked is not plain */
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static PyObject *plain_mark(PyObject *object, PyObject *nothing) {
+    const struct plain *self = (struct plain *)object;
+    PyObject *answer = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(self->n * MARKS * 8));
+    (void)nothing;
+    if (answer && !plain_fill_mark(self, (uint64_t *)PyBytes_AsString(answer))) {
+        Py_DECREF(answer);
+        return Py_NewRef(Py_None);
+    }
+    return answer;
+}
+
+/* Whether the tensors are where and as they were when a mark was taken. Of an object that is the same as then, in the
+ * same place, the rest is not asked again. */
+static PyObject *plain_unchanged(PyObject *object, PyObject *before) {
+    const struct plain *self = (struct plain *)object;
+    const size_t n = self->n;
+    if (!PyBytes_Check(before) || (size_t)PyBytes_Size(before) < n * MARKS * 8) {
+        PyErr_SetString(PyExc_ValueError, "is_unchanged: this is no mark of these tensors");
+        return NULL;
+    }
+    const uint64_t *mark = (const uint64_t *)PyBytes_AsString(before);
+    int same = 1;
+    for (size_t t = 0; same && t < n; t++) {
+        PyObject *tensor = plain_tensor(self, t), *type = PyList_GetItem(self->types, (Py_ssize_t)t);
+        uint64_t address = 0, version = 0;
+        if (!tensor || !type) {
+            same = 0;
+        } else if ((uint64_t)(uintptr_t)tensor == mark[3 * n + t]) {
+            address = number_of(PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL));
+            version = number_of(PyObject_GetAttr(tensor, names.version));
+        } else {
+            same = describe(tensor, type, self->strided, self->counts[t], &address, &version);
+        }
+        same = same && !PyErr_Occurred() && address == mark[t] && version == mark[n + t];
+        if (same) {
+            const double fingerprint = plain_fingerprint(self, t, address);
+            same = memcmp(&fingerprint, mark + 2 * n + t, sizeof fingerprint) == 0;
+        }
+        Py_XDECREF(tensor);
+    }
+    PyErr_Clear();
+    return PyBool_FromLong(same);
+}
+
+/* (want, threads) → bytes, or None when any tensor is not plain. */
+static PyObject *plain_read(PyObject *object, PyObject *arguments) {
+    const struct plain *self = (struct plain *)object;
+    const size_t n = self->n;
+    int want, threads;
+    if (!PyArg_ParseTuple(arguments, "ii", &want, &threads)) return NULL;
+    const size_t moments = want & WANT_MOMENTS ? n * MOMENTS : 0, exponents = want & WANT_EXPONENTS ? n * EXPONENTS : 0;
+    const size_t sketches = want & WANT_SKETCH ? (size_t)self->offsets[n] : 0;
+    PyObject *answer = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((n * MARKS + moments + exponents + sketches) * 8));
+    if (!answer) return NULL;
+    uint64_t *mark = (uint64_t *)PyBytes_AsString(answer);
+    if (!plain_fill_mark(self, mark)) {
+        Py_DECREF(answer);
+        return Py_NewRef(Py_None);
+    }
+    double *values = (double *)(mark + n * MARKS);
+    const struct request request = {
+        n, mark, self->counts, self->formats, want, threads, values, (int64_t *)(values + moments),
+        values + moments + exponents, self->offsets,
+    };
+    int done;
+    if (self->elements < WORTH_THE_LOCK) {
+        done = measure_all(&request);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        done = measure_all(&request);
+        Py_END_ALLOW_THREADS
+    }
+    if (done) return answer;
+    Py_DECREF(answer);
+    return PyErr_NoMemory();
+}
+
+static PyMethodDef plain_methods[] = {
+    {"mark", plain_mark, METH_NOARGS, "What identifies the tensors and their content; None when they are not plain."},
+    {"is_unchanged", plain_unchanged, METH_O, "Whether they are as they were when a mark or a reading was taken."},
+    {"read", plain_read, METH_VARARGS, "A mark and a measurement, as bytes; None when they are not plain."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot plain_slots[] = {
+    {Py_tp_new, plain_new}, {Py_tp_dealloc, plain_free}, {Py_tp_methods, plain_methods}, {0, NULL},
+};
+
+static PyType_Spec plain_spec = {
+    "undertow.measure.kernels._native.PlainTensors", sizeof(struct plain), 0, Py_TPFLAGS_DEFAULT, plain_slots,
+};
