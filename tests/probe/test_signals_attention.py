@@ -286,6 +286,9 @@ def test_targets_that_are_the_inputs(watch):
         assert run.scalars("targets_are_inputs").tolist() == [0.0]
     run = one_step(watch, Language(), tokens()[:, 1:], tokens()[:, :-1])
     assert run.scalars("targets_are_inputs").tolist() == [2.0]  # shifted the wrong way
+    late = torch.cat([torch.zeros_like(tokens()[:, :1]), tokens()[:, :-1]], 1)
+    run = one_step(watch, Language(), tokens(), late)
+    assert run.scalars("targets_are_inputs").tolist() == [0.0]  # an echo: the first place has nothing to say
 
 
 def test_a_code_of_the_whole_sequence(watch):

@@ -445,6 +445,25 @@ def test_numbers_of_elementwise_losses(watch):
         assert "label_entropy" not in found
 
 
+def test_targets_outside_of_the_range_of_the_output(watch):
+    def share(least: float, largest: float) -> float:
+        beyond = TARGETS - TARGETS.clip(least, largest)
+        return float(beyond.square().mean() / TARGETS.var(correction=0))
+
+    reaches = {
+        "relu": (lambda x: F.mse_loss(x.relu(), TARGETS), share(0.0, math.inf)),
+        "by hand": (lambda x: ((x.relu() - TARGETS) ** 2).mean(), share(0.0, math.inf)),
+        "the other way round": (lambda x: (TARGETS - x.tanh()).abs().mean(), share(-1.0, 1.0)),
+        "sigmoid": (lambda x: F.smooth_l1_loss(x.sigmoid(), TARGETS), share(0.0, 1.0)),
+        "in reach": (lambda x: F.mse_loss(x.softmax(1), SHARES), 0.0),
+    }
+    for name, (loss_of, expected) in reaches.items():
+        scalars, _ = one_step(watch, loss_of)
+        assert scalars["targets_beyond_reach"][0] == pytest.approx(expected, abs=1e-5), name
+    for loss_of in (lambda x: F.mse_loss(x, TARGETS), lambda x: F.mse_loss(2 * x.sigmoid(), TARGETS)):
+        assert "targets_beyond_reach" not in one_step(watch, loss_of)[0]
+
+
 def test_a_sum_divided_by_its_samples_is_a_mean(watch):
     for divisor, factor, reduction in ((ROWS, 1.0, LossReduction.MEAN), (7, 1 / 7, LossReduction.SUM)):
         found = first(one_step(watch, lambda x, n=divisor: F.mse_loss(x, TARGETS, reduction="sum") / n)[0])

@@ -89,6 +89,7 @@ LINKS: tuple[Link, ...] = (
     Link("DAT002", ("ACT001", *_NONFINITE, "OPT001"), "the step that follows such a batch can undo the training"),
     Link("DAT003", ("UPD001", "GRD002", "GRD010", "OPT007"), "the gradient grows with the size of the targets"),
     Link("DAT003", (*_NONFINITE, *_UNSTABLE, "ACT001", "ACT002"), "errors of that size make steps of that size"),
+    Link("DAT003", ("LSS003",), "targets of that size lie beyond any range"),
     Link("DAT004", ("GRD008", "OPT006"), "where nothing can be learnt, gradients point every way"),
     Link("DAT005", ("GRD005", "GRD006", "GRD009", "OPT003", "OPT004"), "every batch pulls towards its own class"),
     Link("DAT005", ("ACT003", "OPT001", "UPD001", "OPT007"), "what one batch teaches, the next one overwrites"),
@@ -114,6 +115,7 @@ LINKS: tuple[Link, ...] = (
     Link("LSS001", ("NUM001", "NUM002", "OPT001", "LSS003"), "the logarithm meets values it is not made for"),
     Link("LSS002", ("ACT003", "GRD008", "DAT004"), "every prediction is drawn to the mean of all targets"),
     Link("LSS003", ("OPT001", "UPD001", "OPT007", "GRD002", "WGT001", "DAT004", *_NONFINITE), "it climbs"),
+    Link("LSS003", ("ACT001", "ACT002", "GRD004"), "units are pushed to where they no longer respond"),
     Link("LSS004", ("UPD001", "OPT007", "GRD002", "GRD010", *_UNSTABLE), "steps are as many times too large"),
     Link("NUM002", ("NUM001", "NUM003", "GRD004", "OPT001"), "every gradient of such a loss is non-finite"),
     # backward

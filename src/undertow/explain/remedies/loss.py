@@ -56,6 +56,14 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="The library shifts them itself (models that take `labels`).",
     ),
     Remedy(
+        "free-the-output",
+        "Let the model end in a linear layer, or bring the targets into the range of the function it ends in.",
+        "prediction = self.head(hidden)  # no ReLU, sigmoid or tanh behind it\n"
+        "loss = torch.nn.functional.mse_loss(prediction, targets)",
+        "Predictions can then be anything, also below zero.",
+        when_not="The targets themselves are wrong: then mend those.",
+    ),
+    Remedy(
         "average-the-micro-batches",
         "Divide the loss of every micro-batch by their number, or the learning rate by it.",
         "accumulate = $accumulate\nloss = compute_loss(batch) / accumulate\nloss.backward()",
@@ -67,13 +75,15 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_CODE: dict[str, tuple[str, ...]] = {
     "LSS001": ("pass-logits", "pass-probabilities", "softmax-over-classes"),
     "LSS002": ("match-the-shapes",),
-    "LSS003": ("mind-the-sign", "shift-the-targets"),
+    "LSS003": ("mind-the-sign", "shift-the-targets", "free-the-output"),
     "LSS004": ("average-the-micro-batches",),
 }
 
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
     if finding.code == "LSS003":
+        if any(evidence.quantity == "targets_beyond_reach" for evidence in finding.evidence):
+            return ("free-the-output",)
         return ("shift-the-targets",) if "shift" in finding.summary else ("mind-the-sign",)
     if finding.code == "LSS001":
         if "another dimension" in finding.summary:

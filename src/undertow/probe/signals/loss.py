@@ -27,6 +27,7 @@ from undertow.probe.signals.nodes import (
     shape_of,
     signed,
 )
+from undertow.probe.signals.reach import Reach, reach_of
 from undertow.probe.signals.shapes import was_broadcast
 from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms, number_of
 from undertow.schema.quantities import LossKind, LossReduction
@@ -66,6 +67,7 @@ class LossReading:
     prediction: torch.Tensor | None = None
     target: torch.Tensor | None = None
     address: int | None = None  # of the targets, as the loss function was given them
+    reach: Reach | None = None  # of the function that made the prediction, with the targets it is compared with
 
     @property
     def nbytes(self) -> int:
@@ -85,6 +87,7 @@ def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
             _copy_classes(term, reading)
         else:
             _copy_elements(term, reading)
+            reading.reach = reach_of(term)
     return reading
 
 

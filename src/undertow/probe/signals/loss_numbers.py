@@ -32,6 +32,8 @@ def loss_numbers(reading: LossReading, book: LabelBook) -> dict[str, float]:
             found |= _of_classes(reading, _array(reading.log_probabilities), book)
         if reading.prediction is not None and reading.target is not None:
             found |= _of_elements(reading, _array(reading.prediction), _array(reading.target), book)
+        if reading.reach is not None:
+            found |= _beyond_reach(*reading.reach)
         contract = {
             "loss_input_is_probability": reading.is_probability or _is_quotient_of_one(reading),
             "loss_input_is_logit": reading.is_logit if reading.is_logit is not None else _is_logit(reading),
@@ -102,6 +104,14 @@ def _of_elements(reading: LossReading, prediction: Floats, target: Floats, book:
     if reading.kind in _BINARY and reading.columns == 1 and np.isin(target, (0.0, 1.0)).all():
         found |= book.numbers(target.reshape(-1).astype(np.int64), 2)
     return found
+
+
+def _beyond_reach(least: float, largest: float, wanted: torch.Tensor) -> dict[str, float]:
+    """What part of the targets' variance stays as an error, however well the model learns."""
+    target = _array(wanted)
+    variance = float(target.var())
+    beyond = target - target.clip(least, largest)
+    return {"targets_beyond_reach": float((beyond**2).mean()) / variance} if variance > 0 else {}
 
 
 def _is_quotient_of_one(reading: LossReading) -> float | None:

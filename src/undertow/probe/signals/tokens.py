@@ -125,7 +125,8 @@ def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> floa
     place by place; 0.5 when no such way is seen: a code of the whole sequence may lie between them. 2 when every label
     is the token one place before: shifted the wrong way. None where there are no such labels.
 
-    A decoder that is given the labels one place late (teacher forcing) makes the same labels a task.
+    A decoder that is given the labels one place late (teacher forcing) makes the same labels a task. So does a first
+    place that has nothing to tell: to say the token before again is what memories are tried with.
     """
     for term, wanted, counted, alike in _labelled(lookups, terms):
         long = [one for one in alike if one.tokens.shape == wanted.shape]
@@ -135,8 +136,13 @@ def targets_are_inputs(lookups: Sequence[Lookup], terms: Sequence[Term]) -> floa
         if same:
             return 1.0 if any(is_reached(term.given, one) for one in same) else 0.5
         late = [one for one in long if bool((one.tokens[:, :-1] == wanted[:, 1:])[counted[:, 1:]].all())]
-        return 2.0 if any(is_reached(term.given, one) for one in late) else 0.0
+        return 2.0 if _varies(wanted, counted) and any(is_reached(term.given, one) for one in late) else 0.0
     return None
+
+
+def _varies(wanted: torch.Tensor, counted: torch.Tensor) -> bool:
+    """Does the loss ask for several tokens at the first place, as it does where a text was cut anywhere?"""
+    return len(wanted[:, 0][counted[:, 0]].unique()) > 1
 
 
 def is_reached(start: Edge | None, lookup: Lookup) -> bool:
