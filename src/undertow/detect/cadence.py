@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class Cadence:
     """Due at the first frame and then when an eighth more steps have passed, so a long run costs a logarithm."""
@@ -19,8 +22,8 @@ class Cadence:
         self._next = step + 1 + step // 8
         return True
 
-    def due(self, steps: Iterable[int]) -> list[bool]:
+    def due(self, steps: Iterable[int]) -> NDArray[np.bool_]:
         """What `is_due` would say of these steps, one after the other."""
         ahead = Cadence()
         ahead._next = self._next
-        return [ahead.is_due(step) for step in steps]
+        return np.array([ahead.is_due(step) for step in steps], bool)

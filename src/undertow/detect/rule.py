@@ -76,8 +76,8 @@ class PatientRule(Rule, Protocol):
 
 
 class Waiting:
-    """For patient rules to which frames without any of some streams and scalars mean nothing while they rest. Those that
-    say nothing of such a frame, whatever is open, always do.
+    """For patient rules to which frames mean nothing, while they rest, that have none of some streams and scalars.
+    Rules that say nothing of such a frame, whatever is open, always rest.
     """
 
     waits_for: ClassVar[frozenset[str]]

@@ -141,8 +141,11 @@ class ZeroGradient:
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
         """Steps with a gradient are counted."""
-        counted = [place for place in stretch.frames_with("gradient", first, last) if self._counts(stretch.view(place))]
-        if counted and not (self._steady == STEADY).all():
+        if (self._steady == STEADY).all():
+            return ()
+        counts = ~stretch.skipped & (stretch.scalar("loss") != 0)
+        counted = [place for place in stretch.frames_with("gradient", first, last) if counts[place]]
+        if counted:
             at = np.isin(stretch.frames_with("gradient"), counted)
             flows = (stretch.row("gradient_zero_fraction")[at] < 1).sum(axis=0)
             ids = stretch.ids("gradient")
