@@ -250,6 +250,34 @@ def test_an_optimizer_of_another_model(watch):
     assert unregistered(watch, model, mlp(6, 10, 4).parameters()) == [4.0, 4.0]
 
 
+class Loose(nn.Module):
+    """A model with a tensor that is no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.randn(6, 8, requires_grad=True)
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x @ self.table)
+
+
+def test_a_tensor_that_is_no_parameter_is_unregistered_unless_somebody_trains_it(watch):
+    model = Loose()
+    assert unregistered(watch, model, model.parameters()) == [1.0, 1.0]
+    held = Loose()
+    assert unregistered(watch, held, [*held.parameters(), held.table]) == [0.0, 0.0]
+    by_hand = Loose()
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
+    with watch(None) as w:
+        for step in range(4):
+            optimizer.zero_grad()
+            classes(4)(by_hand(batches(6)(step)), step).backward()
+            by_hand.table.data -= 0.1 * by_hand.table.grad
+            optimizer.step()
+    assert w.run.scalars("unregistered_parameters").tolist()[1:] == [0.0, 0.0, 0.0]
+
+
 def test_two_optimizers_of_the_same_weights_in_turn_are_new_once(watch):
     model = mlp(6, 10, 4)
     parts = [torch.optim.Adam(model.parameters(), lr=1e-3), torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)]

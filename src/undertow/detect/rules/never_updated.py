@@ -44,9 +44,10 @@ class NeverUpdated:
     of which all do, for a hundred steps. Or a deep frozen part under a small head, all of whose normalisations
     still have a scale of exactly one: nobody has loaded its weights. Or frozen adapters of which one factor stays
     zero. Or, in the first steps, layers that run inside the model and get a gradient without being parts of it, as
-    those in a plain Python list, or a loss with parameters of its own that no optimizer got. Or no weight at all
-    that ever moves, though gradients arrive and the optimizer steps; or an optimizer that steps while none of its
-    parameters gets a gradient any more, though the loss is differentiated.
+    those in a plain Python list, or a plain tensor in place of a parameter, or a loss with parameters of its own
+    that no optimizer got. Or no weight at all that ever moves, though gradients arrive and the optimizer steps; or
+    an optimizer that steps while none of its parameters gets a gradient any more, though the loss is
+    differentiated.
 
     Why it is bad
     -------------

@@ -1,4 +1,5 @@
-"""Parameters that get a gradient although no watched model holds them: layers in a plain list, or another model."""
+"""Tensors that get a gradient although no watched model holds them as parameters: those of layers in a plain list or
+of another model, and plain tensors that a module keeps as attributes."""
 
 from __future__ import annotations
 
@@ -9,12 +10,15 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+_FIRST = 64  # elements: an update by hand moves some of them
+
 
 class Strangers:
-    """Remembers the parameters of modules that ran unknown, without keeping them alive."""
+    """Remembers the parameters of modules that ran unknown, and loose tensors, without keeping them alive."""
 
     def __init__(self) -> None:
         self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._loose: dict[int, tuple[int, torch.Tensor]] = {}  # version and first elements when first seen
 
     def note(self, ran: Mapping[int, nn.Module], known: Collection[int], roots: Iterable[nn.Module]) -> None:
         """`ran` and `known` by the id of a module; `roots` are those that the program itself called.
@@ -23,6 +27,10 @@ class Strangers:
         purpose. A module that runs inside a watched model without being a part of it is there by mistake. So is one of
         the user's own making that has parameters and no layers: a loss with centres, weights or a temperature.
         """
+        for module in ran.values():
+            for tensor in _loose_tensors(module):
+                self._parameters.setdefault(id(tensor), weakref.ref(tensor))
+                self._loose.setdefault(id(tensor), _state(tensor))
         strange = {identity: module for identity, module in ran.items() if identity not in known}
         if not strange:
             return
@@ -38,12 +46,31 @@ class Strangers:
 
     def untrained(self, optimizer: Optimizer, watched: Collection[int]) -> float:
         """How many have a gradient, are not held by the optimizer that has just stepped, and have stayed unknown."""
-        found = [ref() for ref in self._parameters.values()]
+        found = [tensor for ref in self._parameters.values() if (tensor := ref()) is None or not self._is_moved(tensor)]
         waiting = {id(tensor) for tensor in found if tensor is not None and tensor.grad is not None}
         waiting.difference_update(watched)
         if waiting:
             waiting -= {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
         return float(len(waiting))
+
+    def _is_moved(self, tensor: torch.Tensor) -> bool:
+        """Whether a loose tensor is no longer what it was: the program updates it by itself."""
+        if id(tensor) not in self._loose:
+            return False
+        (version, before), (latest, now) = self._loose[id(tensor)], _state(tensor)
+        return version != latest or not torch.equal(before, now)
+
+
+def _loose_tensors(module: nn.Module) -> list[torch.Tensor]:
+    """Attributes that are to be trained, by their flag, and that `parameters()` does not know."""
+    tensors = [value for value in vars(module).values() if type(value) is torch.Tensor]
+    tensors = [tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf]
+    # Of others the first elements cannot be had without waiting for a device, or without a copy of the whole.
+    return [one for one in tensors if one.device.type == "cpu" and one.layout == torch.strided and one.is_contiguous()]
+
+
+def _state(tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
+    return int(tensor._version), tensor.detach().flatten()[:_FIRST].clone()
 
 
 def _is_criterion(module: nn.Module) -> bool:
