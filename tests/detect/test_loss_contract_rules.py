@@ -195,3 +195,18 @@ class TestOutOfReach:
     @pytest.mark.parametrize("share", [0.0, 0.05, math.nan])
     def test_noise_around_a_limit_is_silent(self, share: float) -> None:
         assert training(WrongSign()).run(20, scalars={"targets_beyond_reach": share}).codes() == []
+
+
+class TestUnequalParts:
+    def test_rows_of_small_micro_batches_that_count_more(self) -> None:
+        run = training(AddedLosses()).run(4, scalars={"backward_count": 4.0, "micro_batch_spread": 3.0})
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.detected_step) == ("LSS004", Severity.MODERATE, 3)
+        assert "3 times" in finding.summary
+
+    def test_a_small_last_batch_is_no_news(self) -> None:
+        run = training(AddedLosses())
+        for _ in range(5):
+            run.run(3, scalars={"backward_count": 4.0, "micro_batch_spread": 1.2})
+            run.run(1, scalars={"backward_count": 4.0, "micro_batch_spread": 8.0})
+        assert run.codes() == []

@@ -588,6 +588,42 @@ UNKNOWN = {
 }
 
 
+MICRO_BATCHES = {
+    "mean of means": (lambda x, y, rows: F.cross_entropy(x, y) / 3, 4.0),
+    "sum over all rows": (lambda x, y, rows: F.cross_entropy(x, y, reduction="sum") / rows, 1.0),
+    "sums divided by their own rows": (lambda x, y, rows: F.cross_entropy(x, y, reduction="sum") / len(y) / 3, 4.0),
+    "squares": (lambda x, y, rows: F.mse_loss(x, TARGETS[y]) / 3, 4.0),
+    "unknown": (lambda x, y, rows: x.exp().sum(), None),
+}
+
+
+@pytest.mark.parametrize("name", MICRO_BATCHES)
+def test_what_a_row_counts_in_each_micro_batch(watch, name):
+    loss_of, expected = MICRO_BATCHES[name]
+    model = mlp(6, 10, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    inputs, parts = batches(6, ROWS)(0), (slice(0, 2), slice(2, 4), slice(4, 12))
+    with watch(model) as w:
+        for part in parts:
+            loss_of(model(inputs[part]), LABELS[part], ROWS).backward()
+        optimizer.step()
+    known = "micro_batch_spread" in w.run.scalar_names
+    assert known == (expected is not None)
+    assert not known or w.run.scalars("micro_batch_spread").tolist() == [pytest.approx(expected)]
+
+
+def test_ignored_labels_are_no_rows_of_a_micro_batch(watch):
+    model = mlp(6, 10, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    labels = LABELS.clone()
+    labels[4:7] = -100
+    with watch(model) as w:
+        for part in (slice(0, 4), slice(4, 8), slice(8, 12)):
+            (F.cross_entropy(model(batches(6, ROWS)(0)[part]), labels[part]) / 3).backward()
+        optimizer.step()
+    assert w.run.scalars("micro_batch_spread").tolist() == [pytest.approx(4.0)]
+
+
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_cannot_be_known_is_absent(watch, name):
     found = first(one_step(watch, UNKNOWN[name])[0])

@@ -251,6 +251,7 @@ TRAINED_BEFORE = 0.5  # cross-entropy at the start over ln(classes)
 FORGETTING = 1.5  # loss over that at the start, and…
 FORGETTING_DRIFT = 0.3  # …distance of half of the matrices from where they started
 COPIED = 2e-6  # relative difference of two norms that cannot be chance
+COPIED_LATE, COPIED_LATE_FROM = 0.01, 0.1  # the same, once training has changed the first of them by so much
 
 SET_BACK_TRAVEL = 1.5  # times the steps between two measured ones, times the longer of their updates…
 SET_BACK_NOISE = 0.15  # …and a share of the distance, which is known from sketches only
@@ -501,6 +502,9 @@ COPIED_REMAINING = 0.2  # of the first loss
 # Targets outside of the range of the function that comes last.
 BEYOND_REACH = 0.1  # of their variance: noise around a limit is less
 BEYOND_REACH_LOOKS = 2
+# Micro-batches of one step that count alike whatever their size.
+UNEQUAL_PARTS = 2.0  # times as much as another row
+UNEQUAL_LOOKS = 4  # steps in a row: the last batch of an epoch is small, too
 
 # LSS004. Several backward passes to a step.
 ADDED_PATIENCE = 3  # steps with the same number of passes

@@ -44,7 +44,7 @@ MEANINGS: dict[str, str] = {
     "LSS001": "The loss cannot fall as far as it should, and its gradients are far too flat",
     "LSS002": "The loss stops at a floor and stays there, however long you train",
     "LSS003": "The loss asks for the wrong thing, and that is what the model learns",
-    "LSS004": "Every step is as many times too large as there are micro-batches",
+    "LSS004": "What a micro-batch adds to a step is not what its rows are worth",
     "MOD001": "Statistics or noise that training relies on are switched off",
     "MOD002": "What the layer computes from a batch is noise",
     "DST001": "The ranks train different models and average them",

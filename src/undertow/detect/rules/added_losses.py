@@ -12,6 +12,7 @@ from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.rule import Said, Verdict
 from undertow.detect.stretch import Flags, Stretch
+from undertow.detect.unequal_parts import UnequalParts
 from undertow.detect.view import View
 from undertow.detect.wording import of_themselves
 from undertow.schema.findings import Evidence
@@ -19,19 +20,21 @@ from undertow.schema.severity import Severity
 
 
 class AddedLosses:
-    """The losses of micro-batches are added where their mean was meant.
+    """The losses of micro-batches are added where their mean was meant, or averaged whatever their size.
 
     What it sees
     ------------
     Several backward passes to a step, a constant factor of 1 between the loss function and each of them, and a first
     loss that is as many times as large as one batch's would be for a model that knows nothing (the logarithm of the
     number of classes, the spread of the targets). It is an alarm when the steps are too large for it: updates of a
-    fifth of the weights or more, or a loss that leaps or rises, or that is no lower after sixty steps.
+    fifth of the weights or more, or a loss that leaps or rises, or that is no lower after sixty steps. And, in the
+    first steps, three or more micro-batches of one kind in which a row (a token) counts twice as much as in another, at
+    four steps in a row.
 
     Why it is bad
     -------------
     The gradient, and under SGD the step, is larger by the number of micro-batches: the same as a learning rate that
-    many times as high.
+    many times as high. In the mean of unequal means a token of a short text weighs more than one of a long text.
 
     When it is wrong
     ----------------
@@ -53,6 +56,7 @@ class AddedLosses:
         self._first_step = 0
         self._seen = 0
         self._harm = ""
+        self._parts = UnequalParts()
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
@@ -68,6 +72,9 @@ class AddedLosses:
         return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_sum(view), *self._parts.observe(view))
+
+    def _observe_sum(self, view: View) -> tuple[Verdict, ...]:
         passes = view.frame.scalars.get("backward_count", 1.0)
         loss = view.loss
         if passes < 2 and self._passes < 2:

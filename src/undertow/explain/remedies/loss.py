@@ -70,17 +70,30 @@ REMEDIES: tuple[Remedy, ...] = (
         "Steps become smaller by that factor: a rate tuned for the sum must be raised.",
         when_not="The loss is a sum over samples on purpose and the rate was chosen for it.",
     ),
+    Remedy(
+        "divide-by-all-rows",
+        "Sum the losses of all rows of a step, and divide once by their number.",
+        "rows = sum(len(targets) for _, targets in micro_batches)  # tokens that are not padding\n"
+        "for inputs, targets in micro_batches:\n"
+        "    loss = torch.nn.functional.cross_entropy(model(inputs), targets, reduction='sum') / rows\n"
+        "    loss.backward()",
+        "The rows of a step must be counted before its first backward pass.",
+        when_not="Small micro-batches are meant to weigh as much as large ones.",
+    ),
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
     "LSS001": ("pass-logits", "pass-probabilities", "softmax-over-classes"),
     "LSS002": ("match-the-shapes",),
     "LSS003": ("mind-the-sign", "shift-the-targets", "free-the-output"),
-    "LSS004": ("average-the-micro-batches",),
+    "LSS004": ("average-the-micro-batches", "divide-by-all-rows"),
 }
 
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
+    if finding.code == "LSS004":
+        unequal = any(evidence.quantity == "micro_batch_spread" for evidence in finding.evidence)
+        return ("divide-by-all-rows",) if unequal else ("average-the-micro-batches",)
     if finding.code == "LSS003":
         if any(evidence.quantity == "targets_beyond_reach" for evidence in finding.evidence):
             return ("free-the-output",)

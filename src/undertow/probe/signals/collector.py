@@ -17,6 +17,7 @@ from torch.optim.optimizer import Optimizer
 from undertow.probe.autograd_graph import Owners
 from undertow.probe.signals.graph import GraphSignals, Span
 from undertow.probe.signals.loss import read_loss
+from undertow.probe.signals.micro_batches import MicroBatches
 from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_optimizer
 from undertow.probe.signals.readings import HeldReading, SignalReadings
@@ -74,15 +75,17 @@ class SignalCollector:
         self._rows = RowBook()
         self._embeddings: tuple[Slots, Slots] = (_NO_SLOTS, _NO_SLOTS)  # those among an optimizer's slots
         self._now = SignalReadings()
+        self._parts: MicroBatches | None = None
         self._steps = 0
         self._looks = 0
         self._looked = False
         self._allowance = Allowance()
 
     def wants_loss(self, planned: bool, governed: bool) -> bool:
-        """Whether to look at the loss that is about to be differentiated: the first one of a step."""
+        """Whether to look at the loss that is about to be differentiated: the first one of a step, and what the
+        others of it count in the first steps."""
         if self._now.loss is not None:
-            return False
+            return self._steps < _ALWAYS
         if not governed:  # what was asked for at every step are gradients, weights and updates
             return self._steps < _ALWAYS or (planned and self._is_due_else())
         return self._steps < _ALWAYS or self._allowance.is_paid
@@ -92,9 +95,14 @@ class SignalCollector:
 
     def look_at_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
         root = next((one for one in roots if _is_plain(one)), None)
-        if root is not None:
-            self._looked = True
+        if root is None:
+            return
+        self._looked = True
+        if self._now.loss is None:
             self._now.loss = read_loss(root, _address(scaler))
+        if self._steps < _ALWAYS:
+            self._parts = self._parts or MicroBatches()
+            self._parts.note(root, _address(scaler))
 
     def note_modes(self, modules: Iterable[ModuleRun]) -> None:
         """The mode of each module that took part, as the backward pass begins: validation may have come before."""
@@ -185,7 +193,7 @@ class SignalCollector:
 
     def forget(self) -> None:
         """What has been seen since the last step was not of a watched model."""
-        self._now = SignalReadings()
+        self._now, self._parts = SignalReadings(), None
 
     def take(self, spent_seconds: float, allowed_seconds: float) -> SignalReadings:
         """The signals of the step that ends, and what they have cost."""
@@ -193,6 +201,10 @@ class SignalCollector:
         self._allowance.step(self._looked, spent_seconds, allowed_seconds)
         self._looked = False
         now, self._now = self._now, SignalReadings()
+        spread = self._parts.spread() if self._parts is not None else None
+        if spread is not None:
+            now.numbers["micro_batch_spread"] = spread
+        self._parts = None
         return now
 
 

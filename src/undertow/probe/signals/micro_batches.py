@@ -1,0 +1,68 @@
+"""What one row counts in each of the micro-batches of a step: the same everywhere, or more in small ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from undertow.probe.signals.nodes import saved_tensor, shape_of
+from undertow.probe.signals.terms import Term, find_terms
+from undertow.schema.quantities import LossReduction
+
+_MOST = 8  # micro-batches of a step that are looked at
+_FEWEST = 3  # of two, one may be of another kind on purpose: labelled and unlabelled, new and replayed
+
+
+@dataclass(slots=True)
+class MicroBatches:
+    """Those of the step that is under way."""
+
+    _weights: list[float] = field(default_factory=list)
+    _kind: tuple[float, int] | None = None
+    _is_mixed: bool = False
+
+    def note(self, root: torch.Tensor, loss_scale: int | None) -> None:
+        if self._is_mixed or len(self._weights) >= _MOST:
+            return
+        terms = find_terms(root, loss_scale)
+        weight = _row_weight(terms[0]) if terms else None
+        kind = (terms[0].kind, _columns(terms[0])) if terms else None
+        self._is_mixed = weight is None or (self._kind is not None and kind != self._kind)
+        self._kind = kind
+        if weight is not None:
+            self._weights.append(weight)
+
+    def spread(self) -> float | None:
+        """How many times as much a row of one micro-batch counts as one of another."""
+        if self._is_mixed or len(self._weights) < _FEWEST:
+            return None
+        return max(self._weights) / min(self._weights)
+
+
+def _row_weight(term: Term) -> float | None:
+    if not 0 < abs(term.factor) < math.inf or term.reduction == LossReduction.NONE:
+        return None
+    if term.reduction == LossReduction.SUM:
+        return abs(term.factor)
+    rows = _rows(term)
+    return abs(term.factor) / rows if rows else None
+
+
+def _rows(term: Term) -> float:
+    """What a mean was taken over: ignored labels do not count."""
+    counted = saved_tensor(term.node, "total_weight")
+    if counted is not None and counted.numel() == 1 and counted.device.type == "cpu" and float(counted) > 0:
+        return float(counted)
+    target = saved_tensor(term.node, "target")
+    if target is not None:
+        return float(target.numel())
+    shape = shape_of((term.node, 0))
+    return float(math.prod(shape)) if shape else 0.0
+
+
+def _columns(term: Term) -> int:
+    """Numbers to a row of what the loss was given: another one is another task."""
+    shape = None if term.given is None else shape_of(term.given)
+    return 0 if shape is None or len(shape) < 2 else shape[1]
