@@ -183,7 +183,7 @@ def bakehouse_in_stages(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 bakehouse_in_stages.mistake(
     "bakehouse_remembers_the_first_stage",
-    "OPT008", "UPD001", "OPT003", "GRD006", "OPT001",
+    "OPT008", "UPD001", "OPT003", "GRD006",
     summary="Beta two of 0.9999: when the second stage makes gradients larger, the second moment cannot follow.",
     change="beta two of 0.95",
     onset=200,

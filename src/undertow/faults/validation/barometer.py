@@ -88,7 +88,7 @@ def barometer(steps, seed, fault):
 
 barometer.mistake(
     "barometer_in_pascal",
-    "DAT001", "OPT001", "UPD001", "OPT007", "GRD002",
+    "DAT001",
     summary="The pressures go in as pascals, a hundred thousand each; only the target is standardised.",
     change="standardise the inputs, too",
     layers=("c1",),
@@ -101,7 +101,7 @@ barometer.mistake(
 )  # fmt: skip
 barometer.mistake(
     "barometer_fades_every_batch",
-    "OPT007", "UPD002", "OPT002", "OPT005",
+    "OPT007", "UPD002",
     summary="An exponential decay of 0.6 is stepped with every batch: after twenty of them the rate is nothing.",
     change="step it once an epoch",
 )  # fmt: skip

@@ -114,7 +114,7 @@ observatory.mistake(
 )
 observatory.mistake(
     "observatory_other_stars",
-    "DAT004", "OPT005", "GRD008", "OPT006", "OPT002",
+    "DAT004", "OPT005", "GRD008", "OPT006",
     summary="The list of kinds was shuffled on its own: no star has its own kind.",
     change="shuffle both lists together",
 )  # fmt: skip
@@ -122,14 +122,12 @@ observatory.mistake(
     "observatory_rate_falls_at_once",
     "OPT007",
     "UPD002",
-    "OPT005",
-    "OPT002",
     summary="A schedule written for epochs halves the rate with every batch.",
     change="count epochs",
 )
 observatory.mistake(
     "observatory_second_file_misjoined",
-    "DAT004", "OPT003", "OPT001", "GRD006", "OPT005",
+    "DAT004", "DAT002", "OPT005", "OPT003",
     summary="From step 65 on the kinds come from a second file, whose rows are 37 lines off.",
     change="join by the star's name",
     onset=65,
