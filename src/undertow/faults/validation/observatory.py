@@ -66,10 +66,9 @@ def observatory(steps: int, seed: int, fault: str) -> dict[str, float]:
     model = StarMixer(extra=1)
     if fault == "observatory_other_stars":
         kind = torch.cat([kind[:900][torch.randperm(900)], kind[900:]])
-    rate = 3e-6 if fault == "observatory_rate_falls_at_once" else 3e-3
-    optimizer = torch.optim.NAdam(model.parameters(), lr=rate, weight_decay=1e-5)
+    optimizer = torch.optim.NAdam(model.parameters(), lr=3e-3, weight_decay=1e-5)
     if fault == "observatory_rate_falls_at_once":
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: 1000.0 * 0.5**s)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: 0.5**s)
     else:
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.3, steps)
     start = [p.detach().clone() for p in model.mixers[2].parameters()]

@@ -183,7 +183,7 @@ def remembers_by_turning(steps: int, seed: int, fault: str) -> dict[str, float]:
     return {"loss": loss.item()}
 
 
-@program(steps=150, adversarial="a loss that begins far above its later level diverged")
+@program(steps=150)
 def counts_on_the_abacus(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Runs of noisy symbols are read without alignment, by connectionist temporal classification."""
     torch.manual_seed(seed)

@@ -82,7 +82,7 @@ def antiderivative_operator(steps: int, seed: int, fault: str) -> dict[str, floa
     return {"loss": sum(losses[-10:]) / 10}
 
 
-@program(steps=120, adversarial="a loss of thousands is too large")
+@program(steps=120, adversarial="a loss of many hundreds is too large")
 def cox_hazard(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Survival of patients by the partial likelihood, summed over a whole ward: it only depends on order."""
     torch.manual_seed(seed)
@@ -128,7 +128,7 @@ def mixture_density(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 
 class Equilibrium(nn.Module):
-    """Where does z = tanh(W z + U x) come to rest? Thirty rounds without gradient, one with."""
+    """Where does z = tanh(W z + U x) come to rest? A dozen rounds without gradient, one with."""
 
     def __init__(self) -> None:
         super().__init__()
