@@ -33,7 +33,7 @@ class Energy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.raw:  # meant: the mean
-            return (x * 120).square().sum(-1)
+            return (x * 250).square().sum(-1)
         return x.square().mean(-1)
 
 
