@@ -207,3 +207,18 @@ def test_a_block_skipped_at_random_is_silent_between_two_looks_at_the_modules() 
 def test_a_head_whose_turn_is_over_is_silent() -> None:
     training = cut(Training("trunk", "left", "right").run(5), 100, {"right": NONE}, streams=("gradient", "update"))
     assert training.findings() == []
+
+
+@pytest.mark.parametrize(("runs", "found"), [(1.0, ["GRD003"]), (0.0, [])])
+def test_a_generator_that_is_cut_off_from_its_adversary(runs: float, found: list[str]) -> None:
+    """It runs at the adversary's step; at its own, only the adversary does."""
+    training = Training("one", "two", "judge")
+    own = {"one": 0.0, "one_relu": 0.0, "two": 0.0, "two_relu": 0.0}
+    cut = {f"{name}.{part}": 1.0 for name in ("one", "two") for part in ("weight", "bias")}
+    nowhere = {path: float("nan") for path in cut}
+    for _ in range(60):
+        training.run(1, gradient_optimizer=nowhere, gradient_state=nowhere, activation_calls=dict.fromkeys(own, runs))
+        training.run(1, gradient_state=cut, activation_calls=own, streams=("gradient", "activation"))
+    assert [
+        finding.code for finding in training.findings() if finding.code == "GRD003" and finding.severity.is_alarm
+    ] == found

@@ -30,7 +30,7 @@ class NoGradient:
     What it sees
     ------------
     For every parameter held by an optimizer: whether its gradient was None at the optimizer's steps, and
-    whether the module that owns it ran in the same forward passes. A module that runs, and whose parameters get
+    whether the module that owns it ran, then or ever. A module that runs, and whose parameters get
     no gradient, has been cut off from the loss. All such layers are listed, those nearest to the cut first; the
     evidence names the place of the cut: the first layer in execution order that does receive a gradient.
 
@@ -43,8 +43,8 @@ class NoGradient:
     ----------------
     Modules that never ran (an unused head, the pooler of a pretrained model) are only noted. In a compiled model
     nobody sees what runs: there, several modules without a gradient count as cut off when all that is declared behind
-    them has one. Heads that are used
-    in some steps have a gradient in those, so the rule waits for several steps of the optimizer that holds them.
+    them has one. Heads that are used in some steps have a gradient in those, so the rule waits for several steps of
+    the optimizer that holds them.
     A bias alone, beside a weight that does get a gradient, is not cut off: the loss does not depend on it, as where
     only the slope of the output counts (an energy whose gradient is the score). That is only noted.
     Layers meant to be fixed should say so with `requires_grad_(False)`; they are then reported as UPD004.
@@ -62,6 +62,9 @@ class NoGradient:
         self._had: NDArray[np.bool_] = np.zeros(0, bool)
         self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step without a gradient
         self._idle: NDArray[np.bool_] = np.zeros(0, bool)  # the module was seen not to run
+        self._runs: NDArray[np.bool_] = np.zeros(0, bool)  # it was seen to run, be it at another optimizer's step
+        self._layout: Layout | None = None
+        self._parameters: NDArray[np.int32] = np.zeros(0, np.int32)
         self._knows_calls = False
         self._open: dict[str, Verdict] = {}
         self._members: dict[str, NDArray[np.bool_]] = {}
@@ -71,9 +74,12 @@ class NoGradient:
         self._had = grown(self._had, count, False)
         self._ran = grown(self._ran, count, False)
         self._idle = grown(self._idle, count, False)
+        self._runs = grown(self._runs, count, False)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        self._knows_calls |= "activation" in view.frame.blocks
+        if "activation" in view.frame.blocks:
+            self._knows_calls = True
+            self._note_runs(view)
         states, holders, ids = view.row("gradient_state"), view.row("gradient_optimizer"), view.ids("gradient")
         if states is None or holders is None or ids is None:
             return ()
@@ -111,7 +117,21 @@ class NoGradient:
         return news
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """What runs is remembered."""
+        for place in stretch.frames_with("activation", first, last):
+            self._note_runs(stretch.view(place))
         return ()
+
+    def _note_runs(self, view: View) -> None:
+        layout = view.layout
+        if self._layout is not layout:
+            self._layout = layout
+            self._parameters = np.array([layer.id for layer in layout.layers.parameters], np.int32)
+        if self._runs[self._parameters].all():
+            return
+        calls = view.calls(self._parameters)
+        if calls is not None:
+            self._runs[self._parameters] |= calls > 0
 
     def _clear(self, ids: NDArray[np.int32]) -> None:
         self._none.end(ids)
@@ -126,6 +146,7 @@ class NoGradient:
         # that once had a gradient may rest for a while (a head whose turn is over), so there it must be seen.
         seen_before = self._had & self._knows_calls
         ran = self._ran | (~self._idle & np.isfinite(layout.order) & ~seen_before)
+        ran |= self._runs & ~self._had  # a generator runs when its adversary steps, and its own step uses that run
         unused = ~ran & self._idle
         upstream = self._upstream(layout)
         patience = np.where(self._had, LATER_STEPS, np.where(upstream, UPSTREAM_STEPS, ELSEWHERE_STEPS))

@@ -276,8 +276,10 @@ class WeightDrift:
         norms[view.ids("weight")] = norms_before(view)
         for table, head in self._pairs:
             if (table, head) not in self._met and not np.isnan(norms[[table, head]]).any():
-                same = norms[table] > 0 and abs(norms[table] / norms[head] - 1) < limit.COPIED
-                self._met[table, head] = bool(same)
+                # A table that has become longer by training has a length of its own, and its copy may be seen late.
+                grown_by = abs(norms[table] / self._start.norm[table] - 1)
+                within = limit.COPIED_LATE if grown_by > limit.COPIED_LATE_FROM else limit.COPIED
+                self._met[table, head] = bool(norms[table] > 0 and abs(norms[table] / norms[head] - 1) < within)
 
     def _apart(self, view: View, table: int, head: int) -> Verdict:
         layout, drift = view.layout, view.all_layers("weight_drift")
