@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 
 from scale_costs import Line, capture, dashboard, rank_cost, storage
-from scale_long import governed_interval, merge_all, read_long, write_long
+from scale_long import governed_interval, join_shards, merge_all, read_long, write_long
+from undertow.probe.distributed.tree import branch_of
 
 
 def show(name: str, line: Line, unit: str, scale: float, *axes: str) -> None:
@@ -28,6 +29,8 @@ def show(name: str, line: Line, unit: str, scale: float, *axes: str) -> None:
 
 
 def ranks_model(layers: int, ranks: int) -> None:
+    senders = len(branch_of(0, range(ranks)).children)
+    print(f" {ranks:,} ranks form a tree: the first one receives from {senders} of them, no other one from more")
     for shards, what in ((1, "replicated (DDP)"), (4, "sharded (FSDP)")):
         sizes = (100, 400, 1200)
         costs = [rank_cost(size, shards) for size in sizes]
@@ -35,15 +38,17 @@ def ranks_model(layers: int, ranks: int) -> None:
         print(f" {what}, one more rank, one kind of reading:")
         for name, unit, scale in (
             ("part_bytes", "bytes a frame", 1.0),
-            ("part_seconds", "µs a frame on the first rank", 1e6),
-            ("roster_bytes", "bytes kept on the first rank", 1.0),
-            ("roster_seconds", "µs once on the first rank", 1e6),
+            ("part_seconds", "µs a frame where it is merged", 1e6),
+            ("roster_bytes", "bytes kept there", 1.0),
+            ("roster_seconds", "µs once there", 1e6),
         ):
             line = Line.through(points, [getattr(cost, name) for cost in costs])
             show(name.replace("_", " "), line, unit, scale, "layers")
-            total = line.at(layers) * (ranks - 1)
-            printed = f"{total / 1e9:,.1f} GB" if "bytes" in name else f"{total:,.0f} s"
-            print(f"  {'':34s} → {printed} for {ranks:,} ranks × {layers:,} layers")
+            star, tree = line.at(layers) * (ranks - 1), line.at(layers) * senders
+            printed = (f"{x / 1e9:,.1f} GB" if "bytes" in name else f"{x:,.1f} s" for x in (star, tree))
+            print(
+                "  {:34s} → {} from {:,} ranks, {} from {}".format("", next(printed), ranks - 1, next(printed), senders)
+            )
 
 
 def simulated(options: argparse.Namespace, folder: Path) -> None:
@@ -111,7 +116,10 @@ def main() -> int:
     print("ranks")
     ranks_model(layers, ranks)
     taken, moved = merge_all(layers, ranks)
-    print(f"  merged {ranks:,} replicas × {layers:,} layers for real: {taken:.1f} s, {moved / 1e9:.1f} GB a frame")
+    print(f" {ranks:,} replicas × {layers:,} layers merged for real at one rank: {taken:.1f} s, {moved / 1e9:.1f} GB")
+    merging, making, size = join_shards(layers, 32)
+    print(f" 32 shards × {layers:,} layers joined for real: {merging:.1f} s to merge, {making:.1f} s to make ", end="")
+    print(f"one part of them, {size / 1e9:.2f} GB")
     print(f"a run of {options.steps:,} steps × {layers:,} layers, numbers every {options.every} steps")
     root = Path(tempfile.mkdtemp(prefix="undertow-scale-", dir=options.folder))
     try:

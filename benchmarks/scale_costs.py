@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 import undertow
-from undertow.measure.partials import Moment, offsets_of
+from undertow.measure.partials import EXPONENT_BUCKETS, Moment, offsets_of
 from undertow.probe.distributed.contribution import FOLD_WIDTH
 from undertow.probe.distributed.crew import Crew
-from undertow.probe.distributed.merging import Gathered
+from undertow.probe.distributed.merging import Gathered, Holding
 from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Roster, SlotFacts, decode, encode
 from undertow.schema.facts import RunFacts
 from undertow.schema.frames import Block, Frame
@@ -117,7 +117,8 @@ def part(rank: int, layers: int, shards: int) -> Part:
         measured = Measured(slots, moments, folds=random.random((layers, FOLD_WIDTH)).astype(np.float32))
     else:
         length = int(offsets_of(np.full(layers, EXTENT[0] * EXTENT[1], np.int64))[-1])
-        measured = Measured(slots, moments, sketches=random.random(length))
+        exponents = np.full((layers, EXPONENT_BUCKETS), 1)
+        measured = Measured(slots, moments, exponents, random.random(length))
     return Part(rank, 0, 0, {"loss": 1.0}, slots, flags, flags, flags, {"gradients": [measured]}, has_gradient=True)
 
 
@@ -150,7 +151,8 @@ def rank_cost(layers: int, shards: int) -> RankCost:
     start = time.thread_time()
     for rank, message in zip(others, messages):
         take(gathered, crew, rank, message)
-    return RankCost(len(messages[0]), (time.thread_time() - start) / len(others), held, entering)
+    merging = (time.thread_time() - start) / len(others)
+    return RankCost(len(messages[0]), merging, held, entering)
 
 
 def _kept(rosters: Sequence[object], layers: int, shards: int) -> float:
@@ -166,8 +168,8 @@ def _kept(rosters: Sequence[object], layers: int, shards: int) -> float:
     return held
 
 
-def take(gathered: Gathered, crew: Crew, rank: int, message: bytes) -> None:
-    """What the first rank does with a part that has come."""
+def take(gathered: Gathered, crew: Holding, rank: int, message: bytes) -> None:
+    """What a rank does with a part that has come."""
     came = decode(message)
     assert isinstance(came, Part)
     for measured in came.kinds["gradients"]:

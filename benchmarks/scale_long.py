@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace as replace_part
 
 from scale_costs import blocks_of, layer_table, part, roster, take
+from undertow.probe.distributed.contribution import measured_of
 from undertow.probe.distributed.crew import Crew
+from undertow.probe.distributed.joint import Joint
 from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.messages import encode
 from undertow.probe.schedule import Governor
@@ -73,8 +76,27 @@ def governed_interval(cost: float, step_seconds: float) -> int:
     )
 
 
+def join_shards(layers: int, pieces: int) -> tuple[float, float, int]:
+    """A rank that passes on the shards of others with its own, one kind of reading: processor seconds to decode and
+    merge their parts, seconds to make one part of it, and bytes of that part."""
+    crew = Crew(LayerTable())
+    for rank in range(pieces):
+        crew.enter(roster(rank, layers, pieces))
+    joint = Joint(crew)
+    own, message = part(0, layers, pieces), encode(part(1, layers, pieces))
+    start = time.thread_time()
+    gathered = Gathered(joint)
+    gathered.add(0, joint.berths[0], own.kinds["gradients"][0])
+    for rank in range(1, pieces):
+        take(gathered, joint, rank, message)
+    merged = time.thread_time()
+    (reading,) = gathered.reading()
+    size = len(encode(replace_part(own, kinds={"gradients": measured_of([reading], None)})))
+    return merged - start, time.thread_time() - merged, size
+
+
 def merge_all(layers: int, ranks: int) -> tuple[float, int]:
-    """Processor seconds and bytes with which the first rank of so many makes one frame of one kind of reading."""
+    """Processor seconds and bytes with which one rank would make a frame of so many, one kind of reading."""
     crew = Crew(LayerTable())
     crew.enter(roster(0, layers, 1))
     first = crew.berths[0]

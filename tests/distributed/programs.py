@@ -25,6 +25,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 import undertow
+from undertow.probe.distributed import tree
 
 STEPS = 6
 BATCH = 8
@@ -375,6 +376,10 @@ def first_dies(folder: Path) -> None:
     _bereaved(folder, 0)
 
 
+def third_dies(folder: Path) -> None:
+    _bereaved(folder, 2)
+
+
 def last_dies(folder: Path) -> None:
     _bereaved(folder, dist.get_world_size() - 1)
 
@@ -382,13 +387,15 @@ def last_dies(folder: Path) -> None:
 TRAININGS = (
     data_parallel, fully_sharded, flattened, flat_units, sharded_branches, hybrid_sharded, tensor_parallel,
     sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh,
-    untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies, last_dies,
+    untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies, third_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 
 
 def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
+    if os.environ.get("BRANCHES"):  # as thousands of ranks would
+        tree.STAR, tree.WIDTH = 1, int(os.environ["BRANCHES"])
     dist.init_process_group("gloo")
     for name in names:
         PROGRAMS[name](folder / name)

@@ -200,7 +200,12 @@ def test_ranks_measure_the_same_steps_by_budget(trained: Path) -> None:
 
 
 @pytest.mark.slow
-def test_four_ranks_measure_what_one_process_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("branches", ["", "2"])
+def test_four_ranks_measure_what_one_process_does(
+    branches: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All send to the first one, or the last two by way of the third."""
+    monkeypatch.setenv("BRANCHES", branches)
     names = (*ALIKE, "mixed_mesh")
     ranks.run(4, tmp_path / "many", *names)
     for name in names:

@@ -62,26 +62,28 @@ def roster_of(rank: int, table: LayerTable, layout: Layout, new: NewLayers | Non
 
 def part_of(frame: RawFrame, rank: int, step_number: int, witness: NDArray[np.bool_] | None = None) -> Part:
     """Waits for the device, if there is one. Slots marked in `witness` are cut down to what a comparison needs."""
-    kinds = {kind: _measured(getattr(frame, kind) or (), witness) for kind in KINDS}
-    kinds["local"] = _measured(frame.local, np.ones(len(frame.layout.sizes), np.bool_))  # to compare; nothing adds up
+    kinds = {kind: measured_of(getattr(frame, kind) or (), witness) for kind in KINDS}
+    kinds["local"] = measured_of(frame.local, np.ones(len(frame.layout.sizes), np.bool_))  # to compare; nothing adds up
+    scalars = {name: number(value) for name, value in frame.scalars.items()}
     return Part(
         rank=rank,
         step=frame.step,
         number=step_number,
-        scalars={name: number(value) for name, value in frame.scalars.items()},
+        scalars=scalars,
         exposed=frame.exposed,
         state=frame.state,
         carried=frame.carried,
         optimizer=frame.optimizer,
         kinds={kind: measured for kind, measured in kinds.items() if measured},
-        micro=[_measured(readings, witness) for readings in frame.micro_gradients],
+        micro=[measured_of(readings, witness) for readings in frame.micro_gradients],
         has_gradient=frame.has_gradient,
         stepped_as_they_were=frame.stepped is None,
         before_is_previous=frame.before_is_previous,
+        losses={rank: scalars["loss"]} if "loss" in scalars else {},
     )
 
 
-def _measured(readings: Iterable[Reading], witness: NDArray[np.bool_] | None) -> list[Measured]:
+def measured_of(readings: Iterable[Reading], witness: NDArray[np.bool_] | None) -> list[Measured]:
     out: list[Measured] = []
     for reading in readings:
         partials, factor = host(reading.partials), number(reading.factor)

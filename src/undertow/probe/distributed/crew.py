@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +14,7 @@ from undertow.measure.partials import offsets_of
 from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.messages import LayerFacts, Roster, SlotFacts
 from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.unions import Box, Unions
 from undertow.schema.layers import Layer, LayerTable
 
 Ints = NDArray[np.int64]
@@ -31,21 +33,26 @@ class Berth:
 
 
 class Crew:
-    def __init__(self, earlier: LayerTable) -> None:
+    """Seen from one of them, the head, which the others send to. Its own facts count before theirs."""
+
+    def __init__(self, earlier: LayerTable, head: int = 0) -> None:
+        self.head = head
         self._layers: list[Layer] = list(earlier)
         self._id_of = {layer.path: layer.id for layer in earlier}
         self._slot_of: dict[str, int] = {}
         self._shapes: list[tuple[int, ...]] = []
         self._sizes: list[int] = []
+        self._slot_facts: list[SlotFacts] = []  # of the first rank that has named it
         self._slot_layers: list[int] = []
         self._portion_of: dict[Key, int] = {}
         self._portions: list[Key] = []
         self.berths: dict[int, Berth] = {}
-        self.own: Roster | None = None  # of this rank; those of the others are not kept
-        self.own_ids: Ints = np.empty(0, np.int64)  # layer ids of this rank → those of the table
+        self.own: Roster | None = None  # of the head; those of the others are not kept
+        self.own_ids: Ints = np.empty(0, np.int64)  # layer ids of the head → those of the table
         self.prefixes: dict[int, str] = {}  # of ranks that hold other models under the same names
         self.layout = self._make_layout()
         self.version = 0
+        self._known_geometry: tuple[int, NDArray[np.bool_], Unions] | None = None  # of a version
 
     @property
     def table(self) -> LayerTable:
@@ -54,6 +61,54 @@ class Crew:
     @property
     def portions(self) -> int:
         return len(self._portion_of)
+
+    @property
+    def counts(self) -> Ints:
+        """How many elements make each slot complete. None do where portions overlap: see `overlapping`."""
+        return np.where(self.overlapping, -1, self.layout.sizes)
+
+    @property
+    def overlapping(self) -> NDArray[np.bool_]:
+        """Slots of which portions have elements in common, and cannot be told apart.
+
+        Shards do not overlap, but those that were joined on their way can, where copies of them are cut otherwise.
+        """
+        return self._geometry()[0]
+
+    @property
+    def unions(self) -> Unions:
+        return self._geometry()[1]
+
+    def _geometry(self) -> tuple[NDArray[np.bool_], Unions]:
+        known = self._known_geometry
+        if known is None or known[0] != self.version:
+            held, sizes = self.held, self.layout.sizes
+            volumes = np.array([prod(extent) for _, _, extent in self._portions], np.float64)
+            slots = np.array([slot for slot, _, _ in self._portions], np.int64)
+            too_much = np.bincount(slots[held], volumes[held], len(sizes)) > sizes
+            boxes: dict[int, list[tuple[int, Box]]] = {}
+            for portion in held[too_much[slots[held]]].tolist():
+                slot, begin, extent = self._portions[portion]
+                boxes.setdefault(slot, []).append((portion, (begin, extent)))
+            unions = Unions.of(boxes)
+            volumes[unions.portions] = 0
+            overlapping = np.bincount(slots[held], volumes[held], len(sizes)) > sizes
+            known = self._known_geometry = self.version, overlapping, unions
+        return known[1:]
+
+    @property
+    def held(self) -> Ints:
+        """The portions that some rank holds now."""
+        different = {id(berth.portions): berth.portions for berth in self.berths.values()}
+        return np.unique(np.concatenate(list(different.values())))
+
+    def paths(self, slots: Ints) -> list[str]:
+        return [self._slot_facts[slot].path for slot in slots.tolist()]
+
+    def described(self, portion: int) -> tuple[int, SlotFacts]:
+        """The slot of a portion, and what it is of it."""
+        slot, begin, extent = self._portions[portion]
+        return slot, msgspec.structs.replace(self._slot_facts[slot], begin=begin, extent=extent)
 
     def block(self, portion: int) -> Portion:
         """Which part of its tensor a portion is."""
@@ -65,11 +120,11 @@ class Crew:
         rank, prefix = roster.rank, self.prefixes.get(roster.rank, "")
         behind = 1 + max((layer.order for layer in self._layers if layer.order is not None), default=-1)
         ids = [self._layer(facts, rank, prefix, behind) for facts in roster.layers]
-        if rank == 0:
+        if rank == self.head:
             self.own, self.own_ids = roster, np.array(ids, np.int64)
         slots = np.array([self._slot(facts, prefix) for facts in roster.slots], np.int64)
         portions = np.array(list(map(self._portion, slots.tolist(), roster.slots)), np.int64)
-        first = self.berths.get(0)
+        first = self.berths.get(self.head)
         if first is not None:  # nearly always the same: one copy for thousands of ranks
             slots = first.slots if np.array_equal(slots, first.slots) else slots
             portions = first.portions if np.array_equal(portions, first.portions) else portions
@@ -93,11 +148,11 @@ class Crew:
         known = self._id_of.get(path)
         if known is None:
             fields["group"] = prefix + facts.group if prefix and facts.group else facts.group
-            if rank and facts.order is not None:  # behind what the ranks before it execute
+            if rank != self.head and facts.order is not None:  # behind what the ranks before it execute
                 fields["order"] = behind + facts.order
             known = self._id_of[path] = len(self._layers)
             self._layers.append(Layer(path, id=known, **fields))
-        elif rank == 0:
+        elif rank == self.head:
             self._layers[known] = Layer(path, id=known, **fields)
         return known
 
@@ -107,6 +162,7 @@ class Crew:
         if slot is None:
             slot = self._slot_of[path] = len(self._sizes)
             self._shapes.append(facts.shape)
+            self._slot_facts.append(msgspec.structs.replace(facts, path=path))
             self._sizes.append(prod(facts.shape))
             self._slot_layers.append(self._id_of[path])
         return slot

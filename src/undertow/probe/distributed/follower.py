@@ -1,10 +1,11 @@
-"""Every rank but the first: sends what it measures, and hears how often to measure.
+"""Every rank but the first: sends what it measures, with what others have sent to it, and hears how often to measure.
 
-Runs in the background thread. When the first rank is gone, nothing is measured any more, and the training goes on.
+Runs in the background thread. When there is nobody to send to, nothing is measured any more, and the training goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -13,16 +14,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.probe.catalogue import Layout
-from undertow.probe.distributed.contribution import Numbering, belongs_to_a_step, part_of, roster_of
+from undertow.probe.distributed.contribution import belongs_to_a_step
+from undertow.probe.distributed.joint import Joint
 from undertow.probe.distributed.meeting import Link, LinkBrokenError, Meeting
-from undertow.probe.distributed.messages import Farewell, Message, Pace, Roster, Witness, Word, decode, encode
+from undertow.probe.distributed.messages import Farewell, Message, Pace, Roster, Separate, Witness, Word, decode, encode
+from undertow.probe.distributed.muster import Muster
 from undertow.probe.distributed.place import Place
 from undertow.probe.mailbox import MOST_BYTES, Item
 from undertow.probe.readings import NewLayers, Note, RawFrame
-from undertow.schema.layers import LayerTable
 
-CLOSING_PATIENCE = 5.0  # seconds to wait for the first rank to hear the last word
+CLOSING_PATIENCE = 5.0  # seconds to wait until the last word has been heard
 
 
 class Follower:
@@ -39,12 +40,10 @@ class Follower:
         self._set_pace, self._met, self._lost = set_pace, met, lost
         self._link: Link | None = None
         self._ended = threading.Event()
-        self._numbering = Numbering()
+        self._muster = Muster(place.rank)
+        self._joint: Joint | None = None
         self._waiting: deque[Item] = deque()
         self._waiting_bytes = 0
-        self._table = LayerTable()
-        self._new: NewLayers | None = None
-        self._layout: Layout | None = None
         self._roster: Roster | None = None
         self._witness: NDArray[np.bool_] | None = None
         self._is_lost = False
@@ -67,12 +66,14 @@ class Follower:
         try:
             if self._meeting is not None and not self._meet(self._meeting):
                 return
-            while self._waiting:
-                self._pass_on(self._waiting[0])
+            while self._waiting and self._pass_on(self._waiting[0]):
                 item = self._waiting.popleft()
                 self._waiting_bytes -= item.nbytes if isinstance(item, RawFrame) else 0
+            for word in self._muster.words():
+                self._send(word)
         except LinkBrokenError:
-            self._lose("the first rank is gone")
+            above = 0 if self._link is None else self._link.rank
+            self._lose(f"rank {above}, which it sends to, is gone" if above else "the first rank is gone")
         except Exception as error:  # ours; the training goes on without us
             self._lose(f"{type(error).__name__}: {error}")
 
@@ -80,27 +81,31 @@ class Follower:
         """After the mailbox has closed: send what is left, and the last word."""
         if self._meeting is not None:
             self._meeting.wait(CLOSING_PATIENCE)
+        self._muster.close()
         self.idle()
+        while self._waiting and self._link is not None and not self._is_lost:
+            self.idle()
+        words = self._muster.part_ways()
         if self._link is not None and not self._is_lost:
-            try:
-                self._link.send(encode(Farewell()))
+            with contextlib.suppress(LinkBrokenError):  # it has ended, too
+                for word in words:
+                    self._send(word)
+                self._send(Farewell())
                 self._ended.wait(CLOSING_PATIENCE)
-            except LinkBrokenError:
-                pass  # the first rank has ended, too
             self._link.close()
 
     def _meet(self, meeting: Meeting) -> bool:
-        met = meeting.links()
+        met = meeting.met()
         if met is None:
             return False
         self._meeting = None
-        links, message = met
-        self._first_step = int(message.get("first_step", 0))
-        self._met(str(message.get("folder", "")))
-        if not links:
-            self._lose("the first rank has begun without this one" if message else "the ranks have not met")
+        self._first_step = int(met.message.get("first_step", 0))
+        self._met(str(met.message.get("folder", "")))
+        if met.up is None:
+            self._lose("the first rank has begun without this one" if met.message else "the ranks have not met")
             return False
-        self._link = links[0]
+        self._muster.join(met)
+        self._link = met.up
         self._link.listen(partial(self._listen, self._link))
         return True
 
@@ -108,6 +113,7 @@ class Follower:
         self._is_lost = True
         if self._link is not None:
             self._link.close()
+        self._muster.leave()
         notes = [item for item in self._waiting if isinstance(item, Note)]
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -118,27 +124,40 @@ class Follower:
         if self._link is not None:
             self._link.send(encode(message))
 
-    def _pass_on(self, item: Item) -> None:
+    def _pass_on(self, item: Item) -> bool:
+        """False while it is worth waiting for somebody who sends to this rank."""
         if isinstance(item, NewLayers):
-            self._new, self._table, self._layout = item, item.table, None
+            self._muster.introduce(item)
         elif isinstance(item, Note):
             step = None if item.step is None else item.step + self._first_step
             self._send(Word(self._rank, item.kind, step, item.fields))
         elif belongs_to_a_step(item):
-            self._send_part(item)
+            return self._send_part(item)
+        return True
 
-    def _send_part(self, frame: RawFrame) -> None:
-        if frame.layout is not self._layout:
-            self._layout = frame.layout
-            roster = roster_of(self._rank, self._table, frame.layout, self._new)
-            if roster != self._roster:
-                if self._roster is None or roster.slots != self._roster.slots:
-                    self._witness = None  # its numbers stand for other tensors now
-                self._roster = roster
-                self._send(roster)
-        part = part_of(frame, self._rank, self._numbering.next(frame.step), self._witness)
-        part.step += self._first_step
+    def _send_part(self, frame: RawFrame) -> bool:
+        is_alone, crew = self._muster.is_alone, self._muster.crew
+        witness = self._witness if is_alone else None
+        parts = self._muster.parts(frame, frame.step + self._first_step, witness)
+        if parts is None:
+            return False
+        part, roster = parts[0], crew.own
+        if not is_alone:
+            apart = self._muster.apart
+            if self._joint is None or (self._joint.version, self._joint.apart) != (crew.version, apart):
+                self._joint = Joint(crew, apart)
+            roster = self._joint.roster
+        assert roster is not None
+        if roster is not self._roster:
+            if self._roster is None or roster.slots != self._roster.slots:
+                self._witness = None  # its numbers stand for other tensors now
+            self._roster = roster
+            self._send(roster)
+        if self._joint is not None:
+            part = self._joint.part(parts, self._witness)
+            self._muster.shorten(parts)
         self._send(part)
+        return True
 
     def _listen(self, link: Link) -> None:
         try:
@@ -146,10 +165,13 @@ class Follower:
                 message = decode(link.receive())
                 if isinstance(message, Pace):
                     self._set_pace(message.from_step, message.intervals)
+                    self._muster.send(message)
                 elif isinstance(message, Witness) and self._roster is not None:
                     witness = np.zeros(len(self._roster.slots), np.bool_)
                     witness[message.slots] = True
                     self._witness = witness
+                elif isinstance(message, Separate):
+                    self._muster.keep_apart(message.paths)
                 elif isinstance(message, Farewell):
                     break
         except Exception:  # broken: sending will find out

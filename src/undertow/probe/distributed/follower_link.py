@@ -1,4 +1,4 @@
-"""Another rank, seen from the first one: a thread that sleeps until something comes, and what has come."""
+"""Another rank, seen from the one it sends to: a thread that sleeps until something comes, and what has come."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class FollowerLink:
         self.parts: deque[tuple[Part, Roster | None, int]] = deque()  # with the roster that came before it, and bytes
         self.words: deque[Word] = deque()
         self.gone: str | None = None  # why it sends no more; "" when it has ended in peace
+        self.speaks_for = 1  # ranks, with those that send by way of it
         self.is_late = False  # not waited for until it has caught up
         self.is_short = False  # has been told which slots a comparison is enough for
         self._link = link
@@ -100,6 +101,7 @@ class FollowerLink:
             self._roster = message
         elif isinstance(message, Part):
             self.parts.append((message, self._roster, size))
+            self.speaks_for = max(self.speaks_for, message.ranks)
             self._roster = None
             self._bytes += size
         elif isinstance(message, Word):

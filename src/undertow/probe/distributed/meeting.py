@@ -1,4 +1,5 @@
-"""How the ranks find each other: a roll call in the store of the training's own process group, then one link each.
+"""How the ranks find each other: a roll call in the store of the training's own process group, then a link to each
+rank that this one sends to or is sent to.
 
 A link is a process group of two, so that a rank that dies takes only its own link with it. Everything here runs in
 the background thread; a rank that is not watched, or comes too late, is left out.
@@ -12,7 +13,8 @@ import json
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from undertow.probe.distributed.place import Place, group_is_made
+from undertow.probe.distributed.tree import branch_of
 
 PATIENCE = 20.0  # seconds the first rank waits for the others to say that they are watched, too
 _FOR_EVER = timedelta(days=365)  # a link that is idle is not broken; one whose other end dies breaks at once
@@ -42,7 +45,7 @@ class LinkBrokenError(Exception):
 
 
 class Link:
-    """Sends and receives whole messages. One thread may send while another receives.
+    """Sends and receives whole messages. Any thread may send while another receives.
 
     Every link must be closed, and the thread that receives have ended, before the process ends: a thread that is
     inside gloo at that moment would bring the whole process down. So what is left at exit is closed then.
@@ -54,6 +57,7 @@ class Link:
         self._send_tag, self._receive_tag = (_DOWN, _UP) if leads else (_UP, _DOWN)
         self._group: Any = _ProcessGroup(store, 0 if leads else 1, 2, _FOR_EVER)
         self._listener: threading.Thread | None = None
+        self._sending = threading.Lock()  # a message goes out whole
         self._is_closed = False
         _open.add(self)
 
@@ -76,8 +80,9 @@ class Link:
     def send(self, message: bytes) -> None:
         body = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         try:
-            self._group.send([torch.tensor([len(message)])], self._peer, self._send_tag).wait()
-            self._group.send([body], self._peer, self._send_tag).wait()
+            with self._sending:
+                self._group.send([torch.tensor([len(message)])], self._peer, self._send_tag).wait()
+                self._group.send([body], self._peer, self._send_tag).wait()
         except RuntimeError as error:
             raise LinkBrokenError(str(error)) from None
 
@@ -93,6 +98,16 @@ class Link:
         except RuntimeError as error:
             raise LinkBrokenError(str(error)) from None
         return body.numpy().tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Whom this rank sends to, and who sends to it."""
+
+    up: Link | None = None  # None on the first rank, and on one that has come too late
+    down: list[Link] = field(default_factory=list[Link])
+    patience: float = 1.0  # as a share of the first rank's
+    message: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the first rank
 
 
 class Meeting:
@@ -129,38 +144,43 @@ class Meeting:
             self._since = time.monotonic()
         return self._store
 
-    def links(self, message: Mapping[str, Any] | None = None) -> tuple[list[Link], Mapping[str, Any]] | None:
-        """The links of this rank, and the message of the first rank; None while somebody is still missing.
-
-        An empty list for a rank that has come too late.
-        """
+    def met(self, message: Mapping[str, Any] | None = None) -> Met | None:
+        """None while somebody is still missing."""
         if not group_is_made():
             return self._without_group()
         store = self._enter()
         return self._call(store, message or {}) if self._place.leads else self._answer(store)
 
-    def _without_group(self) -> tuple[list[Link], Mapping[str, Any]] | None:
+    def _without_group(self) -> Met | None:
         """Processes that `torchrun` started, but that never join: each trains for itself."""
         self._since = self._since or time.monotonic()
-        return None if time.monotonic() - self._since < PATIENCE else ([], {})
+        return None if time.monotonic() - self._since < PATIENCE else Met()
 
-    def _call(self, store: Store, message: Mapping[str, Any]) -> tuple[list[Link], Mapping[str, Any]] | None:
+    def _call(self, store: Store, message: Mapping[str, Any]) -> Met | None:
         others = range(1, self._place.world)
         here = [rank for rank in others if store.check([f"here/{rank}"])]
         if len(here) < len(others) and time.monotonic() - self._since < PATIENCE:
             return None
         self.absent = sorted(set(others) - set(here))
         store.set("members", json.dumps({"ranks": here, "message": message}))
-        return [Link(_PrefixStore(f"link/{rank}", store), rank, leads=True) for rank in here], message
+        return self._linked(store, here, message)
 
-    def _answer(self, store: Store) -> tuple[list[Link], Mapping[str, Any]] | None:
+    def _answer(self, store: Store) -> Met | None:
         if not store.check(["members"]):
             return None
         said: dict[str, Any] = json.loads(store.get("members"))
-        ranks: Sequence[int] = said["ranks"]
-        rank = self._place.rank
-        links = [Link(_PrefixStore(f"link/{rank}", store), 0, leads=False)] if rank in ranks else []
-        return links, said["message"]
+        if self._place.rank not in said["ranks"]:
+            return Met(message=said["message"])
+        return self._linked(store, said["ranks"], said["message"])
+
+    def _linked(self, store: Store, others: list[int], message: Mapping[str, Any]) -> Met:
+        """Upwards first: everybody then waits for somebody who is on the way."""
+        mine = branch_of(self._place.rank, [0, *others])
+        up = None
+        if mine.parent is not None:
+            up = Link(_PrefixStore(f"link/{self._place.rank}", store), mine.parent, leads=False)
+        down = [Link(_PrefixStore(f"link/{rank}", store), rank, leads=True) for rank in mine.children]
+        return Met(up, down, mine.patience, message)
 
 
 def _own_store() -> Store:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,11 @@ from undertow.measure import sketches
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
 from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.contribution import FOLD_WIDTH
-from undertow.probe.distributed.crew import Berth, Crew
-from undertow.probe.distributed.messages import Measured, Part, Summand
+from undertow.probe.distributed.crew import Berth
+from undertow.probe.distributed.messages import Measured, Part, Roster, Summand
 from undertow.probe.distributed.pending import measure_sum
+from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.unions import Unions
 from undertow.probe.readings import Reading
 
 Floats = NDArray[np.float64]
@@ -35,10 +38,28 @@ class Comparison:
         return cls(np.full(slots, np.nan), np.full(slots, -1, np.int64))
 
 
+class Holding(Protocol):
+    """Who holds which portions of what: a `Crew`, or a part of one that passes its sums on."""
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def berths(self) -> Mapping[int, Berth]: ...
+    @property
+    def portions(self) -> int: ...
+    @property
+    def counts(self) -> NDArray[np.int64]: ...
+    @property
+    def unions(self) -> Unions: ...
+    @property
+    def own(self) -> Roster | None: ...
+    def block(self, portion: int) -> Portion: ...
+
+
 class Gathered:
     """Adds up one kind of reading, rank by rank, the lowest first."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: Holding) -> None:
         self._crew = crew
         self._layout: Layout = crew.layout
         self._seen = np.zeros(crew.portions, np.bool_)
@@ -46,6 +67,9 @@ class Gathered:
         self._finite = np.zeros(crew.portions, np.bool_)
         self._norms: Floats = np.zeros(crew.portions)
         self._first_rank = np.full(crew.portions, -1, np.int64)
+        self._unions = crew.unions
+        self._is_union = np.zeros(crew.portions, np.bool_)
+        self._is_union[self._unions.portions] = True
         self._read = np.zeros(len(crew.layout.sizes), np.bool_)
         self._whole: Partials | None = None
         self._terms: dict[tuple[int, int], dict[int, Summand]] = {}  # by slot and portion, then by number
@@ -58,11 +82,18 @@ class Gathered:
         if not len(measured.slots):
             return
         slots, portions = berth.slots[measured.slots], berth.portions[measured.slots]
-        fresh = ~self._seen[portions]
+        if self._is_union.any():
+            self._unite()
+        fresh = ~(self._seen | self._is_union)[portions]
         finite = measured.moments[:, _NONFINITE].sum(axis=1) == 0
-        if not fresh.all():
-            again = np.flatnonzero(~fresh)
-            self._compare(rank, slots, portions, measured, again, finite)
+        own = np.zeros(len(slots))  # how far this rank itself is from the first
+        again = np.flatnonzero(~fresh & self._seen[portions])
+        if len(again):
+            own[again] = self._compare(rank, slots, portions, measured, again, finite)
+        if measured.distance is not None and measured.farthest is not None:
+            # Those that send by way of this rank were compared with it: where it has parted itself, they seem to have.
+            farther = measured.distance > 2 * np.nan_to_num(own, posinf=np.inf)
+            self._note_farthest(slots[farther], measured.distance[farther], measured.farthest[farther])
         if fresh.any() and measured.folds is None:
             places = np.flatnonzero(fresh)
             self._seen[portions[places]] = True
@@ -71,21 +102,24 @@ class Gathered:
             self._norms[portions[places]] = np.sqrt(measured.moments[places, Moment.SUM_SQUARE])
             self._read[slots[places]] = True
             self._remember(slots, portions, places, measured)
-            self._sum(self._scattered(slots, places, measured))
+            while len(places):
+                _, once = np.unique(slots[places], return_index=True)  # nearly always all of them
+                self._sum(self._scattered(slots, places[once], measured))
+                places = np.delete(places, once)
 
     def reading(self) -> list[Reading]:
         """What is known of all of it. Of a tensor with a shard missing only what is not finite is told."""
-        for (slot, portion), terms in self._terms.items():
+        for (slot, portion), terms in list(self._terms.items()):
             first = next(iter(terms.values()))
             if len(terms) == first.count:
+                del self._terms[slot, portion]
                 measured = measure_sum([term.values for term in terms.values()], self._crew.block(portion))
                 self._read[slot] = True
                 self._sum(self._scattered(np.array([slot]), np.array([0]), measured))
-        self._terms = {}
         if self._whole is None:
             return []
         moments = self._whole.moments
-        complete = self._read & (moments[:, Moment.COUNT] == self._layout.sizes)
+        complete = self._read & (moments[:, Moment.COUNT] == self._crew.counts)
         broken = self._read & ~complete & (moments[:, _NONFINITE].sum(axis=1) > 0)
         if broken.any():
             for moment in Moment:
@@ -97,6 +131,12 @@ class Gathered:
         chosen = np.flatnonzero(told)
         return [Reading(chosen, _only(self._whole, chosen))] if len(chosen) else []
 
+    def unsummed(self) -> list[Measured]:
+        """Terms of sums to which other ranks hold the rest, after `reading`."""
+        nothing = np.empty(0, np.int64), np.empty((0, len(Moment)))
+        terms = [(slot, term) for (slot, _), terms in self._terms.items() for term in terms.values()]
+        return [Measured(*nothing, terms={slot: term}) for slot, term in terms]
+
     # -- sums ---------------------------------------------------------------------------------------------
 
     def _sum(self, more: Partials) -> None:
@@ -106,7 +146,7 @@ class Gathered:
         """These readings among those of all slots; the others are empty."""
         layout = self._layout
         chosen = slots[places]
-        if len(chosen) == len(layout.sizes) and np.array_equal(chosen, np.arange(len(chosen))):
+        if len(chosen) == len(slots) == len(layout.sizes) and np.array_equal(chosen, np.arange(len(chosen))):
             return Partials(measured.moments.copy(), measured.exponents, measured.sketches, layout.offsets)
         moments = np.zeros((len(layout.sizes), len(Moment)))
         moments[:, [Moment.MINIMUM, Moment.MAXIMUM]] = np.nan
@@ -121,6 +161,20 @@ class Gathered:
             for place, slot in zip(places.tolist(), chosen.tolist()):
                 sketched[layout.stretch(slot)] = measured.sketches[begins[place] : begins[place + 1]]
         return Partials(moments, exponents, sketched, layout.offsets)
+
+    def _unite(self) -> None:
+        """What is made of portions that have come can be compared with them."""
+        unions = self._unions
+        complete = np.logical_and.reduceat(self._seen[unions.pieces], unions.starts)
+        new = complete & ~self._seen[unions.portions]
+        if new.any():
+            made = unions.portions[new]
+            self._seen[made] = True
+            self._finite[made] = np.logical_and.reduceat(self._finite[unions.pieces], unions.starts)[new]
+            self._norms[made] = np.sqrt(np.add.reduceat(self._norms[unions.pieces] ** 2, unions.starts)[new])
+            self._first_rank[made] = self._first_rank[unions.pieces[unions.starts]][new]
+            if self._folds is not None:
+                self._folds[made] = np.add.reduceat(self._folds[unions.pieces], unions.starts)[new]
 
     # -- comparisons --------------------------------------------------------------------------------------
 
@@ -147,8 +201,8 @@ class Gathered:
         measured: Measured,
         places: NDArray[np.int64],
         finite: NDArray[np.bool_],
-    ) -> None:
-        """The readings at these places against those that a lower rank sent of the same portions."""
+    ) -> Floats:
+        """The readings at these places against those that a lower rank sent of the same portions: how far apart."""
         folded = self._folded(slots, measured)
         slots, portions, finite = slots[places], portions[places], finite[places]
         uneven = finite != self._finite[portions]
@@ -164,13 +218,17 @@ class Gathered:
             apart = np.abs(np.sqrt(measured.moments[places, Moment.SUM_SQUARE]) - length)
         with np.errstate(divide="ignore", invalid="ignore"):
             distance = np.where(apart == 0, 0.0, apart / length)
+        self._note_farthest(slots, distance, np.full(len(slots), rank))
+        return distance
+
+    def _note_farthest(self, slots: NDArray[np.int64], distance: Floats, ranks: NDArray[np.int64]) -> None:
         before = self.comparison.distance[slots]
         farther = np.isnan(before) | (distance > before)
         self.comparison.distance[slots[farther]] = distance[farther]
-        self.comparison.farthest[slots[farther]] = rank
+        self.comparison.farthest[slots[farther]] = ranks[farther]
 
 
-def gather(parts: Sequence[Part], kind: str, crew: Crew) -> Gathered:
+def gather(parts: Sequence[Part], kind: str, crew: Holding) -> Gathered:
     """`kind` of all parts, which are in the order of their ranks."""
     gathered = Gathered(crew)
     for part in parts:

@@ -64,10 +64,12 @@ class Measured(msgspec.Struct, array_like=True):
     sketches: np.ndarray | None = None  # end to end, as long as the whole tensor's
     folds: np.ndarray | None = None  # in place of both, where another rank sends the same tensor
     terms: dict[int, Summand] = {}  # by slot; these are not among `slots`
+    distance: np.ndarray | None = None  # of the farthest replica among ranks that were merged already, by slot
+    farthest: np.ndarray | None = None  # whose it is
 
 
 class Part(msgspec.Struct, tag=True, array_like=True):
-    """What one rank measured in one step, or in one optimizer's part of it."""
+    """What one rank measured in one step, or in one optimizer's part of it; or a rank and those that send to it."""
 
     rank: int
     step: int
@@ -82,6 +84,9 @@ class Part(msgspec.Struct, tag=True, array_like=True):
     has_gradient: bool = False
     stepped_as_they_were: bool = True
     before_is_previous: bool = False
+    ranks: int = 1  # that it speaks for
+    losses: dict[int, float] = {}  # by rank
+    bad: list[int] = []  # ranks among these of which something alone is not finite
 
     @property
     def key(self) -> tuple[int, int]:
@@ -98,16 +103,22 @@ class Word(msgspec.Struct, tag=True, array_like=True):
 
 
 class Pace(msgspec.Struct, tag=True, array_like=True):
-    """From the first rank to the others: how often each kind is measured, from a step on."""
+    """From the first rank to all others: how often each kind is measured, from a step on."""
 
     from_step: int
     intervals: dict[str, int]
 
 
 class Witness(msgspec.Struct, tag=True, array_like=True):
-    """From the first rank to another: of these slots a short sketch is enough, they are sent by somebody else."""
+    """To a rank, from the one it sends to: of these slots a short sketch is enough, somebody else sends the rest."""
 
     slots: np.ndarray
+
+
+class Separate(msgspec.Struct, tag=True, array_like=True):
+    """To ranks that pass others' parts on: shards of these tensors must not be joined on their way."""
+
+    paths: list[str]
 
 
 class Farewell(msgspec.Struct, tag=True, array_like=True):
@@ -116,7 +127,7 @@ class Farewell(msgspec.Struct, tag=True, array_like=True):
     reason: str = ""
 
 
-Message = Roster | Part | Word | Pace | Witness | Farewell
+Message = Roster | Part | Word | Pace | Witness | Separate | Farewell
 
 
 def _encode_array(value: Any) -> Any:

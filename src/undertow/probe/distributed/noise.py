@@ -23,6 +23,8 @@ def noise_of(parts: Sequence[Part], crew: Crew) -> tuple[Floats, int] | None:
     None where the ranks' own gradients are not known, or have been exchanged before they were read: what is left then
     are passes that all ranks have exchanged, one by one.
     """
+    ranks = sum(part.ranks for part in parts)
+    parts = [part for part in parts if part.ranks == 1]  # others have been merged on their way; these are enough
     if len(parts) < 2 or len({len(part.micro) for part in parts}) > 1:
         return None
     count = len(parts[0].micro)
@@ -32,14 +34,14 @@ def noise_of(parts: Sequence[Part], crew: Crew) -> tuple[Floats, int] | None:
     elif count > 1:
         # All but the last pass, after which the gradients are exchanged.
         held = [[_folds(part, measured, crew) for measured in part.micro[:-1]] for part in parts]
-        if _agree([ranks[-1] for ranks in held]):
+        if _agree([passes[-1] for passes in held]):
             return None
-        samples = [after - before for ranks in held for before, after in zip([np.zeros_like(ranks[0]), *ranks], ranks)]
-        return _scale(np.stack(samples)), len(parts) * count
+        samples = [after - before for one in held for before, after in zip([np.zeros_like(one[0]), *one], one)]
+        return _scale(np.stack(samples)), ranks * count
     if not all(part.kinds.get("local") for part in parts):
         return None
     samples = [_folds(part, part.kinds["local"], crew) for part in parts]
-    return _scale(np.stack(samples)), len(parts) * max(count, 1)
+    return _scale(np.stack(samples)), ranks * max(count, 1)
 
 
 def _folds(part: Part, measured: Sequence[Measured], crew: Crew) -> Floats:

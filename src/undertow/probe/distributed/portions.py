@@ -28,8 +28,8 @@ class Portion:
     extent: tuple[int, ...]
 
     @property
-    def is_whole(self) -> bool:
-        return self.extent == self.shape
+    def end(self) -> tuple[int, ...]:
+        return tuple(begin + extent for begin, extent in zip(self.begin, self.extent))
 
     def runs(self) -> tuple[int, Ints]:
         """How many elements lie next to each other in the whole tensor, and where each such run begins there.

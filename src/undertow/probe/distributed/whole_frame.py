@@ -9,22 +9,22 @@ from dataclasses import replace
 import numpy as np
 
 from undertow.probe.distributed.crew import Crew
-from undertow.probe.distributed.merging import Comparison, Gathered, gather
+from undertow.probe.distributed.merging import Comparison, Gathered, Holding, gather
 from undertow.probe.distributed.messages import Part
 from undertow.probe.distributed.noise import noise_of
-from undertow.probe.readings import RanksApart, RawFrame, Reading
+from undertow.probe.readings import RanksApart, RawFrame
 
 
 def whole_frame(own: RawFrame, parts: Sequence[Part], crew: Crew) -> RawFrame:
     """`parts` are those of all ranks that have sent any, this rank's first."""
     frame = replace(own, layout=crew.layout, scalars=_scalars(parts))
-    frame.exposed, flags = _flags(parts, crew)
+    frame.exposed, flags = flags_of(parts, crew)
     if any(part.has_gradient for part in parts):
         frame.has_gradient = True
         frame.state, frame.carried, frame.optimizer = flags
     gradients = gather(parts, "gradients", crew)
     frame.gradients = gradients.reading()
-    stepped = _stepped(parts, crew)
+    stepped = stepped_of(parts, crew)
     frame.stepped = None if stepped is None else stepped.reading()
     weights = gather(parts, "weights", crew)
     frame.weights = weights.reading()
@@ -36,7 +36,7 @@ def whole_frame(own: RawFrame, parts: Sequence[Part], crew: Crew) -> RawFrame:
         frame.noise, frame.scalars["gradient_batches"] = noise[0], float(noise[1])
         frame.micro_gradients = []
     else:
-        frame.micro_gradients = _micro(parts, crew)
+        frame.micro_gradients = [gathered.reading() for gathered in micro_of(parts, crew)]
     frame.modules = {int(crew.own_ids[layer]): reading for layer, reading in own.modules.items()}
     slots = crew.berths[0].slots
     frame.held = [replace(held, slots=slots[held.slots]) for held in own.held]
@@ -45,7 +45,7 @@ def whole_frame(own: RawFrame, parts: Sequence[Part], crew: Crew) -> RawFrame:
     return frame
 
 
-def _flags(parts: Sequence[Part], crew: Crew) -> tuple[np.ndarray, np.ndarray]:
+def flags_of(parts: Sequence[Part], crew: Holding) -> tuple[np.ndarray, np.ndarray]:
     """Which slots the frame speaks of, and state, carried and optimizer of each, by the lowest rank that has it.
 
     A rank with an empty shard may have no gradient where the others have one.
@@ -64,7 +64,7 @@ def _flags(parts: Sequence[Part], crew: Crew) -> tuple[np.ndarray, np.ndarray]:
     return shown, flags[:, shown]
 
 
-def _stepped(parts: Sequence[Part], crew: Crew) -> Gathered | None:
+def stepped_of(parts: Sequence[Part], crew: Holding) -> Gathered | None:
     """Where one rank's optimizer got other gradients than backward left, every rank's are told as it got them."""
     if all(part.stepped_as_they_were for part in parts):
         return None
@@ -76,36 +76,41 @@ def _stepped(parts: Sequence[Part], crew: Crew) -> Gathered | None:
     return gathered
 
 
-def _micro(parts: Sequence[Part], crew: Crew) -> list[list[Reading]]:
+def micro_of(parts: Sequence[Part], crew: Holding) -> list[Gathered]:
     counts = {len(part.micro) for part in parts}
     unsure = len(parts) == 1 and crew.own is not None and any(slot.wrapped for slot in crew.own.slots)
     if counts == {0} or len(counts) > 1 or unsure:  # alone, a rank does not know which of them were exchanged
         return []
-    out: list[list[Reading]] = []
+    out: list[Gathered] = []
     for place in range(counts.pop()):
         gathered = Gathered(crew)
         for part in parts:
             for measured in part.micro[place]:
                 gathered.add(part.rank, crew.berths[part.rank], measured)
-        out.append(gathered.reading())
+        out.append(gathered)
     return out
 
 
 def _scalars(parts: Sequence[Part]) -> dict[str, float]:
     scalars = dict(parts[0].scalars)
-    losses = [part.scalars["loss"] for part in parts if "loss" in part.scalars]
+    losses = losses_of(parts)
     if losses:  # each rank's loss is of its own share of the batch
-        scalars["loss"] = sum(losses) / len(losses)
+        scalars["loss"] = sum(losses.values()) / len(losses)
     return scalars
 
 
+def losses_of(parts: Sequence[Part]) -> dict[int, float]:
+    """By rank."""
+    return {rank: loss for part in parts for rank, loss in part.losses.items()}
+
+
 def _compare(frame: RawFrame, parts: Sequence[Part], gradient: Comparison, weight: Comparison) -> None:
-    frame.scalars["ranks"] = float(len(parts))
-    losses = {part.rank: part.scalars["loss"] for part in parts if "loss" in part.scalars}
+    frame.scalars["ranks"] = float(sum(part.ranks for part in parts))
+    losses = losses_of(parts)
     bad = [rank for rank, loss in losses.items() if not math.isfinite(loss)]
     if len(bad) == len(losses):
         bad = []  # all the same: no rank is to blame
-    alone = sorted({*bad, *gradient.bad, *weight.bad})
+    alone = sorted({*bad, *gradient.bad, *weight.bad, *(rank for part in parts for rank in part.bad)})
     if alone:
         frame.scalars["ranks_nonfinite"] = float(len(alone))
         frame.scalars["rank_nonfinite"] = float(alone[0])

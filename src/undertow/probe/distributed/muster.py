@@ -1,0 +1,193 @@
+"""The ranks that send to this one: waits for their parts of a frame, and knows what each of them holds.
+
+Runs in the background thread. A rank that dies is left out from then on; one that is silent for long is left out
+until it has caught up. Nobody waits for ever, and the training waits for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.probe.catalogue import Layout
+from undertow.probe.distributed.contribution import Numbering, part_of, roster_of
+from undertow.probe.distributed.crew import Crew
+from undertow.probe.distributed.follower_link import FollowerLink, Key
+from undertow.probe.distributed.kinship import are_replicas
+from undertow.probe.distributed.meeting import Met
+from undertow.probe.distributed.messages import Message, Part, Roster, Separate, Witness, Word
+from undertow.probe.readings import NewLayers, RawFrame
+from undertow.schema.layers import LayerTable
+
+PATIENCE = 30.0  # seconds to wait for a rank's part of a step
+CLOSING_PATIENCE = 8.0  # seconds to wait for the others, once this rank has ended
+_NAP = 0.2
+
+
+class Muster:
+    def __init__(self, rank: int, earlier: LayerTable | None = None) -> None:
+        self.crew = Crew(earlier if earlier is not None else LayerTable(), rank)
+        self.seconds = 0.0  # of processor time that the last frame's parts took
+        self._rank = rank
+        self._followers: list[FollowerLink] = []
+        self._came = threading.Condition()
+        self._numbering = Numbering()
+        self._key: Key | None = None  # of the frame that is waited for
+        self._since = 0.0
+        self._closing_since: float | None = None
+        self._share = 1.0
+        self._table = self.crew.table
+        self._new: NewLayers | None = None
+        self._layout: Layout | None = None
+        self.apart: frozenset[str] = frozenset()  # paths of tensors whose shards are not joined on their way
+        self._checked = -1  # version of the crew
+        self._lost: set[int] = set()  # ranks whose end has been noted
+
+    @property
+    def is_alone(self) -> bool:
+        """Nobody sends to this rank."""
+        return not self._followers
+
+    def join(self, met: Met) -> None:
+        self._share = met.patience
+        self._followers = [FollowerLink(link, self._came) for link in met.down]
+
+    def introduce(self, new: NewLayers) -> None:
+        """This rank's own layers."""
+        self._new, self._table, self._layout = new, new.table, None
+
+    def send(self, message: Message) -> None:
+        for one in self._followers:
+            one.send(message)
+
+    def close(self) -> None:
+        """From now on what is still missing is not waited for much longer."""
+        self._closing_since = time.monotonic()
+
+    def parts(self, frame: RawFrame, step: int, witness: NDArray[np.bool_] | None = None) -> list[Part] | None:
+        """All parts of this frame, this rank's first; None while it is worth waiting for one of them."""
+        if self._key is None:
+            self._key, self._since = (step, self._numbering.next(step)), time.monotonic()
+        if not self._wait(self._key):
+            return None
+        key, self._key = self._key, None
+        began = time.thread_time()
+        own = part_of(frame, self._rank, key[1], witness)
+        own.step = step
+        own_roster = self._enter_own(frame.layout)
+        parts = [own]
+        for one in self._followers:
+            with self._came:
+                found = one.take(key)
+            if found is not None:
+                part, roster = found
+                if roster is not None:
+                    self._enter(roster, part, own_roster, own)
+                if part.rank in self.crew.berths:
+                    parts.append(part)
+        with self._came:
+            decoding = sum(one.spent() for one in self._followers)
+        self._separate()
+        self.seconds = time.thread_time() - began + decoding
+        return parts
+
+    def keep_apart(self, paths: Sequence[str]) -> None:
+        """From any thread."""
+        self.apart |= frozenset(paths)
+        self.send(Separate(list(paths)))
+
+    def _separate(self) -> None:
+        """Where what was joined overlaps, it must come as it is: in the next frames, then."""
+        if self._checked != self.crew.version:
+            self._checked = self.crew.version
+            paths = self.crew.paths(np.flatnonzero(self.crew.overlapping))
+            if not self.apart.issuperset(paths):
+                self.keep_apart(paths)
+
+    def shorten(self, parts: list[Part]) -> None:
+        """Tell ranks whose tensors all come from a lower rank that a comparison is enough from now on."""
+        sent = {part.rank for part in parts}
+        seen = np.zeros(self.crew.portions, np.bool_)
+        for rank in sorted(sent):
+            portions = self.crew.berths[rank].portions
+            follower = next((one for one in self._followers if one.rank == rank), None)
+            if follower is not None and not follower.is_short:
+                follower.is_short = True
+                follower.send(Witness(np.flatnonzero(seen[portions])))
+            seen[portions] = True
+
+    def words(self) -> list[Word]:
+        """What the others have to say, and who is gone."""
+        words: list[Word] = []
+        with self._came:
+            for one in self._followers:
+                while one.words:
+                    words.append(one.words.popleft())
+                if one.gone and one.rank not in self._lost:
+                    self._lost.add(one.rank)
+                    held = "it" if one.speaks_for == 1 else f"it and the {one.speaks_for - 1} that send by way of it"
+                    reason = f"rank {one.rank} was lost while training: what {held} held is missing from there on"
+                    words.append(Word(one.rank, "note", None, {"reason": reason}))
+        return words
+
+    def part_ways(self) -> list[Word]:
+        """Let the others end, too; those that give no sign of life are left behind."""
+        with self._came:
+            while any(one.gone is None for one in self._followers):
+                left = self._deadline() - time.monotonic()
+                if left <= 0:
+                    break
+                self._came.wait(left)
+        words = self.words()
+        self.leave()
+        return words
+
+    def leave(self) -> None:
+        for one in self._followers:
+            one.close()
+        self._followers = []
+
+    def _wait(self, key: Key) -> bool:
+        until = time.monotonic() + _NAP
+        with self._came:
+            while True:
+                deadline = self._deadline()
+                for one in self._followers:
+                    for roster in one.skip_to(key):
+                        self.crew.enter(roster)
+                missing = [one for one in self._followers if one.awaited(key)]
+                now = time.monotonic()
+                if not missing:
+                    return True
+                if now >= deadline:
+                    for one in missing:
+                        one.is_late = True
+                    return True
+                if now >= until:
+                    return False
+                self._came.wait(min(until, deadline) - now)
+
+    def _deadline(self) -> float:
+        """Until when a part is worth waiting for."""
+        if self._closing_since is None:
+            return self._since + self._share * PATIENCE
+        return self._closing_since + self._share * CLOSING_PATIENCE
+
+    def _enter_own(self, layout: Layout) -> Roster:
+        if layout is not self._layout:
+            self._layout = layout
+            roster = roster_of(self._rank, self._table, layout, self._new)
+            if self.crew.own != roster:
+                self.crew.enter(roster)
+        assert self.crew.own is not None
+        return self.crew.own
+
+    def _enter(self, roster: Roster, part: Part, own_roster: Roster, own: Part) -> None:
+        if roster.rank not in self.crew.prefixes:
+            alike = are_replicas(own_roster, own, roster, part)
+            self.crew.prefixes[roster.rank] = "" if alike else f"rank{roster.rank}."
+        self.crew.enter(roster)
