@@ -51,6 +51,12 @@ class TestDeadUnits:
         assert (finding.layers, finding.severity) == (("2", "3"), Severity.MODERATE)
         assert finding.detected_step == 9
 
+    def test_the_number_of_samples_is_remembered(self) -> None:
+        training = stack(DeadUnits(), *RELUS)
+        dead = {"activation_zero_fraction": 0.97, "activation_dead_fraction": 0.94}
+        training.run(1, scalars={"loss_rows": 100.0}, **dead).run(9, **dead)
+        assert training.codes() == ["ACT001"]
+
     def test_without_the_number_of_samples_it_waits_for_twenty_steps(self) -> None:
         training = stack(DeadUnits(), *RELUS)
         training.run(19, activation_zero_fraction=0.97, activation_dead_fraction=0.95)

@@ -192,6 +192,12 @@ class TestOutOfReach:
         run.run(1, scalars={"targets_beyond_reach": 0.0})
         assert [entry[0] for entry in run.log] == ["opened", "closed"]
 
+    def test_targets_that_are_no_probabilities(self) -> None:
+        scalars = {"targets_beyond_reach": 0.5, "loss_kind": LossKind.BINARY_OF_LOGITS}
+        (finding,) = training(WrongSign()).run(2, scalars=scalars).findings()
+        assert (finding.code, finding.layers) == ("LSS003", ())
+        assert "between 0 and 1" in finding.summary
+
     @pytest.mark.parametrize("share", [0.0, 0.05, math.nan])
     def test_noise_around_a_limit_is_silent(self, share: float) -> None:
         assert training(WrongSign()).run(20, scalars={"targets_beyond_reach": share}).codes() == []

@@ -68,6 +68,15 @@ class TestWrongMode:
         training.run(3, activation_training=0.0, activation_std=1.0, dropout_rate={"1": 0.3})
         assert training.findings()[0].layers == ("1",)
 
+    def test_a_dropout_that_sleeps_alone(self) -> None:
+        parts = ("0:Linear", "1:Dropout", "2:Linear")
+        training = stack(WrongMode(), *parts)
+        training.run(2, activation_training={"0": 1.0, "1": 0.0, "2": 1.0}, dropout_rate={"1": 0.3})
+        assert training.findings()[0].layers == ("1",)
+        resting = stack(WrongMode(), *parts)  # a part of the model rests as a whole
+        resting.run(9, activation_training={"0": 0.0, "1": 0.0, "2": 1.0}, dropout_rate={"1": 0.3})
+        assert resting.codes() == []
+
     def test_a_rate_of_zero_is_off_anyway(self) -> None:
         training = stack(WrongMode(), "0:Linear", "1:Dropout", "2:Linear")
         assert training.run(3, activation_training=0.0, activation_std=1.0, dropout_rate={"1": 0.0}).codes() == []

@@ -456,6 +456,8 @@ def test_targets_outside_of_the_range_of_the_output(watch):
         "the other way round": (lambda x: (TARGETS - x.tanh()).abs().mean(), share(-1.0, 1.0)),
         "sigmoid": (lambda x: F.smooth_l1_loss(x.sigmoid(), TARGETS), share(0.0, 1.0)),
         "in reach": (lambda x: F.mse_loss(x.softmax(1), SHARES), 0.0),
+        "binary": (lambda x: F.binary_cross_entropy_with_logits(x, TARGETS), share(0.0, 1.0)),
+        "shares": (lambda x: F.binary_cross_entropy(x.sigmoid(), SHARES), 0.0),
     }
     for name, (loss_of, expected) in reaches.items():
         scalars, _ = one_step(watch, loss_of)

@@ -1,4 +1,4 @@
-"""Targets that the last function of the model cannot put out, however long it learns."""
+"""Targets that the last function of the model cannot put out, or that are none the loss is made for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from undertow.detect.output_layer import output_layers
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
+
+_BINARY = (LossKind.BINARY_OF_LOGITS, LossKind.BINARY_OF_PROBABILITIES)
 
 
 class OutOfReach:
@@ -20,6 +23,10 @@ class OutOfReach:
         self._condition = Condition("reach")
         self._looks = 0  # in a row
         self._since = 0
+
+    @property
+    def resting(self) -> bool:
+        return not self._condition.is_open
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         share = view.scalar("targets_beyond_reach")
@@ -36,6 +43,14 @@ class OutOfReach:
         return self._condition.hold(None, lambda: self._verdict(view, share))
 
     def _verdict(self, view: View, share: float) -> Verdict:
+        if view.scalar("loss_kind") in _BINARY:
+            how = "mean square of what the targets lie outside of 0 to 1, over their variance"
+            summary = (
+                "The targets of the binary cross-entropy are not between 0 and 1: it takes them for probabilities, and "
+                "with others it has no floor. Give it 0 and 1, not -1 and 1 or 0 and 255."
+            )
+            evidence = Evidence("targets_beyond_reach", None, share, 0.0, how)
+            return Verdict("reach", True, Severity.SEVERE, (), self._since, 0.95, summary, (evidence,))
         how = "of the targets' variance lies outside of what the last function can put out"
         evidence = Evidence("targets_beyond_reach", None, share, 0.0, how)
         summary = (

@@ -63,6 +63,7 @@ class DeadUnits(Waiting):
         self._silent, self._dead = Streak(), Streak()
         self._rows: NDArray[np.float64] = np.zeros(0)  # samples seen while a layer's units were silent
         self._share: NDArray[np.float64] = np.zeros(0)
+        self._samples = np.nan  # of a batch, when last known
         self._building = False  # some layer is silent, or was until this frame
         self._condition = Condition("dead")
 
@@ -87,6 +88,7 @@ class DeadUnits(Waiting):
         if not measured.any():
             return ()
         kind, rows = view.scalar("loss_kind"), view.scalar("loss_rows")
+        self._samples = rows = self._samples if np.isnan(rows) else rows
         # What stands last may be a hinge that is content: it counts only as a prediction.
         judged = measured & (self._hidden | (kind in _PREDICTING and not np.isnan(dead).all()))
         # A layer that puts out zeros itself (one that starts at zero, say) has no function to blame.

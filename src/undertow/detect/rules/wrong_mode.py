@@ -25,8 +25,9 @@ class WrongMode(Waiting):
     ------------
     The mode of every batch normalisation and dropout in the forward passes that lead to an optimizer step. It is
     reported at two sampled steps in a row: a normalisation whose running averages were never touched (its output is
-    its input) although its scale is trained; and a whole model in evaluation mode, from the start or since some
-    step, when a validation did not switch it back.
+    its input) although its scale is trained; a whole model in evaluation mode, from the start or since some step, when
+    a validation did not switch it back; and a dropout in evaluation mode behind a trained layer that is in training
+    mode.
 
     Why it is bad
     -------------
@@ -54,6 +55,7 @@ class WrongMode(Waiting):
         self._layout: Layout | None = None
         self._norms: NDArray[np.int64] = np.zeros(0, np.int64)
         self._dropouts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._feeders: NDArray[np.int64] = np.zeros(0, np.int64)  # of the dropouts
         self._workers: NDArray[np.int64] = np.zeros(0, np.int64)
         self._wrong = Streak()
         self._was_training: NDArray[np.bool_] = np.zeros(0, bool)
@@ -92,9 +94,11 @@ class WrongMode(Waiting):
         wrong[self._norms] = (modes[self._norms] == 0) & (self._asleep | self._untouched[self._norms])
         # Averages that were learnt elsewhere are a choice, unless the model was in training mode in this very run.
         wrong[self._norms] &= self._untouched[self._norms] | self._was_training[self._norms]
-        if self._asleep:
-            rates = view.all_layers("dropout_rate")
-            wrong[self._dropouts] = (modes[self._dropouts] == 0) & (rates[self._dropouts] > 0)
+        off = modes[self._dropouts] == 0
+        if off.any():
+            # What feeds it is in evaluation mode, too, where a part of a model rests: that may be meant.
+            off &= self._asleep | (modes[self._feeders] == 1)
+            wrong[self._dropouts] = off & (view.all_layers("dropout_rate")[self._dropouts] > 0)
         measured = judged[~np.isnan(modes[judged])].astype(np.int32)
         self._wrong.end(measured[~wrong[measured]])
         self._wrong.hold(measured[wrong[measured]], view.step)
@@ -112,8 +116,10 @@ class WrongMode(Waiting):
         types = {i: layout.layers[i].module_type for i in anatomy.sequence}
         self._workers = np.array([i for i in types if layout.path(i) in trained], np.int64)
         self._norms = np.array([i for i in self._workers if is_batch_normalisation(types[int(i)])], np.int64)
-        fed = [i for i in types if "Dropout" in types[i] and anatomy.feeder(i) != NONE]
-        self._dropouts = np.array([i for i in fed if layout.path(anatomy.feeder(i)) in trained], np.int64)
+        fed = {i: anatomy.feeder(i) for i in types if "Dropout" in types[i] and anatomy.feeder(i) != NONE}
+        fed = {i: feeder for i, feeder in fed.items() if layout.path(feeder) in trained}
+        self._dropouts = np.array(list(fed), np.int64)
+        self._feeders = np.array(list(fed.values()), np.int64)
 
     def _passes_on(self, view: View, modes: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Whether a normalisation in evaluation mode changes nothing: its averages are still 0 and 1."""

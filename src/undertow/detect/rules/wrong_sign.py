@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from undertow.detect import thresholds as limit
@@ -11,13 +11,15 @@ from undertow.detect.condition import Condition
 from undertow.detect.floor import Floor
 from undertow.detect.loss_trend import Loss
 from undertow.detect.out_of_reach import OutOfReach
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
 PATIENCE = 2  # measured steps: by then optimizers that step in turn have shown themselves
+_OF_THE_LOSS = frozenset({"loss_factor", "targets_are_inputs", "targets_beyond_reach", "loss_without_floor"})
 
 
 class WrongSign:
@@ -34,7 +36,8 @@ class WrongSign:
     each other (the log-determinant of a flow, the logarithm of a deviation), or a loss far below zero that falls ever
     faster. And the overlap of a prediction with a mask (Dice's coefficient, intersection over union) that is minimised
     in place of one minus it. Of errors between numbers: an output that a ReLU, a sigmoid or the like made, and targets
-    outside of the range of that function, by a tenth of their variance or more at two measured steps in a row.
+    outside of the range of that function, by a tenth of their variance or more at two measured steps in a row;
+    targets of a binary cross-entropy outside of 0 to 1 likewise.
 
     Why it is bad
     -------------
@@ -74,6 +77,22 @@ class WrongSign:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not (self._copied >= PATIENCE or self._condition.is_open or self._copying.is_open) and (
+            self._reach.resting and self._floor.resting
+        )
+
+    def news(self, stretch: Stretch) -> Flags:
+        usual = (stretch.loss("positive") == 1) & (stretch.loss("actors") == 1)
+        return ~usual | (stretch.loss("seen") <= limit.FLOOR_SEEN) | stretch.with_any(_OF_THE_LOSS)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        loss = stretch.latest_loss(first, last)
+        if loss is not None:
+            self._level = loss.level
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         said = (*self._observe_sign(view), *self._observe_targets(view), *self._reach.observe(view))

@@ -96,7 +96,7 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
         return ("divide-by-all-rows",) if unequal else ("average-the-micro-batches",)
     if finding.code == "LSS003":
         if any(evidence.quantity == "targets_beyond_reach" for evidence in finding.evidence):
-            return ("free-the-output",)
+            return ("mind-the-sign",) if "binary" in finding.summary else ("free-the-output",)
         return ("shift-the-targets",) if "shift" in finding.summary else ("mind-the-sign",)
     if finding.code == "LSS001":
         if "another dimension" in finding.summary:

@@ -22,14 +22,15 @@ _RANGES = {
     "Tanh": (-1.0, 1.0),
 }
 _OF_ERRORS = (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)
+_BINARY = (LossKind.BINARY_OF_LOGITS, LossKind.BINARY_OF_PROBABILITIES)
 
 
 def reach_of(term: Term) -> Reach | None:
     """None where the prediction was made by anything else, or the targets cannot be seen."""
     made_by = producer(term.given)
-    if term.kind not in _OF_ERRORS or made_by is None or is_leaf(made_by[0]):
-        return None
-    limits = _RANGES.get(operation(made_by[0]))
+    limits = (0.0, 1.0) if term.kind in _BINARY else None  # whatever made it: targets are probabilities here
+    if term.kind in _OF_ERRORS and made_by is not None and not is_leaf(made_by[0]):
+        limits = _RANGES.get(operation(made_by[0]))
     targets = _targets(term) if limits is not None else None
     if limits is None or targets is None:
         return None

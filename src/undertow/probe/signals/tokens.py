@@ -98,9 +98,17 @@ def next_tokens(lookups: Sequence[Lookup], terms: Sequence[Term]) -> Asked | Non
     for _, wanted, counted, alike in _labelled(lookups, terms):
         for one in alike:
             asked = counted[:, :-1]
-            if one.tokens.shape == wanted.shape and bool((one.tokens[:, 1:] == wanted[:, :-1])[asked].all()):
+            if one.tokens.shape != wanted.shape or not bool((one.tokens[:, 1:] == wanted[:, :-1])[asked].all()):
+                continue
+            if not _goes_round(one.tokens, wanted, counted):
                 found.append(Asked(one, counted))
     return found[0] if len(found) == 1 else None
+
+
+def _goes_round(tokens: torch.Tensor, wanted: torch.Tensor, counted: torch.Tensor) -> bool:
+    """Does the last place ask for the first token? Then it is a shift in a circle that is to be learnt, and no text."""
+    last = counted[:, -1]
+    return bool(last.any()) and bool((wanted[:, -1] == tokens[:, 0])[last].all())
 
 
 def _labelled(
