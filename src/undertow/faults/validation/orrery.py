@@ -120,7 +120,7 @@ def star_curves(steps: int, seed: int, fault: str) -> dict[str, float]:
 star_curves.mistake(
     "star_features_detached",
     "GRD003", "UPD003",
-    summary="The features are detached before the neck, left over from a two-stage training: the backbone never learns.",
+    summary="The features are detached before the neck, left over from a two-stage training: no backbone learns.",
     change="remove detach()",
     layers=("backbone",),
 )  # fmt: skip
