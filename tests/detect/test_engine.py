@@ -49,8 +49,9 @@ SICKNESSES: list[dict[str, Any]] = [
 def test_optimizers_in_turn_hide_nothing(sick: dict[str, Any], blocks_cover_all: bool) -> None:
     """Frames of another optimizer in between neither heal nor spread a condition."""
     training = Training(blocks_cover_all=blocks_cover_all)
-    for _ in range(20):
-        training.run(1, only=("first", "second"), **sick).run(1, only=("third", "head"))
+    for place in range(20):
+        norm = 0.1 + 0.001 * place
+        training.run(1, only=("first", "second"), gradient_norm=norm, **sick).run(1, only=("third", "head"))
     (finding,) = training.findings()
     assert finding.ongoing
     assert set(finding.layers) == {"first.weight", "first.bias"}

@@ -145,25 +145,38 @@ def test_zero_initialised_branches_are_silent() -> None:
     assert training.findings() == []
 
 
+def carry(training: Training, steps: int, carried: object = 1.0, **changes: object) -> Training:
+    """Steps that add to the gradients of those before."""
+    for _ in range(steps):
+        norm = 0.1 * (1 + training.step)
+        training.run(1, gradient_carried=carried, gradient_norm=norm, stepped_gradient_norm=norm, **changes)
+    return training
+
+
 def test_uncleared_gradients_blame_the_loop() -> None:
-    training = Training().run(1).run(2, gradient_carried=1.0)
+    training = carry(Training().run(1), 2)
     assert training.findings() == []
-    training.run(4, gradient_carried=1.0)
+    carry(training, 4)
     (finding,) = training.findings()
     assert (finding.code, finding.severity, finding.layers) == ("GRD007", Severity.SEVERE, ())
     assert (finding.first_step, finding.detected_step, finding.last_step) == (1, 3, 6)
 
 
 def test_uncleared_gradients_of_some_layers_name_them() -> None:
-    training = Training().run(5, gradient_carried={"third": 1.0})
+    training = carry(Training(), 5, {"third": 1.0})
     assert training.findings()[0].layers == ("third.weight", "third.bias")
 
 
 def test_a_gradient_carried_now_and_then_is_silent() -> None:
     training = Training()
     for _ in range(30):
-        training.run(2, gradient_carried=1.0).run(1)
+        carry(training, 2).run(1)
     assert training.findings() == []
+
+
+def test_gradients_that_stay_the_same_are_left_behind_not_carried() -> None:
+    """The model has got new parameters; the optimizer's own keep the gradient they had last."""
+    assert Training().run(1).run(10, gradient_carried=1.0).findings() == []
 
 
 def test_carried_gradients_in_no_optimizer_are_left_to_the_other_rule() -> None:
@@ -189,7 +202,7 @@ def test_cut_layers_that_no_graph_has_placed_are_found_as_fast() -> None:
 def test_one_optimizer_of_two_that_is_not_cleared() -> None:
     training = Training()
     for _ in range(6):
-        training.run(1, only=("first", "second")).run(1, only=("third", "head"), gradient_carried=1.0)
+        carry(training.run(1, only=("first", "second")), 1, only=("third", "head"))
     assert set(training.findings()[0].layers) == {"third.weight", "third.bias", "head.weight", "head.bias"}
 
 

@@ -35,7 +35,8 @@ class UnclearedGradient:
     When it is wrong
     ----------------
     Carrying gradients over a step on purpose is very rare; optimizers have momentum for it. Parameters that no
-    optimizer holds are not counted here (see UPD003).
+    optimizer holds are not counted here, nor are those that keep their last gradient because the model no longer uses
+    them (see UPD003).
 
     References
     ----------
@@ -48,12 +49,14 @@ class UnclearedGradient:
     def __init__(self) -> None:
         self._carried = Streak()
         self._held: NDArray[np.bool_] = np.zeros(0, bool)
+        self._norm: NDArray[np.float32] = np.zeros(0, np.float32)  # of the latest gradient
         self._open: Verdict | None = None
         self._members: NDArray[np.bool_] = np.zeros(0, bool)
 
     def grow(self, count: int) -> None:
         self._carried.grow(count)
         self._held = grown(self._held, count, False)
+        self._norm = grown(self._norm, count, np.nan)
         self._members = grown(self._members, count, False)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
@@ -68,6 +71,7 @@ class UnclearedGradient:
         self._held[ids[measured]] = held[measured]
         carried = (flags == 1) & held
         self._carried.end(ids[measured & ~carried])
+        carried &= ~self._is_left_behind(view, ids)
         if not carried.any() and self._open is None:
             return ()
         self._carried.hold(ids[carried], view.step)
@@ -82,6 +86,15 @@ class UnclearedGradient:
             self._open = self._verdict(view, members)
         return (self._open,)
 
+    def _is_left_behind(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Nothing is added to a gradient that stays the same to the last bit: its parameter is no longer used."""
+        norms = view.row("gradient_norm")
+        assert norms is not None
+        same = norms == self._norm[ids]
+        known = ~np.isnan(norms)
+        self._norm[ids[known]] = norms[known]
+        return same
+
     @property
     def resting(self) -> bool:
         return self._open is None and not self._carried.length.any()
@@ -95,6 +108,10 @@ class UnclearedGradient:
         return stretch.flags("gradient", flags == 1) | stretch.changed("gradient", remembered)
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """The latest gradients are remembered."""
+        if stretch.frames_with("gradient", first, last):
+            ids, norms = stretch.latest("gradient_norm", first, last)
+            self._norm[ids] = norms
         return ()
 
     def _verdict(self, view: View, members: NDArray[np.bool_]) -> Verdict:
