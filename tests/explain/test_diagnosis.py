@@ -119,6 +119,23 @@ def test_an_operation_that_is_not_the_layers_own_is_that_of_the_module_behind_it
     assert named(event(layer="head", operation="Addmm"), table)["NUM004"] == ("head",)
 
 
+def test_what_the_first_layer_is_given_was_made_by_the_users_module_before_it() -> None:
+    table = [
+        Layer("energy", kind=LayerKind.MODULE, group="energy", module_type="Energy"),
+        Layer("head", kind=LayerKind.MODULE, order=1, group="head", module_type="Linear"),
+        Layer("head.weight", kind=LayerKind.WEIGHT, order=0, group="head"),
+    ]
+    given = (finding("NUM002", layers=()),)
+
+    def named(detail: str, layers: list[Layer]) -> tuple[str, ...]:
+        origin = event(layer="head", operation="Addmm", detail=f"3 of 64 values of '{detail}' are not finite")
+        return explained(given, LayerTable.of(layers), (origin,))[0].layers
+
+    assert named("mat1", table) == ("energy",)
+    assert named("result", table) == ("head",)
+    assert named("mat1", [table[0].replace(module_type="Flatten"), *table[1:]]) == ("head",)
+
+
 def test_an_event_of_another_step_places_nothing() -> None:
     assert of(finding("NUM002", layers=()), events=(event(step=2),)).findings[0].layers == ()
 

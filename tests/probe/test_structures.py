@@ -514,6 +514,26 @@ def test_the_module_where_a_loss_turns_bad_is_named(watch):
     assert w.findings[0].layers[0] == "1.1"
 
 
+def test_a_cast_that_overflows_belongs_to_the_layer_it_is_made_for(watch):
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.narrow, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = (1e7 * self.first(x)).half()
+            h = nn.functional.linear(h, self.narrow.weight.half(), self.narrow.bias.half())
+            return self.last(h.float())
+
+    model = Narrow()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model) as w:
+        classes(4)(model(batches(8)(0)), 0).backward()
+        optimizer.step()
+    (origin,) = [event for event in w.run.events if event["kind"] == "first_nonfinite"]
+    assert (origin["layer"], origin["operation"]) == ("narrow", "Addmm")
+
+
 def test_the_layer_before_an_operation_that_turns_bad_is_named(watch):
     """Not the layer that receives it, though its output is the first one that is seen to be bad."""
 

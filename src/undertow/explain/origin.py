@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from undertow.schema.findings import Evidence, Finding
-from undertow.schema.layers import LayerTable
+from undertow.schema.layers import Layer, LayerTable
 
 # Names under which autograd saves the weight of an operation.
 _WEIGHT_OPERANDS = ("'mat2'", "'weight'")
+# Names under which it saves what the operation was given.
+_GIVEN_OPERANDS = ("'mat1'", "'input'", "'self'")
 # Operations that modules with a matrix do themselves; any other one came after their output.
 _OWN_OPERATIONS = ("Addmm", "Mm", "Bmm", "Convolution", "Embedding", "Baddbmm", "Linear")
 # Modules of PyTorch without parameters: what they do is known, so an operation of another kind is not theirs.
@@ -55,12 +57,16 @@ def at_its_module(origin: Origin | None, layers: LayerTable) -> Origin | None:
     The graph of a loss knows modules by their parameters only; one that has none is found by its place.
     """
     layer = None if origin is None or origin.layer is None else layers.get(origin.layer)
-    if origin is None or layer is None or origin.where != "forward" or origin.operation in _OWN_OPERATIONS:
+    if origin is None or layer is None or origin.where != "forward":
         return origin
     owner = layer if layer.is_module else layers.get(layer.group)
     if owner is None or owner.order is None:
         return origin
     owners = {parameter.group for parameter in layers.parameters}
+    if origin.operation in _OWN_OPERATIONS:
+        if not any(name in origin.detail for name in _GIVEN_OPERANDS):
+            return origin
+        return _before_the_first(origin, owner, layers)
     after = [(m.order, m) for m in layers.modules if m.order is not None and m.order > owner.order]
     for _, behind in sorted(after, key=lambda pair: pair[0]):
         if behind.path in owners or not behind.module_type:
@@ -68,6 +74,24 @@ def at_its_module(origin: Origin | None, layers: LayerTable) -> Origin | None:
         if behind.module_type not in _PLAIN_MODULES or behind.module_type == origin.operation:
             return replace(origin, layer=behind.path)
     return origin
+
+
+def _before_the_first(origin: Origin, owner: Layer, layers: LayerTable) -> Origin:
+    """What the first layer with parameters is given was made by the user's own module before it, if there is one.
+
+    Such a module has no place in the graph of the loss, and so no order.
+    """
+    names = [*dict.fromkeys(parameter.group for parameter in layers.parameters)]
+    orders = [m.order for m in layers.modules if m.path in names and m.order is not None]
+    if owner.order != min(orders, default=None):
+        return origin
+    before = [m for m in layers.modules if m.id < owner.id and not owner.path.startswith(f"{m.path}.") and m.path]
+    own = [m for m in before if m.module_type not in _PLAIN_MODULES and not _holds_parameters(m, names)]
+    return replace(origin, layer=own[-1].path, operation="") if own else origin
+
+
+def _holds_parameters(module: Layer, names: Sequence[str]) -> bool:
+    return any(name == module.path or name.startswith(f"{module.path}.") for name in names)
 
 
 def poisoned_weight(findings: Sequence[Finding], origin: Origin | None, layers: LayerTable) -> str | None:

@@ -240,6 +240,7 @@ def first_nonfinite(roots: Iterable[torch.Tensor], owners: Owners, gathered: Gat
         if bad is not None:
             # What comes in non-finite was made before: most results are seen only where they are used.
             received = bad.name in _RECEIVED and bool(upstream_paths) and not bad.outside
+            received = received and not _overflows_in_cast(node, bad.name)
             return Origin(_operation(node), upstream_paths[-1] if received else path, bad.detail)
     return None
 
@@ -251,6 +252,18 @@ class _Bad(NamedTuple):
 
 
 _RECEIVED = ("self", "input", "mat1")
+
+
+def _overflows_in_cast(node: Node, operand: str) -> bool:
+    """Whether this operand was cast to float16 for the operation: then it left the range here, not before."""
+    value = _quietly(lambda: getattr(node, f"_saved_{operand}"))
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float16 or bool(value.isnan().any()):
+        return False
+    place = 1 if operand == "mat1" else 0
+    up: Node | None = node.next_functions[place][0]
+    while up is not None and _operation(up) in ("View", "UnsafeView", "ReshapeAlias"):
+        up = up.next_functions[0][0]
+    return up is not None and _operation(up) == "ToCopy"
 
 
 def _first_bad_saved(node: Node) -> _Bad | None:

@@ -58,7 +58,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "free-the-output",
         "Let the model end in a linear layer, or bring the targets into the range of the function it ends in.",
-        "prediction = self.head(hidden)  # no ReLU, sigmoid or tanh behind it\n"
+        "prediction = head(hidden)  # no ReLU, sigmoid or tanh behind it\n"
         "loss = torch.nn.functional.mse_loss(prediction, targets)",
         "Predictions can then be anything, also below zero.",
         when_not="The targets themselves are wrong: then mend those.",
@@ -73,10 +73,11 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "divide-by-all-rows",
         "Sum the losses of all rows of a step, and divide once by their number.",
-        "rows = sum(len(targets) for _, targets in micro_batches)  # tokens that are not padding\n"
-        "for inputs, targets in micro_batches:\n"
-        "    loss = torch.nn.functional.cross_entropy(model(inputs), targets, reduction='sum') / rows\n"
-        "    loss.backward()",
+        "cross_entropy = torch.nn.functional.cross_entropy\n"
+        "rows = sum(len(targets) for _, targets in parts)  # without padding\n"
+        "for inputs, targets in parts:\n"
+        "    loss = cross_entropy(model(inputs), targets, reduction='sum')\n"
+        "    (loss / rows).backward()",
         "The rows of a step must be counted before its first backward pass.",
         when_not="Small micro-batches are meant to weigh as much as large ones.",
     ),
