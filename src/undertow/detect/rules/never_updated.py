@@ -97,6 +97,7 @@ class NeverUpdated:
         self._outside.grow(count)
         self._still.grow(count)
         self._freeze.grow(count)
+        self._deserted.grow(count)
         self._trained = grown(self._trained, count, False)
         self._arrived = grown(self._arrived, count, np.nan)
         self._pushed = grown(self._pushed, count, np.nan)
@@ -240,6 +241,7 @@ class NeverUpdated:
         if stretch.has("gradient"):
             holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
             news |= stretch.changed("gradient", holders) | stretch.changed("gradient", states)
+            news |= stretch.flags("gradient", stretch.row("gradient_carried") == 1)
             outside = holders == -1
             if outside.any():
                 fed = outside & (states == GradientState.PRESENT) & (stretch.row("gradient_zero_fraction") < 1)
@@ -250,6 +252,7 @@ class NeverUpdated:
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
         """The latest weights and gradients are remembered."""
+        self._deserted.pass_over(stretch, first, last)
         if stretch.frames_with("weight", first, last):
             ids, sizes = stretch.latest("weight_max_abs", first, last)
             self._size[ids] = sizes
