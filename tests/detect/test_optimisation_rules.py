@@ -565,17 +565,25 @@ class TestDefeatingSetting:
 
 
 class TestUnequalOptimizers:
-    def run(self, fast: float, first_loss: Iterable[float], second_loss: Iterable[float]) -> Training:
+    def run(
+        self, fast: float, first_loss: Iterable[float], second_loss: Iterable[float], pace: float = 1e-3
+    ) -> Training:
         run = training(UnsuitableRate())
         for one, other in zip(first_loss, second_loss):
-            run.run(1, scalars={"loss": one, "lr": fast, "lr_0": fast})
-            run.run(1, scalars={"loss": other, "lr": 1e-3, "lr_1": 1e-3})
+            run.run(1, scalars={"loss": one, "lr": fast, "lr_0": fast}, only=("first", "second"))
+            run.run(1, scalars={"loss": other, "lr": 1e-3, "lr_1": 1e-3}, only=("third", "head"), update_ratio=pace)
         return run
 
     def test_a_discriminator_that_learns_fifty_times_as_fast_has_won(self) -> None:
         run = self.run(0.05, noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60)))
         assert run.alarms() == ["OPT007"]
         assert "50 times" in run.findings()[0].summary
+        assert run.findings()[0].layers == ("first.weight", "second.weight")
+
+    def test_of_two_the_one_that_hardly_moves_is_named(self) -> None:
+        losses = noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))
+        (finding,) = self.run(0.05, *losses, pace=1e-6).findings()
+        assert finding.layers == ("head.weight",)
 
     def test_equal_rates_and_a_balanced_game_are_silent(self) -> None:
         assert self.run(1e-3, noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))).codes() == []

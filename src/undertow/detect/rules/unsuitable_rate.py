@@ -70,6 +70,7 @@ class UnsuitableRate:
         self._high, self._low, self._unequal = Condition("high"), Condition("low"), Condition("unequal")
         self._losses: dict[int, Loss] = {}  # the latest of each actor
         self._stepped: dict[int, tuple[int, ...]] = {}  # the matrices that each actor moves
+        self._paces: dict[int, float] = {}  # by how much of themselves, at the latest measured step
         self._fast = FastGroup()
         self._won_for = 0
         self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
@@ -127,6 +128,9 @@ class UnsuitableRate:
             return said
         if loss.actors == 2:
             self._losses[actor] = loss
+            pace = middle(matrices_of(view.layout).values(view, "update_ratio"))
+            if pace > 0:
+                self._paces[actor] = pace
             if actor not in self._stepped and view.row("update_norm") is not None:
                 matrices = matrices_of(view.layout)
                 self._stepped[actor] = tuple(matrices.ids[matrices.values(view, "update_norm") > 0].tolist())
@@ -379,4 +383,10 @@ class UnsuitableRate:
         )
         first = view.step - 2 * self._won_for
         layers = self._stepped.get(fast, ())
+        if self._paces.get(slow, 1.0) < thresholds.TINY_UPDATE:  # it is not that the other one is fast
+            layers = self._stepped.get(slow, ())
+            summary = (
+                f"One of two optimizers in turn has a learning rate {factor:.0f} times as low and hardly moves: the "
+                f"other one has won, its loss fell to {winner.level:.2g}."
+            )
         return Verdict("unequal", True, Severity.MODERATE, layers, max(first, 0), 0.75, summary, evidence)
