@@ -160,7 +160,8 @@ class Watch:
         if self._ranks is not None:
             handle, idle = self._ranks.around(handle, idle, self._stumble)
         self._mailbox = Mailbox(handle, idle, prompt, self._settle)
-        self._recorder = Recorder(subjects, self._governor, self._post, self._step_aside, self._first_step)
+        post = self._post if prompt else self._mailbox.post
+        self._recorder = Recorder(subjects, self._governor, post, self._step_aside, self._first_step)
         self._recorder.start()
         atexit.register(self._at_exit)
         _open.append(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.probe.training import listen_in
 from torch import nn
 
 from undertow.probe.assemble import Assembler
@@ -21,8 +22,7 @@ def raws(watch) -> list[RawFrame]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     found: list[RawFrame] = []
     with watch(model, optimizer=optimizer, every=1, activations=False) as w:
-        post = w._recorder._post
-        w._recorder._post = lambda item: (found.append(item) if isinstance(item, RawFrame) else None, post(item))
+        listen_in(w, found)
         for step in range(10):
             if step == 3:
                 model[0].weight.data.mul_(1.5)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.probe.training import listen_in
 from torch import nn
 
 from undertow.probe.assemble import Assembler
@@ -15,7 +16,7 @@ from undertow.probe.readings import RawFrame
 from undertow.probe.steady import SteadyStep
 from undertow.schema.frames import Frame
 
-STEPS = 30
+STEPS = 40  # signals are looked at in the first 16 and in the 32nd; steps in between are the shortest of all
 Loop = Callable[[nn.Sequential], tuple[torch.optim.Optimizer, Callable[[int], None]]]
 
 
@@ -230,8 +231,7 @@ def _record(watch, loop: Loop, every: int) -> list[RawFrame]:
     optimizer, step = loop(model)
     found: list[RawFrame] = []
     with watch(model, optimizer=optimizer, every=every, activations=False) as w:
-        post = w._recorder._post
-        w._recorder._post = lambda item: (found.append(item) if isinstance(item, RawFrame) else None, post(item))
+        listen_in(w, found)
         for number in range(STEPS):
             step(number)
     assert len(found) == STEPS

@@ -10,10 +10,27 @@ import numpy as np
 import torch
 from torch import nn
 
+from undertow.probe.mailbox import Item
+from undertow.probe.readings import RawFrame
+from undertow.watch import Watch
+
 
 def exact(tensor: torch.Tensor) -> np.ndarray:
     dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
     return dense.double().numpy().copy()
+
+
+def listen_in(w: Watch, found: list[RawFrame]) -> None:
+    """Note what is posted, however it is posted."""
+    recorder = w._recorder
+    post = recorder._post
+
+    def listen(item: Item) -> None:
+        if isinstance(item, RawFrame):
+            found.append(item)
+        post(item)
+
+    recorder._post = recorder._steady._post = listen
 
 
 @dataclass

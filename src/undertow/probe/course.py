@@ -16,7 +16,7 @@ from undertow.probe.step import StepReadings
 
 class Course:
     __slots__ = (
-        "began", "ended", "fed_changed", "fired", "first_step", "fresh", "hooked_saved_tensors", "in_step",
+        "bad_seen", "began", "ended", "fed_changed", "fired", "first_step", "fresh", "hooked_saved_tensors", "in_step",
         "modes_changed", "next_plan", "now", "pending", "plan", "shared", "step", "stepped", "want_walk",
     )  # fmt: skip
 
@@ -36,6 +36,7 @@ class Course:
         self.want_walk = True  # the graph of the next loss may show what is not known yet
         self.modes_changed = False
         self.fed_changed = False  # other parameters got a gradient than ever before
+        self.bad_seen = False  # a gradient that is not finite
         self.hooked_saved_tensors = False  # unpacking those could run the user's code again
 
     def open(self) -> None:

@@ -69,6 +69,15 @@ class Lookout:
             with self._purse.activation:
                 self.signals.look_at_graph(roots, forward.readings.values())
 
+    def glance_at_loss(self, roots: tuple[Any, ...]) -> None:
+        """`look_at_loss` in a step in which no module is looked at and no loss is scaled."""
+        course, signals = self._course, self.signals
+        if signals.modes_changed():
+            course.modes_changed = True
+        if signals.wants_loss(course.plan.gradient, self._governor.every is None) and not course.hooked_saved_tensors:
+            with self._purse.signal:
+                signals.look_at_loss(roots, None)
+
     def look_for_nonfinite(self, roots: tuple[Any, ...]) -> Note | None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""
         course = self._course

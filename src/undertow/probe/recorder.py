@@ -63,11 +63,18 @@ class Recorder:
         self._forward = ForwardTap(self._reader.kernel_for)
         self._lookout = Lookout(self._course, subjects, self._reader, self._forward, self._purse, governor)
         self._steady = SteadyStep(
-            self._course, subjects, self._reader, self._weights, self._lookout, self._purse, self._emit
+            self._course, subjects, self._reader, self._weights, self._lookout, self._purse, governor, self._emit, post
         )
+        steady = self._steady
+        self.before_backward = self._tap(steady.before_backward, self._before_backward)
+        self.after_backward = self._tap(steady.after_backward, self._after_backward)
+        self.before_step = self._tap(steady.before_step, self._before_step)
+        self.after_step = self._tap(steady.after_step, self._after_step)
+        self.gradients_taken = self._tap(_never, self._gradients_taken)
+        self.closure_evaluated = self._tap(_never, self._closure_evaluated)
+        self._held_back = self._tap(_never, self._scaler_stepped)
         self._stopped = False
         self._walks = 0
-        self._bad_seen = False
         self._attempts = 0
         self._no_activations = ""
 
@@ -96,49 +103,38 @@ class Recorder:
         self._weights.forget()
         self.subjects.release()
 
-    def _guarded(self, short: Callable[..., bool], work: Callable[..., object], *arguments: Any) -> None:
+    def _tap(self, short: Callable[..., bool], long: Callable[..., object]) -> Callable[..., None]:
         """The short way if it can be taken, else the long one. An error of ours never reaches the user's loop."""
-        if self._stopped:
-            return
-        began = _now()
-        try:
-            if not short(*arguments):
-                work(*arguments)
-                if self._forward.error is not None:
-                    raise self._forward.error
-        except Exception as error:
-            self.stop()
-            self._failed(error)
-        self._purse.always.seconds += _now() - began
+        always = self._purse.always
 
-    # -- what the taps say --------------------------------------------------------------------------------
+        def tap(*arguments: Any) -> None:
+            if self._stopped:
+                return
+            began = _now()
+            try:
+                if not short(*arguments):
+                    self._steady.hand_over()
+                    long(*arguments)
+                    if self._forward.error is not None:
+                        raise self._forward.error
+            except Exception as error:
+                self.stop()
+                self._failed(error)
+            always.seconds += _now() - began
 
-    def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
-        self._guarded(self._steady.before_backward, self._before_backward, roots, gradients)
+        return tap
 
-    def after_backward(self) -> None:
-        self._guarded(self._steady.after_backward, self._after_backward)
-
-    def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
-        self._guarded(_never, self._gradients_taken, outputs, inputs)
-
-    def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
-        self._guarded(self._steady.before_step, self._before_step, optimizer, has_closure)
-
-    def closure_evaluated(self, optimizer: Optimizer) -> None:
-        self._guarded(_never, self._closure_evaluated, optimizer)
-
-    def after_step(self, optimizer: Optimizer) -> None:
-        self._guarded(self._steady.after_step, self._after_step, optimizer)
+    # -- what else the taps say ---------------------------------------------------------------------------
 
     def loss_scaled(self, scaler: GradScaler) -> None:
         if not self._stopped:
+            self._steady.hand_over()
             self._course.open()
             self._course.now.scaler = scaler
             self._course.fired.clear()
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
-        self._guarded(_never, self._scaler_stepped, optimizer)
+        self._held_back(optimizer)
 
     def saved_tensors_hooked(self) -> None:
         self._course.hooked_saved_tensors = True
@@ -182,8 +178,8 @@ class Recorder:
         now.closure_read = course.in_step
         if now.scaler is not None:
             now.scale = scale_of(now.scaler)
-        if not course.plan.gradient and not self._bad_seen and self.subjects.gradients_went_bad(self._reader):
-            self._bad_seen = True
+        if not course.plan.gradient and not course.bad_seen and self.subjects.gradients_went_bad(self._reader):
+            course.bad_seen = True
             course.measure_now()
         if course.pending is not None:
             self._emit(course.pending)
@@ -367,7 +363,7 @@ class Recorder:
         if self.subjects.ready:
             self._forward.on_root = None
         elif gathers_parameters(module):
-            self._guarded(_never, self._discover)
+            self._tap(_never, self._discover)()
 
     def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
         """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""

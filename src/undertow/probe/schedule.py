@@ -71,6 +71,11 @@ class Governor:
             activation = step % int(self.activations) == 0
         return Plan(gradient, weight, activation)
 
+    @property
+    def is_the_same_always(self) -> bool:
+        """Whether every step has the same plan, in which modules are not looked at."""
+        return self.every == 1 and self.activations is False
+
     def _due(self, kind: str, step: int) -> bool:
         if step < WHOLE_STEPS:
             return True
@@ -86,22 +91,23 @@ class Governor:
         """Seconds a step may cost on average."""
         return max(self.budget * self.step_seconds, FREE_SECONDS)
 
-    def spent(self, seconds: dict[str, float], step_seconds: float, first: bool) -> None:
-        """Account for one step: what each kind of measurement cost in it, and how long it took in all."""
+    def spent(self, seconds: dict[str, float], step_seconds: float, first: bool, steps: int = 1) -> None:
+        """Account for one step, or several alike: what each kind of measurement cost, and how long it took in all."""
         if first:  # the first step warms up and discovers: it says nothing about the others
             return
         added = sum(seconds.values())
         own = max(step_seconds - added, 0.0)
-        self._steps += 1
+        settled = self._steps // _SETTLE_EVERY
+        self._steps += steps
         self._added += added
         self._own += own
-        self._step_times.append(own)
-        self._signals += _SMOOTH * (seconds.get("signal", 0.0) - self._signals)
+        self._step_times.append(own / steps)
+        self._signals += _SMOOTH * (seconds.get("signal", 0.0) / steps - self._signals)
         governed = self.every is None or self.activations is None
         if governed:
             for kind, cost in seconds.items():
-                self._note(kind, cost)
-        if self._steps < _SETTLE_EVERY or self._steps % _SETTLE_EVERY == 0:
+                self._note(kind, cost / steps)
+        if self._steps < _SETTLE_EVERY or self._steps // _SETTLE_EVERY > settled:
             self.step_seconds = median(self._step_times)
             if governed:
                 self._set_intervals()

@@ -153,6 +153,10 @@ class Subjects:
     def due(self, steps: int) -> bool:
         return steps in _RESCAN_STEPS or (steps > 0 and steps % _RESCAN_EVERY == 0)
 
+    def steps_until_due(self, steps: int) -> int:
+        later = [step - steps for step in _RESCAN_STEPS if step > steps]
+        return min([*later, _RESCAN_EVERY - steps % _RESCAN_EVERY])
+
     def watches(self, tensor: Any) -> bool:
         return id(tensor) in self.catalogue.slot_of
 

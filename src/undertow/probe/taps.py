@@ -35,32 +35,35 @@ class Listener(Protocol):
     def compiling(self) -> None: ...
 
 
-_listeners: list[Listener] = []
+_listeners: tuple[Listener, ...] = ()
 _undo: list[Callable[[], None]] = []
 _lock = threading.RLock()
 _backward_depth = 0
 
 
 def add(listener: Listener) -> None:
+    global _listeners
     with _lock:
         if not _listeners:
             _install()
-        _listeners.append(listener)
+        _listeners = (*_listeners, listener)
 
 
 def remove(listener: Listener) -> None:
     """Safe to call twice and from any thread."""
+    global _listeners
     with _lock:
         if listener in _listeners:
-            _listeners.remove(listener)
+            _listeners = tuple(one for one in _listeners if one is not listener)
             if not _listeners:
                 _uninstall()
 
 
 def forget_all() -> None:
     """For a forked child: it does not train, and must not write to its parent's run."""
+    global _listeners
     with _lock:
-        _listeners.clear()
+        _listeners = ()
         _uninstall()
 
 
@@ -70,10 +73,6 @@ def installed() -> bool:
 
 def in_backward() -> bool:
     return _backward_depth > 0
-
-
-def _each() -> tuple[Listener, ...]:
-    return tuple(_listeners)
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
@@ -119,7 +118,7 @@ def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         global _backward_depth
         outermost = _backward_depth == 0
         if outermost:
-            for listener in _each():
+            for listener in _listeners:
                 listener.before_backward(_as_tuple(tensors), _as_tuple(grad_tensors))
         _backward_depth += 1
         try:
@@ -127,7 +126,7 @@ def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _backward_depth -= 1
         if outermost:
-            for listener in _each():
+            for listener in _listeners:
                 listener.after_backward()
         return result
 
@@ -137,7 +136,7 @@ def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap_grad(original: Callable[..., Any]) -> Callable[..., Any]:
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if _backward_depth == 0:
-            for listener in _each():
+            for listener in _listeners:
                 listener.gradients_taken(_as_tuple(outputs), _as_tuple(inputs))
         return original(outputs, inputs, *args, **kwargs)
 
@@ -148,7 +147,7 @@ def _wrap_scale(original: Callable[..., Any]) -> Callable[..., Any]:
     def scale(self: GradScaler, outputs: Any) -> Any:
         result = original(self, outputs)
         if self.is_enabled():
-            for listener in _each():
+            for listener in _listeners:
                 listener.loss_scaled(self)
         return result
 
@@ -159,7 +158,7 @@ def _wrap_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, optimizer, *args, **kwargs)
         if self.is_enabled() and isinstance(optimizer, Optimizer):
-            for listener in _each():
+            for listener in _listeners:
                 listener.scaler_stepped(self, optimizer)
         return result
 
@@ -168,7 +167,7 @@ def _wrap_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_saved_tensors_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
     def enter(self: Any) -> Any:
-        for listener in _each():
+        for listener in _listeners:
             listener.saved_tensors_hooked()
         return original(self)
 
@@ -177,7 +176,7 @@ def _wrap_saved_tensors_hooks(original: Callable[..., Any]) -> Callable[..., Any
 
 def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile(*args: Any, **kwargs: Any) -> Any:
-        for listener in _each():
+        for listener in _listeners:
             listener.compiling()
         return original(*args, **kwargs)
 
@@ -187,9 +186,10 @@ def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
 def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
     """Gives torch other arguments when there is a closure: gradients are what the optimizer gets when it has ended."""
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
-    for listener in _each():
-        listener.before_step(optimizer, callable(closure))
-    if not callable(closure):
+    has_closure = callable(closure)
+    for listener in _listeners:
+        listener.before_step(optimizer, has_closure)
+    if not has_closure:
         return None
     reported = _wrap_closure(optimizer, closure)
     return ((args[0], reported, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": reported})
@@ -198,7 +198,7 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
 def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable[..., Any]:
     def evaluated(*args: Any, **kwargs: Any) -> Any:
         result = closure(*args, **kwargs)
-        for listener in _each():
+        for listener in _listeners:
             listener.closure_evaluated(optimizer)
         return result
 
@@ -206,5 +206,5 @@ def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable
 
 
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for listener in _each():
+    for listener in _listeners:
         listener.after_step(optimizer)

@@ -90,8 +90,11 @@ class SignalCollector:
             return self._steps < _ALWAYS or (planned and self._is_due_else())
         return self._steps < _ALWAYS or self._allowance.is_paid
 
+    def _else_every(self) -> int:
+        return _ELSE_EVERY if self._steps < _LASTS else 2 * _ELSE_EVERY
+
     def _is_due_else(self) -> bool:
-        return self._steps % (_ELSE_EVERY if self._steps < _LASTS else 2 * _ELSE_EVERY) == 0
+        return self._steps % self._else_every() == 0
 
     def look_at_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
         root = next((one for one in roots if _is_plain(one)), None)
@@ -136,6 +139,17 @@ class SignalCollector:
             return False
         due = self._allowance.is_paid if governed else self._is_due_else()
         return not whole or (not due and self._looks >= _ALWAYS_STATE)
+
+    def idle_steps(self, slots: Slots, governed: bool) -> int:
+        """For how many steps of the same optimizer, from the one that comes next on, there is nothing to look at: known
+        only where the user has set how often to measure. Whoever then asks for nothing tells `rest` so."""
+        if governed or self._looks < _ALWAYS_STATE or not self.skips_step(slots, whole=False, governed=False):
+            return 0
+        return -self._steps % self._else_every()
+
+    def rest(self, steps: int) -> None:
+        """Steps have ended in which nothing was looked at."""
+        self._steps += steps
 
     def look_at_step(
         self,
