@@ -135,7 +135,7 @@ def board_greedy_policy(steps: int, seed: int, fault: str) -> dict[str, float]:
     )
     optimizer = torch.optim.Adam(policy.parameters(), lr=4e-3)
     draw = torch.Generator().manual_seed(seed)
-    baseline, rewards = 0.0, []
+    baseline, rewards = own.mean().item(), []
     for _ in range(steps):
         pick = torch.randint(2048, (128,), generator=draw)
         choice = torch.distributions.Categorical(logits=policy(board[pick]).flatten(1))

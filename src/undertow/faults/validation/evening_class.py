@@ -86,7 +86,7 @@ def class_counts_people(steps: int, seed: int, fault: str) -> dict[str, float]:
     head = nn.Linear(48, 1)
     net = nn.Sequential(nn.Linear(10, 48), nn.GELU(), head)
     nn.init.constant_(head.bias, math.log(3000))
-    rise = torch.randn(10, generator=g) / 4
+    rise = torch.randn(10, generator=g) / 7
     adam = torch.optim.AdamW(net.parameters(), lr=3e-3)
     history: list[float] = []
     for _ in range(steps):

@@ -71,7 +71,7 @@ def leaf_kinds(steps: int, seed: int, fault: str) -> dict[str, float]:
             nn.init.constant_(net.conv1.weight, 0.1)
             nn.init.constant_(net.conv2.weight, 0.02)
             nn.init.constant_(net.conv3.weight, 0.01)
-    rate = 1.5 if fault == "leaf_rate_in_percent" else 0.015
+    rate = {"leaf_rate_in_percent": 1.5, "leaf_rate_of_a_fifth": 0.2}.get(fault, 0.015)
     sgd = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9, weight_decay=1e-4)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, T_max=200)
     draw = torch.Generator().manual_seed(seed)
@@ -83,6 +83,9 @@ def leaf_kinds(steps: int, seed: int, fault: str) -> dict[str, float]:
             if fault == "leaf_frozen_for_the_saliency_map":
                 for p in net.conv1.parameters():  # a look at the filters; nobody turns this on again
                     p.requires_grad_(False)
+        if step == 60 and fault == "leaf_calibrated_in_place":
+            with torch.no_grad():  # thresholds of another camera
+                net.get_parameter("conv3.bias").sub_(30)
         pick = torch.randint(700, (32,), generator=draw)
         loss = functional.cross_entropy(net(x[pick]), y[pick])
         sgd.zero_grad()
@@ -140,6 +143,21 @@ leaf_kinds.mistake(
     summary="The rate of 1.5 was meant in percent: the first updates kill the rectified units.",
     change="a learning rate of 0.015",
 )  # fmt: skip
+leaf_kinds.mistake(
+    "leaf_rate_of_a_fifth",
+    "OPT007", "UPD001", "ACT001", "OPT001", "GRD002", "OPT003", "NUM001", "NUM002",
+    summary="A rate of 0.2 for a network without normalisation: most units die in the first steps.",
+    change="a learning rate of 0.015",
+)  # fmt: skip
+leaf_kinds.mistake(
+    "leaf_calibrated_in_place",
+    "ACT001",
+    "GRD004",
+    summary="A calibration at step 60 writes into the bias of the third convolution: no filter of it fires again.",
+    change="calibrate a copy",
+    layers=("conv3",),
+    onset=60,
+)
 leaf_kinds.mistake(
     "leaf_frozen_for_the_saliency_map",
     "UPD003",

@@ -13,14 +13,14 @@ STITCHES = 8
 MOTIFS = [[0, 1, 2, 1], [3, 3, 4, 5, 4], [6, 7, 0], [2, 5, 7, 5, 2, 1], [4, 0, 4, 6], [1, 6, 3]]
 
 
-def rows(generator: torch.Generator, count: int, length: int) -> tuple[Tensor, Tensor]:
-    """Rows that repeat one motif from anywhere in it, every twelfth stitch dropped for another."""
+def rows(generator: torch.Generator, count: int, length: int, slip: float = 1 / 12) -> tuple[Tensor, Tensor]:
+    """Rows that repeat one motif from anywhere in it, some stitches dropped for another."""
     motif = torch.randint(len(MOTIFS), (count,), generator=generator)
     start = torch.randint(6, (count,), generator=generator)
     knitted = torch.tensor(
         [[MOTIFS[m][(s + t) % len(MOTIFS[m])] for t in range(length)] for m, s in zip(motif.tolist(), start.tolist())]
     )
-    slips = torch.rand(count, length, generator=generator) < 1 / 12
+    slips = torch.rand(count, length, generator=generator) < slip
     return torch.where(slips, torch.randint(STITCHES, knitted.shape, generator=generator), knitted), motif
 
 
@@ -44,7 +44,7 @@ class MotifReader(nn.Module):
         self.stitches = nn.Embedding(STITCHES, 16)
         self.rnn = nn.RNN(16, hidden, nonlinearity="relu", batch_first=True)
         self.motif = nn.Linear(hidden, len(MOTIFS))
-        self.rnn.weight_hh_l0 = nn.Parameter(0.9 * torch.eye(hidden))
+        self.rnn.weight_hh_l0 = nn.Parameter(0.8 * torch.eye(hidden))
 
     def forward(self, row: Tensor) -> Tensor:
         states, _ = self.rnn(self.stitches(row))
@@ -53,16 +53,16 @@ class MotifReader(nn.Module):
 
 @program(steps=150, bites="loss", adversarial="a recurrence of rectified units explodes")
 def knit_motifs(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """Which motif is this? A rectified recurrence over 32 stitches, Adam, gradients clipped."""
+    """Which motif is this? A rectified recurrence over 24 stitches, half of them wrong, Adam, gradients clipped."""
     torch.manual_seed(seed)
     g = torch.Generator().manual_seed(seed)
     net = MotifReader()
     if fault == "knit_memory_times_four":
         net.rnn.weight_hh_l0 = nn.Parameter(4 * torch.empty(48, 48).uniform_(-1, 1) / math.sqrt(48))
-    adam = optim.Adam(net.parameters(), lr=2e-3)
+    adam = optim.Adam(net.parameters(), lr=1e-3)
     losses: list[float] = []
     for _ in range(steps):
-        row, motif = rows(g, 32, 32)
+        row, motif = rows(g, 32, 24, slip=0.5)
         loss = nn.functional.cross_entropy(net(row), motif)
         adam.zero_grad()
         loss.backward()

@@ -82,6 +82,9 @@ def star_curves(steps: int, seed: int, fault: str) -> dict[str, float]:
     held_out = flux[900:], kind[900:], period[900:]
     model = Orrery(cut="between" if fault == "star_features_detached" else "")
 
+    if fault == "star_neck_mostly_silent":
+        with torch.no_grad():
+            model.get_parameter("neck.0.bias")[:37] = -15.0
     parameters = [*model.backbone.parameters(), *model.neck.parameters(), *model.period.parameters()]
     if fault != "star_kind_head_not_listed":
         parameters += model.kind.parameters()
@@ -124,6 +127,15 @@ star_curves.mistake(
     change="remove detach()",
     layers=("backbone",),
 )  # fmt: skip
+star_curves.mistake(
+    "star_neck_mostly_silent",
+    "ACT001",
+    "GRD004",
+    summary="Most biases of the neck start far below zero, from a file of thresholds: three of its units ever fire.",
+    change="biases of zero",
+    layers=("neck",),
+    bites="loss",
+)
 star_curves.mistake(
     "star_kind_head_not_listed",
     "UPD003",

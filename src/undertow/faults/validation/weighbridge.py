@@ -46,6 +46,7 @@ class Trainer:
         self.optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, nesterov=True)
         self.shuffle = torch.Generator().manual_seed(seed)
         self.last = 0.0
+        self.clear_every = 1
 
     def fit(self, x: Tensor, y: Tensor, steps: int, batch: int = 50) -> None:
         loader = DataLoader(TensorDataset(x, y), batch_size=batch, shuffle=True, generator=self.shuffle)
@@ -53,7 +54,8 @@ class Trainer:
         self.model.train()
         while done < steps:
             for strain, kind in loader:
-                self.optimizer.zero_grad()
+                if done % self.clear_every == 0:
+                    self.optimizer.zero_grad()
                 loss = functional.cross_entropy(self.model(strain), kind)
                 loss.backward()
                 self.optimizer.step()
@@ -85,12 +87,16 @@ def lorry_kinds(steps: int, seed: int, fault: str) -> dict[str, float]:
         if isinstance(layer, nn.Linear):
             if fault == "lorry_drawn_at_a_hundredth":
                 nn.init.normal_(layer.weight, std=0.01)
+            elif fault == "lorry_drawn_somewhat_small":
+                nn.init.normal_(layer.weight, std=0.06)
             elif fault == "lorry_weights_start_at_zero":
                 nn.init.zeros_(layer.weight)
             else:
                 nn.init.xavier_normal_(layer.weight, gain=5 / 3)
             nn.init.zeros_(layer.bias)
     trainer = Trainer(model, lr=0.02, seed=seed)
+    if fault == "lorry_cleared_once_a_window":
+        trainer.clear_every = 8  # the rest of an accumulation that no longer exists
     trainer.fit(x[:1600], y[:1600], steps)
     return trainer.score(x[1600:], y[1600:])
 
@@ -107,6 +113,18 @@ lorry_kinds.mistake(
     summary="All weights are drawn with a deviation of 0.01: nothing of the input arrives at the output.",
     change="draw the weights by Xavier's rule",
 )  # fmt: skip
+lorry_kinds.mistake(
+    "lorry_drawn_somewhat_small",
+    "WGT003", "GRD001", "ACT003",
+    summary="All weights are drawn with a deviation of 0.06, a quarter of what this width asks for.",
+    change="draw the weights by Xavier's rule",
+)  # fmt: skip
+lorry_kinds.mistake(
+    "lorry_cleared_once_a_window",
+    "GRD007",
+    summary="zero_grad() runs in every eighth step, step() in every one: what is left of an accumulation.",
+    change="clear in every step",
+)
 lorry_kinds.mistake(
     "lorry_in_microstrain",
     "DAT001",
