@@ -61,6 +61,12 @@ class TestDivergingLoss:
         assert (finding.code, finding.severity, finding.ongoing) == ("OPT001", Severity.SEVERE, True)
         assert finding.detected_step <= 15
 
+    def test_one_leap_at_the_start_that_stays(self) -> None:
+        (finding,) = cross_entropy(training(DivergingLoss()), [2.3, *noisy(np.geomspace(140, 60, 30))]).findings()
+        assert (finding.code, finding.severity) == ("OPT001", Severity.SEVERE)
+        assert finding.detected_step <= 11
+        assert cross_entropy(training(DivergingLoss()), [2.3, 140, 70, 30, *noisy([2.3] * 30)]).codes() == []
+
     def test_a_loss_that_grows_with_its_targets_is_a_hint(self) -> None:
         run = follow(training(DivergingLoss()), noisy(np.geomspace(0.1, 2, 60)))
         assert [finding.severity for finding in run.findings()] == [Severity.MILD]

@@ -290,6 +290,17 @@ def test_the_place_that_explains_the_others_is_named() -> None:
         assert located(same, table, DIAMONDS) is same
 
 
+def test_where_most_is_frozen_what_is_trained_made_the_loss_leap() -> None:
+    sizes = {"base": (1000, False), "down": (30, True), "up": (30, True)}
+    table = LayerTable.of([Layer(f"{name}.weight", kind=LayerKind.WEIGHT, parameter_count=count, trainable=trainable)
+                           for name, (count, trainable) in sizes.items()])  # fmt: skip
+    assert located(found("OPT003"), table, DIAMONDS).layers == ("down.weight", "up.weight")
+    rate = found("OPT007")  # a cause of its own, and global
+    assert located(rate, table, DIAMONDS) is rate
+    whole = LayerTable.of([Layer("base.weight", kind=LayerKind.WEIGHT, parameter_count=1000)])
+    assert located(found("OPT003"), whole, DIAMONDS).layers == ()
+
+
 def test_ten_thousand_layers_are_placed_at_once() -> None:
     count = 10_000
     chain = graph_of([(i, i + 1) for i in range(count - 1)], [f"layers.{i}" for i in range(count)])

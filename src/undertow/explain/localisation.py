@@ -16,11 +16,15 @@ _SPREADS_FORWARD = frozenset({"ACT001", "ACT002", "ACT003", "NUM004"})
 _SPREADS_BACKWARD = frozenset({"GRD001", "GRD003", "GRD004", "NUM001"})
 # Their rules do not look at the graph, so a layer that explains the others may come first.
 _UNPLACED = frozenset({"ACT002", "ACT003", "NUM004"})
+# What a loss does after steps that were too large, whatever made them.
+_BY_STEPS = frozenset({"OPT001", "OPT003", "GRD006"})
 _START = -1
 
 
 def located(finding: Finding, layers: LayerTable, graph: LayerGraph) -> Finding:
     """The finding with the place that explains its layers, if there is one and it is not obvious."""
+    if finding.code in _BY_STEPS and finding.severity.is_alarm and not finding.layers:
+        return _among_trained(finding, layers)
     forward = finding.code in _SPREADS_FORWARD
     if not (forward or finding.code in _SPREADS_BACKWARD) or not finding.severity.is_alarm:
         return finding
@@ -38,6 +42,17 @@ def located(finding: Finding, layers: LayerTable, graph: LayerGraph) -> Finding:
     first = [path for path in finding.layers if _owner(path, layers) == gate]
     rest = [path for path in finding.layers if path not in first]
     return replace(finding, layers=(*first, *rest), evidence=evidence)
+
+
+def _among_trained(finding: Finding, layers: LayerTable) -> Finding:
+    """Where most of a model is frozen, as under adapters, only what is trained can have made it worse."""
+    trained = [layer for layer in layers.parameters if layer.trainable]
+    moving = sum(layer.parameter_count for layer in trained)
+    if not 0 < 2 * moving < sum(layer.parameter_count for layer in layers.parameters):
+        return finding
+    how = f"all other parameters are frozen: {moving:,} of them are trained"
+    evidence = (*finding.evidence, Evidence(PLACE, trained[0].path, None, None, how))
+    return replace(finding, layers=tuple(layer.path for layer in trained), evidence=evidence)
 
 
 def common_gate(modules: Iterable[str], graph: LayerGraph, *, toward_loss: bool) -> str | None:

@@ -26,7 +26,8 @@ class DivergingLoss:
     ------------
     New records: a loss that again and again exceeds everything before it by a tenth, until its median is twice the
     highest of the first losses. Or a loss that had fallen well below its start and has since been back there for
-    twenty-five steps, every single one of them, without coming down again.
+    twenty-five steps, every single one of them, without coming down again. Or a cross-entropy that begins near that of
+    a guess, and within its first steps is five times as high for nine losses in a row.
 
     Why it is bad
     -------------
@@ -117,7 +118,10 @@ class DivergingLoss:
             base = max(base, self._guess)
         if loss.level < thresholds.DIVERGED_TO * base:
             return self._growing.end()
-        if len(self._records) < thresholds.DIVERGED_RECORDS or loss.noise > loss.level:
+        # One leap is enough where the first steps alone can have made it, and no batch: it stays up there.
+        natural = max(loss.first, self._guess) if self._guesses else math.inf
+        at_once = loss.low > thresholds.DIVERGED_AT_ONCE * natural and loss.seen <= thresholds.DIVERGED_AT_ONCE_WITHIN
+        if not at_once and (len(self._records) < thresholds.DIVERGED_RECORDS or loss.noise > loss.level):
             return self._growing.stay()
         first = self._records[0]
         sure = self._guesses or loss.level > thresholds.DIVERGED_BEYOND_DOUBT * loss.first
