@@ -11,7 +11,7 @@ import numpy as np
 
 from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import LossTrend
-from undertow.detect.rule import Pace, Rule, Said, Verdict, attend, is_patient, pace_of
+from undertow.detect.rule import Pace, Rule, Said, Verdict, attend, is_attentive, is_patient, pace_of
 from undertow.detect.rules import RULES
 from undertow.detect.stretch import Stretch, stretches
 from undertow.detect.view import View
@@ -130,7 +130,11 @@ class Engine:
 
     def _hear(self, rule: Rule, stretch: Stretch) -> list[Said]:
         """What a rule says of the frames of a stretch, where it says anything."""
-        if is_patient(rule):
+        if not len(stretch):
+            return []
+        if is_attentive(rule):
+            spoken = rule.attend(stretch)
+        elif is_patient(rule):
             spoken = attend(rule, stretch)
         else:
             observe = rule.observe

@@ -47,6 +47,12 @@ class Floor:
         self._size = 0.0  # of the first losses
         self._doublings: list[int] = []  # steps at which the loss was twice as far below zero as at the one before
 
+    @property
+    def resting(self) -> bool:
+        """Nothing is open, and a loss above zero will not change that."""
+        doubled = len(self._doublings) >= limit.FLOOR_DOUBLINGS
+        return self._formed < limit.FLOOR_PATIENCE and not doubled and not self._condition.is_open
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         formed = view.scalar("loss_without_floor")
         if not math.isnan(formed):

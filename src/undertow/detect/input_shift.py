@@ -23,12 +23,21 @@ class InputShift:
     def __init__(self) -> None:
         self._condition = Condition("shift")
         self._layout: Layout | None = None
-        self._first = NONE  # the module with the first matrix
+        self._first: int = NONE  # the module with the first matrix
         self._usual: deque[float] = deque(maxlen=32)
         self._level = self._highest = math.nan  # of the loss: at the latest usual look, and since
         self._norm = self._norm_before = self._norm_since = math.nan  # of the first matrix
         self._odd, self._since, self._now = 0, 0, math.nan
         self._data = self._data_before = math.nan  # deviation of the data, where they are seen: now, and when usual
+
+    @property
+    def follows(self) -> bool:
+        """Something odd was seen, so that all that comes tells more."""
+        return self._odd > 0 or self._condition.is_open
+
+    def knows(self, layout: Layout) -> bool:
+        """Whether frames without outputs have nothing to tell while nothing odd was seen."""
+        return layout is self._layout and (self._first == NONE or not math.isnan(self._norm))
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss

@@ -26,6 +26,10 @@ class LabelNoise:
         self._latest: deque[float] = deque(maxlen=5)
         self._looks: deque[_Look] = deque(maxlen=limit.MISSED_LOOKS)
 
+    @property
+    def is_open(self) -> bool:
+        return self._condition.is_open
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         rank, classes = view.scalar("output_miss_rank"), view.scalar("loss_classes")
         loss = view.loss

@@ -27,6 +27,11 @@ class LongMemory:
         self._calm = math.nan  # the level of the loss at the latest step that was no longer than the rate
         self._long: deque[tuple[int, float]] = deque(maxlen=limit.MEMORY_STEPS)
 
+    @property
+    def resting(self) -> bool:
+        """The optimizer's memory is as usual, so that nothing is followed."""
+        return not self._ratio < limit.MEMORY_LONG and not self._condition.is_open
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         self._ratio = view.frame.scalars.get("optimizer_memory_ratio", self._ratio)
         loss, rate = view.loss, view.scalar("lr")

@@ -49,9 +49,11 @@ class Matrices:
         if kept is None:
             stream = PLACES[name][0]
             if view.stretch is not None and stream in view.frame.blocks:  # the frames beside it are asked next
-                return view.stretch.keep(view, name, stream, self.rows(view.stretch, name))
-            kept = view.kept[name] = self._values(view, name)
-            kept.setflags(write=False)
+                kept = view.stretch.of(view, stream, self.rows(view.stretch, name))
+            else:
+                kept = self._values(view, name)
+                kept.setflags(write=False)
+            view.kept[name] = kept
         return kept
 
     def _values(self, view: View, name: str) -> Values:
@@ -70,26 +72,48 @@ class Matrices:
 
     def rows(self, stretch: Stretch, name: str) -> Values:
         """`values` of all frames of a stretch that have the stream, one row each."""
-        block = stretch.ids(PLACES[name][0])
-        place = np.full(self._count, -1, np.int64)
-        place[block] = np.arange(len(block))
-        places = place[self.ids]
-        values = stretch.row(name)[:, places].astype(np.float64)
-        values[:, places < 0] = np.nan
-        return values
+        kept = stretch.kept.get(name)
+        if kept is None:
+            block = stretch.ids(PLACES[name][0])
+            place = np.full(self._count, -1, np.int64)
+            place[block] = np.arange(len(block))
+            places = place[self.ids]
+            kept = stretch.kept[name] = stretch.row(name)[:, places].astype(np.float64)
+            kept[:, places < 0] = np.nan
+            kept.setflags(write=False)
+        return kept
+
+    def middles(self, stretch: Stretch, name: str) -> Values:
+        """The `middle` of each of these rows."""
+        kept = stretch.kept.get(f"middle {name}")
+        if kept is None:
+            rows = self.update_rows(stretch) if name == "update_ratios" else self.rows(stretch, name)
+            kept = stretch.kept[f"middle {name}"] = middles(rows)
+        return kept
+
+    def update_rows(self, stretch: Stretch) -> Values:
+        """`update_ratios` of all frames of a stretch that have updates, one row each."""
+        kept = stretch.kept.get("update_ratios")
+        if kept is None:
+            with np.errstate(invalid="ignore"):
+                length = self.rows(stretch, "update_norm") / self.usual_norm
+            kept = stretch.kept["update_ratios"] = np.fmin(self.rows(stretch, "update_ratio"), length)
+            kept.setflags(write=False)
+        return kept
 
     def update_ratios(self, view: View) -> Values:
         """Length of the update over that of the weight, or over the usual length where the weight is shorter."""
         kept = view.kept.get("update_ratios")
         if kept is None:
             stretch = view.stretch
-            with np.errstate(invalid="ignore"):
-                if stretch is not None and "update" in view.frame.blocks:
-                    plain, length = self.rows(stretch, "update_ratio"), self.rows(stretch, "update_norm")
-                    return stretch.keep(view, "update_ratios", "update", np.fmin(plain, length / self.usual_norm))
+            if stretch is not None and "update" in view.frame.blocks:
+                kept = stretch.of(view, "update", self.update_rows(stretch))
+            else:
                 plain, length = self.values(view, "update_ratio"), self.values(view, "update_norm")
-                kept = view.kept["update_ratios"] = np.fmin(plain, length / self.usual_norm)
-            kept.setflags(write=False)
+                with np.errstate(invalid="ignore"):
+                    kept = np.fmin(plain, length / self.usual_norm)
+                kept.setflags(write=False)
+            view.kept["update_ratios"] = kept
         return kept
 
 

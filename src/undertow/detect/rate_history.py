@@ -52,3 +52,13 @@ class RateHistory:
     def fallen_for(self, share: float) -> int:
         """Steps in a row with a rate below this share of the peak."""
         return self._below[share]
+
+    @property
+    def is_steady(self) -> bool:
+        """It is what it was at the step before, near its peak, and never leapt."""
+        return self.leap_step < 0 < self.now and self._share == 1.0 and not any(self._below.values())
+
+    def go_on(self, steps: int) -> None:
+        """`add` of the same rate for so many steps more, while it is steady."""
+        self.steps += steps
+        self.peak_since += steps

@@ -28,6 +28,12 @@ class RateSchedule:
     def is_gone(self) -> bool:
         return self._gone.is_open
 
+    def rests(self, history: RateHistory) -> bool:
+        """Whether nothing is open, and none can be while the rate stays where it is; at all but the first losses."""
+        unknown = self._made_with >= 1 or not history.peak < limit.NEVER_ABOVE * self._made_with
+        up = history.now > limit.FALLING_UNTIL * history.peak and self._begun >= 0
+        return unknown and up and not (self._gone.is_open or self._share.is_open)
+
     def observe(self, view: View, history: RateHistory, loss: Loss, largest: float) -> tuple[Verdict, ...]:
         if self._begun < 0:
             self._begun = view.step

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
+import numpy as np
+from numpy.typing import NDArray
+
 from undertow.detect import thresholds
 from undertow.detect.view import View
 
@@ -25,6 +28,11 @@ class Rebuilding:
             self.steps.clear()  # another phase of the training, with a rate of its own
             return
         self.steps.append(view.step)
+
+    def take_rates(self, rates: NDArray[np.float64]) -> None:
+        """Of frames at which nothing was made anew."""
+        known = rates[rates > 0]
+        self._rate = float(known[-1]) if len(known) else self._rate
 
     @property
     def is_regular(self) -> bool:

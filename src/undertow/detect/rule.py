@@ -112,6 +112,19 @@ def _has_patience(kind: type) -> bool:
     return all(hasattr(kind, name) for name in ("resting", "news", "pass_over"))
 
 
+@runtime_checkable
+class AttentiveRule(Rule, Protocol):
+    """A rule that goes through a stretch by itself. This, too, is for speed only: nothing else may change."""
+
+    def attend(self, stretch: Stretch) -> Iterator[Said]:
+        """What `observe` says of one frame after the other; frames of which it says nothing may be left out."""
+        ...
+
+
+def is_attentive(rule: Rule) -> TypeGuard[AttentiveRule]:
+    return hasattr(type(rule), "attend")
+
+
 def attend(rule: PatientRule, stretch: Stretch) -> Iterator[Said]:
     """What a patient rule says of a stretch: the same as if it had been shown every frame."""
     news = np.flatnonzero(rule.news(stretch)).tolist()

@@ -6,9 +6,14 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+import numpy as np
+
 from undertow.detect import thresholds
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.quantities import LossKind
+
+_OF_THE_LOSS = frozenset({"loss_kind"})
 
 
 @dataclass(slots=True)
@@ -84,6 +89,22 @@ class SpikeWatch:
         self._recent.append(loss.value)
         if self.spike is None:
             self._highest = max(self._highest, loss.value)
+
+    @property
+    def resting(self) -> bool:
+        return self.spike is None and not self._following
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Losses that may be spikes, and whatever else is more than one more loss."""
+        usual = (stretch.loss("jump") <= thresholds.SPIKE_DEVIATIONS) & (stretch.loss("actors") == 1)
+        usual &= (stretch.loss("positive") == 1) & np.logical_and.accumulate(stretch.scalar("lr") == self._rate)
+        return ~usual | stretch.with_any(_OF_THE_LOSS)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+        losses = [loss.value for loss in stretch.losses[first:last] if loss is not None]
+        self._recent.extend(losses)
+        self._highest = max([self._highest, *losses])
+        self._back = 0
 
     def _follow(self, step: int, value: float) -> None:
         spike = self.spike

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,8 @@ class Stretch:
         self._skipped: Flags | None = None
         self._steps: NDArray[np.int64] | None = None
         self._scalars: dict[tuple[str, float], NDArray[np.float64]] = {}
-        self._names: list[frozenset[str]] | None = None
+        self._kinds: tuple[NDArray[np.intp], list[frozenset[str]]] | None = None  # of each frame; names in each
+        self.kept: dict[str, NDArray[np.float64]] = {}  # what several rules work out from all frames, by name
         self._whole: Stretch | None = None
         self._places: list[int] = []
 
@@ -85,7 +87,8 @@ class Stretch:
         out = Stretch(self.layout)
         out.frames, out.losses = [self.frames[place] for place in places], [self.losses[place] for place in places]
         new_place = {place: number for number, place in enumerate(places)}
-        out._stacks = {stream: stack.part(new_place) for stream, stack in self._stacks.items()}
+        stacks = {stream: stack.part(new_place) for stream, stack in self._stacks.items()}
+        out._stacks = {stream: stack for stream, stack in stacks.items() if stack.at}
         out._whole, out._places = self, places
         return out
 
@@ -101,7 +104,7 @@ class Stretch:
             if self._whole is not None:  # what is worked out for a frame is worked out once
                 view = self._whole.view(self._places[place])
             else:
-                view = View(self.frames[place], self.layout, self)
+                view = View(self.frames[place], self.layout, self, place)
                 view.loss = self.losses[place]
             self._views[place] = view
         return view
@@ -113,21 +116,17 @@ class Stretch:
 
     def with_any(self, names: frozenset[str]) -> Flags:
         """Frames that have any of these streams or scalars."""
-        if self._names is None:
-            known: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[str]] = {}
-            self._names = []
-            for frame in self.frames:
-                kind = tuple(frame.scalars), tuple(frame.blocks)
-                self._names.append(known.get(kind) or known.setdefault(kind, frozenset((*kind[0], *kind[1]))))
-        has = {one: not names.isdisjoint(one) for one in set(self._names)}
-        return np.array([has[one] for one in self._names], bool)
+        if self._kinds is None:
+            known: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+            kinds = [known.setdefault((tuple(frame.scalars), tuple(frame.blocks)), len(known)) for frame in self.frames]
+            self._kinds = np.array(kinds, np.intp), [frozenset((*scalars, *blocks)) for scalars, blocks in known]
+        kind, has = self._kinds
+        return np.array([not names.isdisjoint(one) for one in has], bool)[kind]
 
-    def keep(self, view: View, name: str, stream: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Keep with each frame that has the stream its row of something worked out for all; returns that of `view`."""
-        rows.setflags(write=False)
-        for place, row in zip(self._stacks[stream].at, rows):
-            self.view(place).kept[name] = row
-        return view.kept[name]
+    def of(self, view: View, stream: str, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What belongs to one of the frames, of rows of all frames that have the stream."""
+        at = self._stacks[stream].at
+        return rows[view.place if len(at) == len(self.frames) else bisect_left(at, view.place)]
 
     def has(self, stream: str) -> bool:
         return stream in self._stacks and bool(self._stacks[stream].at)
@@ -163,6 +162,15 @@ class Stretch:
             known = np.array([frame.scalars.get(name, absent) for frame in self.frames], np.float64)
             known.setflags(write=False)
             self._scalars[name, absent] = known
+        return known
+
+    def loss(self, name: str) -> NDArray[np.float64]:
+        """One field of the losses; NaN for a frame without one."""
+        known = self.kept.get(f"loss {name}")
+        if known is None:
+            field = attrgetter(name)
+            known = np.array([np.nan if loss is None else field(loss) for loss in self.losses], np.float64)
+            self.kept[f"loss {name}"] = known
         return known
 
     def latest_loss(self, first: int, last: int) -> Loss | None:

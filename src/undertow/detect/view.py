@@ -23,13 +23,13 @@ class View:
     """One frame beside the layout of the run. NaN means "not measured".
 
     `loss` is the frame's loss beside those before it (see `loss_trend`); the engine puts it there. `stretch` is what
-    the frame is looked at together with, if anything.
+    the frame is looked at together with, if anything, and `place` its place there.
     """
 
-    __slots__ = ("_calls", "frame", "kept", "layout", "loss", "skipped", "step", "stretch")
+    __slots__ = ("_calls", "frame", "kept", "layout", "loss", "place", "skipped", "step", "stretch")
 
-    def __init__(self, frame: Frame, layout: Layout, stretch: Stretch | None = None) -> None:
-        self.stretch = stretch
+    def __init__(self, frame: Frame, layout: Layout, stretch: Stretch | None = None, place: int = 0) -> None:
+        self.stretch, self.place = stretch, place
         self.frame = frame
         self.layout = layout
         self.loss: Loss | None = None

@@ -59,14 +59,20 @@ def norms_before(view: View) -> NDArray[np.float64]:
         return after
     stretch = view.stretch
     if stretch is not None and stretch.frames_with("weight") == stretch.frames_with("update"):
-        return stretch.keep(view, "norms_before", "weight", rows_before(stretch))
-    kept = view.kept["norms_before"] = _before(after, length, ratio)
+        kept = stretch.of(view, "weight", rows_before(stretch))
+    else:
+        kept = _before(after, length, ratio)
+    view.kept["norms_before"] = kept
     return kept
 
 
 def rows_before(stretch: Stretch) -> NDArray[np.float64]:
     """`norms_before` of all frames of a stretch whose weights and updates are of the same layers."""
-    return _before(*(stretch.row(name) for name in ("weight_norm", "update_norm", "update_ratio")))
+    kept = stretch.kept.get("norms_before")
+    if kept is None:
+        kept = _before(*(stretch.row(name) for name in ("weight_norm", "update_norm", "update_ratio")))
+        stretch.kept["norms_before"] = kept
+    return kept
 
 
 def _before(after: NDArray[Any], length: NDArray[np.float32], ratio: NDArray[np.float32]) -> NDArray[np.float64]:

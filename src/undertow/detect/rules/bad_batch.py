@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
 from undertow.detect.spike import Spike, SpikeWatch
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 SIZES = ("input_std", "input_max_abs", "target_std")  # of the data of one batch; all positive
+
+_OF_BATCHES = frozenset({"input_std", "label_entropy"})
 
 
 class BadBatch:
@@ -58,6 +61,17 @@ class BadBatch:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return self._watch.resting and not (self._condition.is_open or self._suspect.is_open)
+
+    def news(self, stretch: Stretch) -> Flags:
+        return self._watch.news(stretch) | stretch.with_any(_OF_BATCHES)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        self._watch.pass_over(stretch, first, last)
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         self._watch.observe(view)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
+
+import numpy as np
 
 from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.input_shift import InputShift
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+_OF_INPUTS = frozenset({"activation", "input_std"})
 
 
 class BadlyScaledInputs:
@@ -60,6 +66,18 @@ class BadlyScaledInputs:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return not self._shift.follows
+
+    def news(self, stretch: Stretch) -> Flags:
+        if not self._shift.knows(stretch.layout):
+            return np.ones(len(stretch), bool)
+        return stretch.with_any(_OF_INPUTS)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         return (*self._observe_scale(view), *self._shift.observe(view))

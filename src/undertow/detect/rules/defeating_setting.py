@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,11 +14,14 @@ from undertow.detect.long_memory import LongMemory
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Matrices, Values, matrices_of
 from undertow.detect.rebuilding import Rebuilding
-from undertow.detect.rule import Pace, Verdict
+from undertow.detect.rule import Pace, Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+_SETTINGS = frozenset({"optimizer", "optimizer_eps", "optimizer_made_anew", "optimizer_memory_ratio"})
 
 
 class DefeatingSetting:
@@ -78,6 +82,23 @@ class DefeatingSetting:
 
     def grow(self, count: int) -> None:
         self._largest_norm = np.empty(0)
+
+    @property
+    def resting(self) -> bool:
+        conditions = (
+            self._rebuilt, self._eps, self._again, self._exchanged, self._decay, self._momentum, self._lag
+        )  # fmt: skip
+        follows = self._largest_momentum >= thresholds.MOMENTUM or not math.isnan(self._lag_value)
+        waits = follows or self._rebuilding.is_regular or not self._long_memory.resting
+        return not waits and not any(one.is_open for one in conditions)
+
+    def news(self, stretch: Stretch) -> Flags:
+        return stretch.with_any(_SETTINGS)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        rates = stretch.scalar("lr")[first:last]
+        self._rebuilding.take_rates(rates)
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         self._rebuilding.observe(view)

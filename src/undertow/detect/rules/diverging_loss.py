@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from statistics import median
 from typing import ClassVar
 
@@ -12,11 +13,14 @@ from undertow.detect.condition import Condition
 from undertow.detect.guess import loss_of_a_guess
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
+
+_OF_ANSWERS = frozenset({"loss_kind", "output_accuracy"})
 
 
 class DivergingLoss:
@@ -63,6 +67,28 @@ class DivergingLoss:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    def attend(self, stretch: Stretch) -> Iterator[Said]:
+        teaches, large = stretch.with_any(_OF_ANSWERS), stretch.none()
+        if stretch.has("update"):
+            sizes = matrices_of(stretch.layout).middles(stretch, "update_ratios")
+            large[stretch.frames_with("update")] = sizes > thresholds.DIVERGED_UPDATE
+        closer = (teaches | large).tolist()
+        for place, loss in enumerate(stretch.losses):
+            if closer[place] or loss is None or self._back_for or not self._is_low(loss):
+                yield place, self.observe(stretch.view(place))
+
+    def _is_low(self, loss: Loss) -> bool:
+        """Too low to be news, and to change what is remembered."""
+        return (
+            loss.value <= thresholds.RECORD_BY * self._record
+            and loss.level < thresholds.DIVERGED_TO * self._base(loss)
+            and (loss.low < thresholds.BACK_TO * loss.start or not loss.best < thresholds.LEARNT_TO * loss.start)
+            and loss.seen > thresholds.DIVERGED_START
+            and loss.positive
+            and loss.actors == 1
+            and not (self._growing.is_open or self._lost.is_open)
+        )
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
@@ -112,11 +138,7 @@ class DivergingLoss:
             self._record = loss.value
             self._records.append(loss.step)
             del self._records[: -thresholds.DIVERGED_RECORDS]
-        # The highest of the first losses is itself a record where a run explodes at once.
-        base = min(self._highest_early, 2 * loss.first)
-        if self._guess == self._guess:
-            base = max(base, self._guess)
-        if loss.level < thresholds.DIVERGED_TO * base:
+        if loss.level < thresholds.DIVERGED_TO * self._base(loss):
             return self._growing.end()
         # One leap is enough where the first steps alone can have made it, and no batch: it stays up there.
         natural = max(loss.first, self._guess) if self._guesses else math.inf
@@ -127,6 +149,11 @@ class DivergingLoss:
         sure = self._guesses or loss.level > thresholds.DIVERGED_BEYOND_DOUBT * loss.first
         sure = sure or self._large_step >= first - thresholds.LARGE_UPDATE_LASTS
         return self._growing.hold(sure, lambda: self._verdict("growing", loss, first, sure))
+
+    def _base(self, loss: Loss) -> float:
+        # The highest of the first losses is itself a record where a run explodes at once.
+        base = min(self._highest_early, 2 * loss.first)
+        return max(base, self._guess) if self._guess == self._guess else base
 
     def _observe_lost(self, loss: Loss) -> tuple[Verdict, ...]:
         if loss.seen <= thresholds.DIVERGED_START:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -14,11 +15,14 @@ from undertow.detect.fast_group import FastGroup
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Pace, Streak, Verdict
+from undertow.detect.rule import Pace, Said, Streak, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+_OF_GROUPS = frozenset({"optimizer"})
 
 
 class LargeUpdate:
@@ -74,6 +78,27 @@ class LargeUpdate:
 
     def grow(self, count: int) -> None:
         self._ahead.grow(count)
+
+    @property
+    def resting(self) -> bool:
+        return self._base is None and not (self._condition.is_open or self._group.is_open)
+
+    def news(self, stretch: Stretch) -> Flags:
+        """All but short steps with a loss, of which nothing more is known than how long they are."""
+        matrices = matrices_of(stretch.layout)
+        if not len(matrices) or stretch.frames_with("update") != list(range(len(stretch))):
+            return np.ones(len(stretch), bool)
+        short = matrices.middles(stretch, "update_ratios") < thresholds.LARGE_STEP
+        short &= np.isfinite(matrices.update_rows(stretch)).any(axis=1) & ~stretch.skipped
+        short &= np.array([loss is not None for loss in stretch.losses], bool)
+        return ~short | stretch.with_any(_OF_GROUPS)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        """Losses are remembered; of all else the latest."""
+        losses = [loss for loss in stretch.losses[first : last - 1] if loss is not None]
+        self._recent.extend((loss.step, loss.value) for loss in losses)
+        self.observe(stretch.view(last - 1))
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
 from undertow.detect.spike import Spike, SpikeWatch
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import count_of
 from undertow.schema.findings import Evidence
@@ -49,6 +51,17 @@ class LossSpike:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        return self._watch.resting and not self._condition.is_open
+
+    def news(self, stretch: Stretch) -> Flags:
+        return self._watch.news(stretch)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        self._watch.pass_over(stretch, first, last)
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         self._watch.observe(view)

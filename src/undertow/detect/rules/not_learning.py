@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 from undertow.detect import thresholds
@@ -12,7 +13,8 @@ from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.one_answer import OneAnswer
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
@@ -25,6 +27,8 @@ _OF_CLASSES = (
     LossKind.BINARY_OF_PROBABILITIES,
     LossKind.BINARY_OF_LOGITS,
 )
+
+_OF_TARGETS = frozenset({"loss_kind", "loss_classes", "loss_rows"})
 
 
 class NotLearning:
@@ -72,6 +76,29 @@ class NotLearning:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    def attend(self, stretch: Stretch) -> Iterator[Said]:
+        """A loss that has once been clearly below its start, and below that of a guess, is only counted."""
+        teaches = stretch.with_any(_OF_TARGETS).tolist()
+        rates, learnt = stretch.scalar("lr", 0.0).tolist(), self._learnt_below()
+        for place, loss in enumerate(stretch.losses):
+            if (
+                not (teaches[place] or self._condition.is_open or rates[place] > 1.1 * self._peak or loss is None)
+                and loss.best <= min(learnt, thresholds.NOT_LEARNING_BEST * loss.start)
+                and loss.positive
+                and loss.actors == 1
+                and self._layout is stretch.layout
+            ):
+                self._warm += 1
+            else:
+                yield place, self.observe(stretch.view(place))
+                learnt = self._learnt_below()
+
+    def _learnt_below(self) -> float:
+        """Losses below this are not that of a guess, whatever the loss is now."""
+        low, _ = thresholds.NOT_LEARNING_CHANCE
+        guesses = [self._guess, *(self._one_answer.losses if self._one_answer.is_of_labels else ())]
+        return min([low * one for one in guesses if one == one], default=math.inf)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         rate = view.frame.scalars.get("lr", 0.0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -52,6 +54,27 @@ class OscillatingGradient:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
+    def attend(self, stretch: Stretch) -> Iterator[Said]:
+        places, matrices = stretch.frames_with("gradient"), matrices_of(stretch.layout)
+        if not places:
+            return
+        if not len(matrices):
+            yield from ((place, self.observe(stretch.view(place))) for place in places)
+            return
+        cosines: list[float] = matrices.middles(stretch, "gradient_cosine").tolist()
+        for place, cosine in zip(places, cosines):
+            step, opposed = stretch.frames[place].step, cosine < thresholds.OSCILLATION_COSINE
+            usual = step == self._last_step + 1 and cosine == cosine and not stretch.skipped[place]
+            few = not opposed or len(self._against()) < thresholds.OSCILLATION_PAIRS - 1
+            if usual and few and not self._condition.is_open:
+                self._last_step = step
+                self._cosines.append((step, cosine))
+            else:
+                yield place, self.observe(stretch.view(place))
+
+    def _against(self) -> list[tuple[int, float]]:
+        return [(step, value) for step, value in self._cosines if value < thresholds.OSCILLATION_COSINE]
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if view.skipped or view.ids("gradient") is None:
             return ()
@@ -65,7 +88,7 @@ class OscillatingGradient:
         self._cosines.append((view.step, cosine))
         if cosine >= thresholds.OSCILLATION_COSINE and not self._condition.is_open:
             return ()
-        against = [(step, value) for step, value in self._cosines if value < thresholds.OSCILLATION_COSINE]
+        against = self._against()
         if len(against) < thresholds.OSCILLATION_PAIRS or not _is_stuck(view.loss):
             return self._condition.end()
         return self._condition.hold(True, lambda: self._verdict(view, [value for _, value in against], against[0][0]))

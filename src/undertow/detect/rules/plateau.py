@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from statistics import median
 from typing import ClassVar
 
@@ -11,7 +12,8 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
@@ -47,6 +49,16 @@ class Plateau:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    def attend(self, stretch: Stretch) -> Iterator[Said]:
+        """At most steps the loss moves, and nothing is remembered."""
+        for place, loss in enumerate(stretch.losses):
+            if loss is not None and (
+                self._condition.is_open
+                or not (loss.falling or loss.rising or loss.remaining < thresholds.PLATEAU_REMAINING)
+                or loss.step % 4 == 0
+            ):
+                yield place, self.observe(stretch.view(place))
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,14 +14,15 @@ from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import Matrices, Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Pace, Streak, Verdict
-from undertow.detect.stretch import Flags
+from undertow.detect.rule import Pace, Said, Streak, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 _CROSS_ENTROPY = 1.0
+_OF_MORE = frozenset({"optimizer", "loss_kind"})
 
 
 class SmallUpdate:
@@ -78,6 +80,30 @@ class SmallUpdate:
     def grow(self, count: int) -> None:
         self._behind.grow(count)
         self._between.grow(count)
+
+    @property
+    def resting(self) -> bool:
+        conditions = (self._condition, self._group, self._undone)
+        return not (self._written or self._begun is None or any(one.is_open for one in conditions))
+
+    def news(self, stretch: Stretch) -> Flags:
+        """All but steps of a model that has learnt, between which nobody wrote into the weights."""
+        if not len(matrices_of(stretch.layout)):
+            return np.ones(len(stretch), bool)
+        learnt = np.array([has_learnt(loss) for loss in stretch.losses], bool)
+        return ~learnt | stretch.skipped | stretch.with_any(_OF_MORE) | self._between.news(stretch, thresholds.WRITTEN)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        self._between.pass_over(stretch, first, last)
+        self._tiny = self._small = 0
+        rates = stretch.scalar("lr")[first:last]
+        known = rates[~np.isnan(rates)]
+        self._rate = float(known[-1]) if len(known) else self._rate
+        if stretch.has("gradient"):
+            at = slice(*np.searchsorted(stretch.frames_with("gradient"), (first, last)))
+            for cosine in matrices_of(stretch.layout).middles(stretch, "gradient_cosine")[at].tolist():
+                self._agree(cosine)
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         return (*self._judge_speed(view), *self._judge_undone(view))
@@ -139,9 +165,7 @@ class SmallUpdate:
         if not len(matrices):
             return ()
         if view.ids("gradient") is not None:
-            cosine = middle(matrices.values(view, "gradient_cosine"))
-            if not math.isnan(cosine):
-                self._agreement += 0.2 * (cosine - self._agreement)
+            self._agree(middle(matrices.values(view, "gradient_cosine")))
         group = self._group.stay()
         if view.ids("update") is not None and not self._starts_low(view):
             group = self._judge_groups(view, matrices, matrices.values(view, "update_ratio"))
@@ -164,6 +188,10 @@ class SmallUpdate:
         if not slow and not rarely and self._tiny < thresholds.TINY_STEP_FRAMES:
             return (*self._condition.stay(), *group)
         return (*self._condition.hold(True, lambda: self._verdict(view)), *group)
+
+    def _agree(self, cosine: float) -> None:
+        if not math.isnan(cosine):
+            self._agreement += 0.2 * (cosine - self._agreement)
 
     def _measure(self, view: View, speed: float) -> None:
         self._speed = speed

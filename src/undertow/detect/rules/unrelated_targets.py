@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from statistics import fmean, median
 from typing import ClassVar
 
@@ -13,11 +14,14 @@ from undertow.detect.label_noise import LabelNoise
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.one_answer import OneAnswer
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
+
+_OF_TARGETS = frozenset({"loss_kind", "output_miss_rank"})
 
 
 class UnrelatedTargets:
@@ -66,6 +70,25 @@ class UnrelatedTargets:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    def attend(self, stretch: Stretch) -> Iterator[Said]:
+        """Most losses are well below that of one answer for all."""
+        teaches, learnt = stretch.with_any(_OF_TARGETS).tolist(), self._learnt_below()
+        for place, loss in enumerate(stretch.losses):
+            if teaches[place] or loss is None or not loss.level < learnt or loss.seen <= 10 or self._is_open:
+                yield place, self.observe(stretch.view(place))
+                learnt = self._learnt_below()
+
+    def _learnt_below(self) -> float:
+        """A loss below this is not at chance, whatever else is known; NaN when that cannot be said."""
+        known = self._one_answer.losses
+        if math.isnan(known[0]):
+            return self._from * self._guess(1.0)
+        return self._from * min(known)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._condition.is_open or self._noise.is_open
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         return (*self._observe_chance(view), *self._noise.observe(view))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import ClassVar
@@ -19,11 +20,14 @@ from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.one_answer import OneAnswer
 from undertow.detect.rate_history import RateHistory
 from undertow.detect.rate_schedule import RateSchedule
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers, of_themselves
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+_SETTINGS = frozenset({"optimizer", "initial_lr"})
 
 
 class UnsuitableRate:
@@ -94,6 +98,41 @@ class UnsuitableRate:
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
+
+    @property
+    def resting(self) -> bool:
+        """The rate has been the same for long, and the model bears it."""
+        if len(self._rates) != 1 or not self._largest > thresholds.SMALL_UPDATE:
+            return False
+        (history,) = self._rates.values()
+        conditions = (self._leap, self._high, self._low, self._unequal)
+        suspect = self._leapt_early or self._large_early or self._implausible_start or bool(self._fast.parameters)
+        calm = history.is_steady and self._schedule.rests(history)
+        return calm and not suspect and not any(one.is_open for one in conditions)
+
+    def news(self, stretch: Stretch) -> Flags:
+        """All but steps at the same rate as before with a loss that has come down."""
+        if stretch.frames_with("update") != list(range(len(stretch))):
+            return np.ones(len(stretch), bool)
+        rates, now = stretch.scalar("lr"), [history.now for history in self._rates.values()]
+        quiet = rates == np.concatenate((now[:1] or [math.nan], rates[:-1]))
+        quiet &= ~stretch.with_any(_SETTINGS) & ~stretch.skipped
+        return ~(quiet & [self._has_come_down(loss) for loss in stretch.losses])
+
+    @staticmethod
+    def _has_come_down(loss: Loss | None) -> bool:
+        if loss is None or not loss.positive or loss.actors > 1:
+            return False
+        return loss.seen > max(thresholds.ADDED_SEEN_EARLY, thresholds.FALLING_SEEN) and loss.value < 0.5 * loss.first
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        (history,) = self._rates.values()
+        history.go_on(last - first - 1)
+        clipped = stretch.scalar("clip_coefficient")[first:last]
+        clipped = clipped[~np.isnan(clipped)]
+        self._clipped = float(clipped[-1]) if len(clipped) else self._clipped
+        self.observe(stretch.view(last - 1))
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         rate = view.frame.scalars.get("lr")
