@@ -29,10 +29,10 @@ class NoGradient:
 
     What it sees
     ------------
-    For every parameter held by an optimizer: whether its gradient was None at the optimizer's steps, and
-    whether the module that owns it ran, then or ever. A module that runs, and whose parameters get
-    no gradient, has been cut off from the loss. All such layers are listed, those nearest to the cut first; the
-    evidence names the place of the cut: the first layer in execution order that does receive a gradient.
+    For every parameter held by an optimizer: whether its gradient was None at the optimizer's steps, and whether
+    the module that owns it ran, then or at the step of another optimizer in turn. A module that runs, and whose
+    parameters get no gradient, has been cut off from the loss. All such layers are listed, those nearest to the cut
+    first; the evidence names the place of the cut: the first layer in execution order that does receive a gradient.
 
     Why it is bad
     -------------
@@ -62,7 +62,7 @@ class NoGradient:
         self._had: NDArray[np.bool_] = np.zeros(0, bool)
         self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step without a gradient
         self._idle: NDArray[np.bool_] = np.zeros(0, bool)  # the module was seen not to run
-        self._runs: NDArray[np.bool_] = np.zeros(0, bool)  # it was seen to run, be it at another optimizer's step
+        self._runs: NDArray[np.bool_] = np.zeros(0, bool)  # it was seen to run at another optimizer's step
         self._layout: Layout | None = None
         self._parameters: NDArray[np.int32] = np.zeros(0, np.int32)
         self._knows_calls = False
@@ -123,15 +123,23 @@ class NoGradient:
         return ()
 
     def _note_runs(self, view: View) -> None:
-        layout = view.layout
+        """At steps of another optimizer only: what runs at its own and gets no gradient may be validated there."""
+        states, ids = view.row("gradient_state"), view.ids("gradient")
+        if states is None or ids is None:
+            return
+        elsewhere = np.ones(view.layout.count, bool)
+        elsewhere[ids[~np.isnan(states)]] = False
+        chosen = self._parameters_of(view.layout)
+        chosen = chosen[elsewhere[chosen] & ~self._runs[chosen]]
+        calls = view.calls(chosen) if len(chosen) else None
+        if calls is not None:
+            self._runs[chosen] = calls > 0
+
+    def _parameters_of(self, layout: Layout) -> NDArray[np.int32]:
         if self._layout is not layout:
             self._layout = layout
             self._parameters = np.array([layer.id for layer in layout.layers.parameters], np.int32)
-        if self._runs[self._parameters].all():
-            return
-        calls = view.calls(self._parameters)
-        if calls is not None:
-            self._runs[self._parameters] |= calls > 0
+        return self._parameters
 
     def _clear(self, ids: NDArray[np.int32]) -> None:
         self._none.end(ids)
