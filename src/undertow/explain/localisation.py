@@ -17,7 +17,7 @@ _SPREADS_BACKWARD = frozenset({"GRD001", "GRD003", "GRD004", "NUM001"})
 # Their rules do not look at the graph, so a layer that explains the others may come first.
 _UNPLACED = frozenset({"ACT002", "ACT003", "NUM004"})
 # What a loss does after steps that were too large, whatever made them.
-_BY_STEPS = frozenset({"OPT001", "OPT003", "GRD006"})
+_BY_STEPS = frozenset({"OPT001", "OPT003", "GRD002", "GRD006", "UPD001"})
 _START = -1
 
 
