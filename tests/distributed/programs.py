@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -338,6 +339,42 @@ def stages(folder: Path) -> None:
             optimizer.step()
 
 
+class Chain(nn.Module):
+    """Of which a stage holds every layer but those of the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.ModuleDict({str(place): nn.Linear(12, 12) for place in range(4)})
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers.values():
+            inputs = torch.tanh(layer(inputs))
+        return inputs
+
+
+def pipeline(folder: Path) -> None:
+    """Two stages and four micro-batches a step, whose gradients torch averages after the last of them."""
+    model = Chain()
+    schedule = None
+    if dist.is_initialized():
+        for place in ("2", "3") if dist.get_rank() == 0 else ("0", "1"):
+            del model.layers[place]
+        stage = PipelineStage(model, dist.get_rank(), 2, torch.device("cpu"))
+        schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, _ in batches():
+            optimizer.zero_grad()
+            if schedule is None:
+                nn.functional.mse_loss(model(inputs), inputs).backward()
+            elif dist.get_rank() == 0:
+                schedule.step(inputs)
+            else:
+                schedule.step(target=inputs)
+            optimizer.step()
+
+
 def only_the_first(folder: Path) -> None:
     """The usual `if rank == 0` around what only one rank should do."""
     model = DistributedDataParallel(network())
@@ -386,8 +423,8 @@ def last_dies(folder: Path) -> None:
 
 TRAININGS = (
     data_parallel, fully_sharded, flattened, flat_units, sharded_branches, hybrid_sharded, tensor_parallel,
-    sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced, parted, poisoned, stages, mixed_mesh,
-    untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies, third_dies, last_dies,
+    sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced, parted, poisoned, stages, pipeline,
+    mixed_mesh, untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies, third_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

@@ -34,6 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "parted",
         "poisoned",
         "stages",
+        "pipeline",
     )
     return folder
 
@@ -176,6 +177,19 @@ def test_stages_with_the_same_names_are_different_layers(trained: Path) -> None:
     assert np.isfinite(run.series("gradient_norm", "rank1.0.weight")).all()
     assert np.isfinite(run.scalars("loss")).all()
     assert not [one for one in run.diagnose().findings if one.code == "DST001"]
+
+
+def test_stages_of_a_pipeline_are_one_model(trained: Path, tmp_path: Path) -> None:
+    """Its micro-batches are averaged behind the backward passes, and only its last stage knows a loss."""
+    programs.pipeline(tmp_path / "one")
+    run, twin = undertow.open_run(trained / "pipeline"), undertow.open_run(tmp_path / "one")
+    np.testing.assert_allclose(run.scalars("loss"), twin.scalars("loss"), rtol=1e-5)
+    assert _order(run) == _order(twin)
+    assert run.scalars("backward_count").tolist() == [4.0] * 6
+    assert run.scalars("clip_coefficient").tolist() == [1.0] * 6
+    for path in _order(twin):
+        for quantity in ("gradient_norm", "stepped_gradient_norm", "gradient_mean", "weight_norm", "update_ratio"):
+            np.testing.assert_allclose(run.series(quantity, path), twin.series(quantity, path), rtol=1e-3, atol=1e-6)
 
 
 def test_what_the_optimizer_keeps_of_shards_is_read(trained: Path) -> None:

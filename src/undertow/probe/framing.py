@@ -20,6 +20,7 @@ def frame_of(subjects: Subjects, course: Course, optimizer: Optimizer, slots: Sl
     """What one optimizer has done to some slots."""
     now, plan, is_shared = course.now, course.plan, course.shared
     frame = RawFrame(course.step, time.time(), subjects.layout, _scalars(subjects, now, optimizer, is_shared, skipped))
+    frame.loss_is_weighted = now.loss_is_weighted
     if not (plan.gradient or plan.weight):
         return frame
     frame.exposed = slots if is_shared else subjects.exposed(slots)

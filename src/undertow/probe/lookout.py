@@ -49,6 +49,7 @@ class Lookout:
                 losses.append(loss)
             return
         weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
+        self._course.now.loss_is_weighted |= any(isinstance(root, torch.Tensor) and root.numel() > 1 for root in roots)
         losses += [loss for loss in map(loss_of, roots, weights) if loss is not None]
 
     def look_at_loss(self, roots: tuple[Any, ...]) -> None:

@@ -102,6 +102,7 @@ class RawFrame:
     apart: RanksApart | None = None  # in a distributed training
     complete: Moments = ()  # on devices that work by themselves: when all of this is there
     noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks
+    loss_is_weighted: bool = False  # and no loss: what a stage of a pipeline was given to begin its backward pass with
 
     @property
     def nbytes(self) -> int:

@@ -73,6 +73,7 @@ class Recorder:
         self.gradients_taken = self._tap(_never, self._gradients_taken)
         self.closure_evaluated = self._tap(_never, self._closure_evaluated)
         self._held_back = self._tap(_never, self._scaler_stepped)
+        self._averaged = self._tap(_never, self._gradients_averaged)
         self._stopped = False
         self._walks = 0
         self._attempts = 0
@@ -136,6 +137,10 @@ class Recorder:
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
         self._held_back(optimizer)
 
+    def gradients_averaged(self, passes: float) -> None:
+        if passes != 1.0:
+            self._averaged(passes)
+
     def saved_tensors_hooked(self) -> None:
         self._course.hooked_saved_tensors = True
 
@@ -192,6 +197,15 @@ class Recorder:
                 now.micro.append(now.gradients)
                 if self.subjects.layout.spread is not None:
                     now.local += self._local.end(inverse(now.scale))
+
+    def _gradients_averaged(self, passes: float) -> None:
+        """Of what was added up over several passes the mean is taken: that is the gradient, and its loss the loss."""
+        course, now = self._course, self._course.now
+        now.losses = [loss / passes for loss in now.losses]
+        if self.subjects.ready and course.plan.gradient and now.gradients:
+            with self._purse.gradient:
+                gradients = self.subjects.gradients(self.subjects.slots_with_gradient())
+                now.gradients, now.marks = self._reader.read_and_mark(gradients, factor=inverse(now.scale))
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
@@ -376,6 +390,7 @@ class Recorder:
             return False
         if self.subjects.is_compiled:
             self.compiling()
+        taps.look_again()
         self._post_layers()
         return True
 

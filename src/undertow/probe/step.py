@@ -21,6 +21,7 @@ class StepReadings:
     """Filled by the backward passes of a step, used by the optimizers that step in it."""
 
     losses: list[Number] = field(default_factory=list)
+    loss_is_weighted: bool = False  # passes began with gradients of another's making, as in a stage of a pipeline
     gradients: list[Reading] = field(default_factory=list)  # before clipping
     micro: list[list[Reading]] = field(default_factory=list)  # accumulated, per backward pass
     local: list[Reading] = field(default_factory=list)  # this rank's own, before an average over all

@@ -7,6 +7,7 @@ of ours. Each tap calls the original first and last, passes everything through, 
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ class Listener(Protocol):
     def after_step(self, optimizer: Optimizer) -> None: ...
     def loss_scaled(self, scaler: GradScaler) -> None: ...
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
+    def gradients_averaged(self, passes: float) -> None: ...
     def saved_tensors_hooked(self) -> None: ...
     def compiling(self) -> None: ...
 
@@ -108,6 +110,15 @@ def _install() -> None:
         _undo.append(handle.remove)
 
 
+def look_again() -> None:
+    """For what a training has imported since: a pipeline divides what its micro-batches have added up."""
+    stage = getattr(sys.modules.get("torch.distributed.pipelining.stage"), "_PipelineStageBase", None)
+    scale = getattr(stage, "scale_grads", None)
+    with _lock:
+        if _listeners and scale is not None and not hasattr(scale, "__wrapped__"):
+            _replace(stage, "scale_grads", _wrap_scale_grads)
+
+
 def _uninstall() -> None:
     while _undo:
         _undo.pop()()
@@ -163,6 +174,16 @@ def _wrap_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return step
+
+
+def _wrap_scale_grads(original: Callable[..., Any]) -> Callable[..., Any]:
+    def scale_grads(self: Any, grad_scale_factor: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, grad_scale_factor, *args, **kwargs)
+        for listener in _listeners:
+            listener.gradients_averaged(float(grad_scale_factor))
+        return result
+
+    return scale_grads
 
 
 def _wrap_saved_tensors_hooks(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -79,7 +79,7 @@ def part_of(frame: RawFrame, rank: int, step_number: int, witness: NDArray[np.bo
         has_gradient=frame.has_gradient,
         stepped_as_they_were=frame.stepped is None,
         before_is_previous=frame.before_is_previous,
-        losses={rank: scalars["loss"]} if "loss" in scalars else {},
+        losses={rank: scalars["loss"]} if "loss" in scalars and not frame.loss_is_weighted else {},
     )
 
 
