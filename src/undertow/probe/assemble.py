@@ -11,6 +11,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from undertow.measure import sketches
 from undertow.measure.partials import Partials
 from undertow.measure.statistics import statistics
 from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Dense, Mask, Row, Values, dense, exposed_mask, runs
+from undertow.probe.dense import Dense, Mask, Placed, Row, Values, dense, exposed_mask, runs
 from undertow.probe.directions import Directions
 from undertow.probe.landmarks import histograms, is_landmark
 from undertow.probe.readings import RanksApart, RawFrame, host, number
@@ -41,7 +42,7 @@ from undertow.schema.quantities import (
 
 _ACTIVITY_WINDOW = 20  # sampled frames over which a unit must stay silent to be called dead
 _SKETCH_EVERY = 64  # gradient frames between two stored sketches
-_MOST_BYTES = 8 << 20  # of readings handled together: much more would fall out of the processor's cache
+_MOST_BYTES = 24 << 20  # of readings handled together: much more would fall out of the processor's cache
 _ROW = {name: row for row, name in enumerate(STATISTIC_NAMES)}
 _STEPPED = ("norm", "max_abs", "nonfinite_count")
 
@@ -68,30 +69,28 @@ class Assembler:
             self._fill(batch, scalars, blocks)
             for raw, values, found in zip(batch, scalars, blocks):
                 out.append(Frame(sequence + len(out), raw.step, raw.time, values, found))
-                self._signals.complete(raw, out[-1])
+                if raw.signals is not None or raw.held or raw.modules:
+                    self._signals.complete(raw, out[-1])
         return out
 
     def _fill(self, raws: list[RawFrame], scalars: list[dict[str, float]], blocks: Blocks) -> None:
+        slots = len(raws[0].layout.sizes)
+        exposed = exposed_mask(raws, slots)
         with_gradient = [place for place, raw in enumerate(raws) if raw.has_gradient]
         with_weights = [place for place, raw in enumerate(raws) if raw.weights]
-        gradients, weights = _read(raws, with_gradient, "gradients"), _read(raws, with_weights, "weights")
+        gradients, weights = (
+            _read(raws, with_gradient, exposed, "gradients"),
+            _read(raws, with_weights, exposed, "weights"),
+        )
         weight_values = None if weights is None else weights.statistics()
-        gradient_rows = _by_place(gradients, with_gradient, len(raws))
-        weight_rows = _by_place(weights, with_weights, len(raws))
-        norms: list[Values | None] = [None] * len(raws)
-        if weight_values is not None:
-            for place, values in zip(with_weights, weight_values):
-                norms[place] = values[_ROW["norm"]]
+        placed = Placed(gradients, with_gradient), Placed(weights, with_weights)
         found: dict[str, Values] = {}
         if gradients is not None or weights is not None:
-            measured = [one for one in (gradients, weights) if one is not None]
-            is_whole = sum(len(one.partials) for one in measured) == 2 * len(raws) and all(
-                one.is_whole for one in measured
-            )
-            found = self._directions.follow(raws, gradient_rows, weight_rows, norms, is_whole)
+            norms = None if weight_values is None else weight_values[:, _ROW["norm"]]
+            found = self._directions.follow(raws, *placed, norms)
         if gradients is not None:
             chosen = [raws[place] for place in with_gradient]
-            self._gradients(chosen, gradients, found, with_gradient, scalars, blocks)
+            self._gradients(chosen, gradients, found, with_gradient, exposed[with_gradient], scalars, blocks)
         if weights is not None and weight_values is not None:
             self._weights(weights, weight_values, found, with_weights, blocks)
         for place, raw in enumerate(raws):
@@ -101,9 +100,9 @@ class Assembler:
                 self._apart(raw.apart, place, blocks)
             if raw.has_gradient:
                 if self._gradient_frames % _SKETCH_EVERY == 0:
-                    blocks[place]["sketch"] = self._stored_sketches(gradient_rows[place], weight_rows[place])
+                    blocks[place]["sketch"] = self._stored_sketches(*(kind.row(place) for kind in placed))
                 if is_landmark(self._gradient_frames):
-                    blocks[place] |= histograms(raw.layout, place, (gradients, with_gradient), (weights, with_weights))
+                    blocks[place] |= histograms(raw.layout, place, *placed)
                 self._gradient_frames += 1
 
     def _apart(self, apart: RanksApart, place: int, blocks: Blocks) -> None:
@@ -129,11 +128,11 @@ class Assembler:
         read: Dense,
         found: dict[str, Values],
         places: list[int],
+        exposed: Mask,
         scalars: list[dict[str, float]],
         blocks: Blocks,
     ) -> None:
         layout = raws[0].layout
-        exposed = exposed_mask(raws, len(layout.sizes))
         canvas = _Canvas(GRADIENT, layout.parameter_ids, layout.row_of_slot, len(raws))
         values = read.statistics()
         canvas.put_statistics(values)
@@ -147,7 +146,7 @@ class Assembler:
                 canvas.update(f"stepped_gradient_{name}", changed, again[:, _ROW[name]], stepped.present)
         canvas.put("gradient_cosine", found["gradient_cosine"][places])
         flags = np.full((3, *exposed.shape), np.nan, np.float32)
-        for place, alike in runs(raws, _states):
+        for place, alike in runs(raws, "exposed", "state", "carried", "optimizer"):
             state, raw = flags[:, place : place + len(alike)], alike[0]
             state[:, :, raw.exposed] = np.array((raw.state, raw.carried, raw.optimizer))[:, None]
         for line, name in enumerate(("gradient_state", "gradient_carried", "gradient_optimizer")):
@@ -177,11 +176,10 @@ class Assembler:
         assert layout is not None
         canvas = _Canvas(WEIGHT, layout.parameter_ids, layout.row_of_slot, len(places))
         canvas.put_statistics(values)
-        has_sketches = any(partials.sketches is not None for partials in read.partials)
-        for name in ("weight_drift", "weight_cosine_to_start") if has_sketches else ():
+        for name in ("weight_drift", "weight_cosine_to_start") if read.has_sketches else ():
             canvas.put(name, found[name][places])
         canvas.finish(places, blocks)
-        if has_sketches:
+        if read.has_sketches:
             canvas = _Canvas(UPDATE, layout.parameter_ids, layout.row_of_slot, len(places))
             for name in UPDATE.names:
                 canvas.put(name, found[name][places])
@@ -288,21 +286,12 @@ def _batches(raws: Sequence[RawFrame]) -> Iterator[list[RawFrame]]:
         yield batch
 
 
-def _read(raws: list[RawFrame], places: list[int], kind: str) -> Dense | None:
+def _read(raws: list[RawFrame], places: list[int], exposed: Mask, kind: str) -> Dense | None:
     """All readings of one kind, of the frames that have any."""
     if not places:
         return None
-    chosen = [raws[place] for place in places]
-    layout = chosen[0].layout
-    return dense([getattr(raw, kind) for raw in chosen], layout, exposed_mask(chosen, len(layout.sizes)))
-
-
-def _by_place(read: Dense | None, places: list[int], frames: int) -> list[Row | None]:
-    rows: list[Row | None] = [None] * frames
-    if read is not None:
-        for place, row in zip(places, read.rows()):
-            rows[place] = row
-    return rows
+    of_kind = attrgetter(kind)
+    return dense([of_kind(raws[place]) for place in places], raws[0].layout, exposed[places])
 
 
 def _noise(raw: RawFrame) -> Values:
@@ -310,7 +299,7 @@ def _noise(raw: RawFrame) -> Values:
     slots = len(raw.layout.sizes)
     read = dense(raw.micro_gradients, raw.layout, np.ones((len(raw.micro_gradients), slots), np.bool_))
     offsets, count = raw.layout.offsets, len(raw.micro_gradients)
-    rows = [row.sketches for row in read.rows() if row is not None]
+    rows = [row.sketches for row in map(read.row, range(count)) if row is not None]
     if len(rows) < count:
         return np.full(slots, np.nan)
     each, mean = np.diff(np.stack([np.zeros_like(rows[0]), *rows]), axis=0), rows[-1] / count
@@ -321,10 +310,6 @@ def _noise(raw: RawFrame) -> Values:
     shown = read.present.all(axis=0)
     shown &= np.isin(np.arange(slots), raw.exposed)
     return np.where(shown, scale, np.nan)
-
-
-def _states(raw: RawFrame) -> tuple[int, ...]:
-    return id(raw.exposed), id(raw.state), id(raw.carried), id(raw.optimizer)
 
 
 def _lengths(norms: NDArray[np.float32], which: Mask) -> Values:

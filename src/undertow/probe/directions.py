@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from undertow.measure import sketches
+from undertow.measure.packed import directions_of_many
 from undertow.measure.partials import Moment
 from undertow.measure.sketches import Direction
 from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Mask, Row, Values, dense
+from undertow.probe.dense import Dense, Mask, Placed, Row, Values, dense
 from undertow.probe.memory import SketchMemory
 from undertow.probe.readings import RawFrame
 
@@ -39,12 +40,7 @@ class Directions:
                 memory.squares[slot] = source.squares[before]
 
     def follow(
-        self,
-        raws: Sequence[RawFrame],
-        gradients: Sequence[Row | None],
-        weights: Sequence[Row | None],
-        norms: Sequence[Values | None],
-        is_whole: bool,
+        self, raws: Sequence[RawFrame], gradients: Placed, weights: Placed, norms: Values | None
     ) -> dict[str, Values]:
         """The quantities of these frames (frames × slots), NaN where they cannot be known.
 
@@ -52,9 +48,11 @@ class Directions:
         """
         sums = np.full((len(raws), len(Direction), len(self._layout.sizes)), np.nan)
         remembered = np.full((4, len(raws), len(self._layout.sizes)), np.nan)
-        if not (is_whole and self._straight_on(raws, gradients, weights, norms, sums, remembered)):
+        if not self._straight_on(raws, gradients.read, weights.read, norms, sums, remembered):
+            measured = dict(zip(weights.places, () if norms is None else norms))
             for place, raw in enumerate(raws):
-                self._one(raw, gradients[place], weights[place], norms[place], sums[place], remembered[:, place])
+                rows = gradients.row(place), weights.row(place)
+                self._one(raw, *rows, measured.get(place), sums[place], remembered[:, place])
         gradient, change, start, norm_before = remembered
         gradient_square, turn, weight_square, to_start, drift, change_square, change_turn, descent = sums.swapaxes(0, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -72,9 +70,9 @@ class Directions:
     def _straight_on(
         self,
         raws: Sequence[RawFrame],
-        gradients: Sequence[Row | None],
-        weights: Sequence[Row | None],
-        norms: Sequence[Values | None],
+        gradients: Dense | None,
+        weights: Dense | None,
+        norms: Values | None,
         sums: Values,
         remembered: Values,
     ) -> bool:
@@ -82,36 +80,51 @@ class Directions:
 
         False, and nothing has happened, where it does not apply.
         """
+        if gradients is None or weights is None or norms is None or len(gradients) + len(weights) < 2 * len(raws):
+            return False
         memories = (self._gradient, self._change, self._weight, self._start)
         if not all(raw.before_is_previous for raw in raws) or any(np.isnan(one.squares).any() for one in memories):
             return False
-        offsets, start = self._layout.offsets, self._start.values
+        if not (gradients.is_whole and weights.is_whole):
+            return False
+        change = self._sum_up(gradients, weights, sums)
+        if np.isnan(sums).any():  # sketches that overflow: one tensor after the other
+            sums.fill(np.nan)
+            return False
+        for line, before, after in (
+            (0, self._gradient.squares, sums[:, Direction.GRADIENT]),
+            (1, self._change.squares, sums[:, Direction.CHANGE]),
+            (3, self._norm_before, norms),
+        ):
+            remembered[line, 0], remembered[line, 1:] = before, after[:-1]
+        remembered[2] = self._start.squares
+        latest_gradient, latest_weight = gradients.row(len(raws) - 1), weights.row(len(raws) - 1)
+        assert latest_gradient is not None
+        assert latest_weight is not None
+        self._gradient.values, self._gradient.squares = latest_gradient.sketches, sums[-1, Direction.GRADIENT].copy()
+        self._weight.values, self._weight.squares = latest_weight.sketches, sums[-1, Direction.WEIGHT].copy()
+        self._change.values, self._change.squares = change, sums[-1, Direction.CHANGE].copy()
+        self._norm_before = norms[-1].copy()
+        return True
+
+    def _sum_up(self, gradients: Dense, weights: Dense, sums: Values) -> Values:
+        """The products of every frame with the one before it; returns the last change of the weights."""
         gradient, weight, change = self._gradient.values, self._weight.values, self._change.values
+        if gradients.packed and weights.packed:
+            before = (gradient, weight, change, self._start.values)
+            return directions_of_many(gradients.packed, weights.packed, sums, *map(np.ascontiguousarray, before))
+        offsets = self._layout.offsets
         buffers = np.empty((2, int(offsets[-1])))
-        for place, (gradient_row, weight_row) in enumerate(zip(gradients, weights, strict=True)):
+        for place, out in enumerate(sums):
+            gradient_row, weight_row = gradients.row(place), weights.row(place)
             assert gradient_row is not None
             assert weight_row is not None
             new_gradient, new_weight, new_change = gradient_row.sketches, weight_row.sketches, buffers[place % 2]
             sketches.directions(
-                offsets, sums[place], new_change, new_gradient, gradient, new_weight, weight, change, start
+                offsets, out, new_change, new_gradient, gradient, new_weight, weight, change, self._start.values
             )
             gradient, weight, change = new_gradient, new_weight, new_change
-        if np.isnan(sums).any():  # sketches that overflow: one tensor after the other
-            sums.fill(np.nan)
-            return False
-        measured = np.array(norms, np.float64)
-        for line, before, after in (
-            (0, self._gradient.squares, sums[:, Direction.GRADIENT]),
-            (1, self._change.squares, sums[:, Direction.CHANGE]),
-            (3, self._norm_before, measured),
-        ):
-            remembered[line, 0], remembered[line, 1:] = before, after[:-1]
-        remembered[2] = self._start.squares
-        self._gradient.values, self._gradient.squares = gradient, sums[-1, Direction.GRADIENT].copy()
-        self._weight.values, self._weight.squares = weight, sums[-1, Direction.WEIGHT].copy()
-        self._change.values, self._change.squares = change.copy(), sums[-1, Direction.CHANGE].copy()
-        self._norm_before = measured[-1]
-        return True
+        return change.copy()
 
     def _one(
         self,
@@ -163,11 +176,11 @@ class Directions:
             return
         slots = len(raw.layout.sizes)
         read = dense([raw.weights_before], raw.layout, np.ones((1, slots), np.bool_))
-        (row,) = read.rows()
+        row = read.row(0)
         if row is not None:
             squares = sketches.norms(row.sketches, self._layout.offsets) ** 2
             self._weight.put(row.sketches, squares, row.present)
-            measured = np.sqrt(read.partials[0].moments[:, Moment.SUM_SQUARE])
+            measured = np.sqrt(read.partials(0).moments[:, Moment.SUM_SQUARE])
             self._norm_before = np.where(row.present, measured, self._norm_before)
 
     def _begin(self, weight: Row) -> Mask | None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from undertow.measure.histograms import stored_histograms
 from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Dense
+from undertow.probe.dense import Placed
 from undertow.schema.frames import Block
 from undertow.schema.quantities import HISTOGRAM, STORED_HISTOGRAM_WIDTH
 
@@ -18,16 +18,16 @@ def is_landmark(gradient_frame: int) -> bool:
     return gradient_frame % (_OFTEN if gradient_frame < _EARLY else _RARELY) == 0
 
 
-def histograms(layout: Layout, frame: int, *kinds: tuple[Dense | None, list[int]]) -> dict[str, Block]:
-    """Of gradients and of weights: what was read in several frames, and which frames those are. Empty if in none."""
+def histograms(layout: Layout, frame: int, *kinds: Placed) -> dict[str, Block]:
+    """Of gradients and of weights, at a frame of the batch. Empty if neither was read there."""
     ids = layout.parameter_ids
     out = np.full((len(kinds), len(ids), STORED_HISTOGRAM_WIDTH), np.nan, np.float32)
     is_known = False
-    for line, (read, frames) in enumerate(kinds):
-        if read is None or frame not in frames:
+    for line, kind in enumerate(kinds):
+        if kind.read is None or frame not in kind.places:
             continue
-        place = frames.index(frame)
-        exponents, present = read.partials[place].exponents, read.present[place]
+        place = kind.places.index(frame)
+        exponents, present = kind.read.partials(place).exponents, kind.read.present[place]
         if exponents is not None:
             is_known = True  # also where nothing is finite: it ends what held before
             out[line, layout.row_of_slot[present]] = stored_histograms(exponents[present])

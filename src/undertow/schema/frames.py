@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from undertow.schema.quantities import QUANTITIES, STREAMS
 
+_SHAPES = {name: (len(stream.quantities), stream.quantities[0].width) for name, stream in STREAMS.items()}
+_FLOAT = np.dtype(np.float32)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -22,9 +25,9 @@ class Block:
     values: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        quantities = STREAMS[self.stream].quantities
-        expected = (len(quantities), len(self.layer_ids) * quantities[0].width)
-        if self.values.shape != expected or self.values.dtype != np.float32:
+        count, width = _SHAPES[self.stream]
+        expected = (count, len(self.layer_ids) * width)
+        if self.values.shape != expected or self.values.dtype != _FLOAT:
             raise ValueError(
                 f"block of stream {self.stream!r} has shape {self.values.shape} "
                 f"{self.values.dtype}; expected {expected} float32"

@@ -3,6 +3,7 @@
 
 #include "_native_lists.h"
 #include "_native_plain.h"
+#include "_native_packed.h"
 
 static PyObject *python_measure(PyObject *self, PyObject *arguments) {
     Py_buffer addresses, counts, formats, moments, exponents, sketches, offsets;
@@ -189,6 +190,8 @@ static PyObject *python_choose(PyObject *self, PyObject *arguments) {
 static PyMethodDef methods[] = {
     {"statistics", python_statistics, METH_VARARGS, "Fill the statistics of many tensors from their partial values."},
     {"direction_sums", python_direction_sums, METH_VARARGS, "Fill the products of a frame's sketches with earlier ones."},
+    {"packed_statistics", python_packed_statistics, METH_VARARGS, "Fill the statistics of many readings."},
+    {"packed_directions", python_packed_directions, METH_VARARGS, "Fill the products of sketches that follow each other."},
     {"have_gradient", python_have_gradient, METH_O, "Which tensors have a gradient, a byte each."},
     {"are_trainable", python_are_trainable, METH_O, "Which tensors ask for a gradient, a byte each."},
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -11,40 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
-from undertow.measure.kernels.interface import MARKS, Want
+from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, plain
+from undertow.measure.packed import Packed
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
 
 _NOTHING = np.zeros(0)
 _MOMENTS, _EXPONENTS, _SKETCH, _ALL = len(Moment), int(Want.EXPONENTS), int(Want.SKETCH), int(Want.ALL)
 _WORTH_THREADS = 1 << 20  # elements; fewer are read by the calling thread, whatever is allowed
-
-
-@dataclass(slots=True)
-class Packed:
-    """A reading of `PlainTensors`: `data` is a mark, and then the partial values of the tensors, in one piece."""
-
-    data: bytes
-    flags: int  # what was wanted
-    offsets: NDArray[np.int64]
-
-    @property
-    def moments(self) -> NDArray[np.float64]:
-        number = len(self.offsets) - 1
-        return np.frombuffer(self.data, np.float64, number * _MOMENTS, 8 * MARKS * number).reshape(number, _MOMENTS)
-
-    def to_host(self) -> Partials:
-        """The same as arrays, which look into the bytes."""
-        number, moments, exponents, sketches = len(self.offsets) - 1, self.moments, None, None
-        at = 8 * MARKS * number + moments.nbytes
-        if self.flags & _EXPONENTS:
-            exponents = np.frombuffer(self.data, np.int64, number * EXPONENT_BUCKETS, at)
-            at += exponents.nbytes
-            exponents = exponents.reshape(number, EXPONENT_BUCKETS)
-        if self.flags & _SKETCH:
-            sketches = np.frombuffer(self.data, np.float64, -1, at)
-        return Partials(moments, exponents, sketches, self.offsets)
 
 
 class PlainTensors:
