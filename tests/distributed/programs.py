@@ -107,6 +107,22 @@ def flattened(folder: Path) -> None:
     _flattened(folder, use_orig_params=True)
 
 
+def flattened_passes(folder: Path) -> None:
+    """Two micro-batches a step, of which the first one's gradients stay with their rank until the second."""
+    model: nn.Module = network(41)
+    if dist.is_initialized():
+        model = FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            optimizer.zero_grad()
+            for place, (some, wanted) in enumerate(zip(inputs.chunk(2), labels.chunk(2), strict=True)):
+                alone = place == 0 and isinstance(model, FullyShardedDataParallel)
+                with model.no_sync() if alone else nullcontext():
+                    (nn.functional.cross_entropy(model(share(some)), share(wanted)) / 2).backward()
+            optimizer.step()
+
+
 def flat_units(folder: Path) -> None:
     _flattened(folder, use_orig_params=False)
 
@@ -422,9 +438,10 @@ def last_dies(folder: Path) -> None:
 
 
 TRAININGS = (
-    data_parallel, fully_sharded, flattened, flat_units, sharded_branches, hybrid_sharded, tensor_parallel,
-    sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced, parted, poisoned, stages, pipeline,
-    mixed_mesh, untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies, third_dies, last_dies,
+    data_parallel, fully_sharded, flattened, flattened_passes, flat_units, sharded_branches, hybrid_sharded,
+    tensor_parallel, sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced, parted, poisoned,
+    stages, pipeline, mixed_mesh, untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies,
+    third_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

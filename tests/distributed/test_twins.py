@@ -12,8 +12,8 @@ from tests.distributed import programs, ranks
 import undertow
 
 ALIKE = (
-    "data_parallel", "fully_sharded", "flattened", "sharded_branches", "hybrid_sharded", "tensor_parallel",
-    "sequence_parallel", "accumulated", "sharded_accumulated", "sharded_unsynced",
+    "data_parallel", "fully_sharded", "flattened", "flattened_passes", "sharded_branches", "hybrid_sharded",
+    "tensor_parallel", "sequence_parallel", "accumulated", "sharded_accumulated", "sharded_unsynced",
 )  # fmt: skip
 STREAMS = ("gradient_", "stepped_gradient_", "weight_", "update_")
 # What needs several micro-batches, or is not read of parts of a tensor.
@@ -155,6 +155,12 @@ def test_flat_tensors_without_their_parameters_are_measured_as_what_they_hold(tr
             expected = np.sqrt(sum(np.square(twin.series(quantity, path)) for path in inside))
             np.testing.assert_allclose(run.series(quantity, unit), expected, rtol=1e-4)
     assert run.graph.edges
+
+
+def test_passes_of_flat_tensors_that_are_not_exchanged_say_nothing_of_noise(trained: Path) -> None:
+    run = undertow.open_run(trained / "flattened_passes")
+    assert np.isnan(run.matrix("gradient_noise_scale")).all()
+    assert run.scalars("backward_count").tolist() == [2.0] * 6
 
 
 def test_a_tensor_that_is_not_averaged_is_found(trained: Path) -> None:

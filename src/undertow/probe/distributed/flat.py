@@ -9,7 +9,7 @@ reading them fails, and nothing is measured rather than something wrong.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -57,9 +57,17 @@ def flat_parameters(roots: Iterable[torch.nn.Module]) -> dict[int, tuple[int | N
     return found
 
 
-def local_stretch(tensor: torch.Tensor, portion: Portion) -> torch.Tensor:
-    """Without what was appended to make all ranks' stretches of one length."""
-    count = prod(portion.extent)
+def are_exchanged(
+    parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], portions: Sequence[Portion | None]
+) -> bool:
+    """False for this rank's own gradients of whole parameters, which are kept until the ranks exchange them."""
+    pairs = zip(parameters, gradients, portions)
+    return all(portion is None or one.shape == gradient.shape for one, gradient, portion in pairs)
+
+
+def local_stretch(tensor: torch.Tensor, portion: Portion, exchanged: bool) -> torch.Tensor:
+    """Without what was appended to make all ranks' stretches of one length; nothing of what was not exchanged."""
+    count = prod(portion.extent) if exchanged else 0
     if tensor.numel() < count:
         raise ValueError(f"a rank holds {tensor.numel()} elements of {count} that should be there")
     return tensor if tensor.numel() == count else tensor.reshape(-1)[:count]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Partials, offsets_of
 from undertow.measure.shards import Places, places_of, sketch_of_part
-from undertow.probe.distributed.flat import local_stretch
+from undertow.probe.distributed.flat import are_exchanged, local_stretch
 from undertow.probe.distributed.portions import Portion, Spread, Term, is_spread, local_of, term_of
 from undertow.probe.readings import Reading
 from undertow.probe.tensor_list import TensorList
@@ -33,9 +33,11 @@ class SpreadList(TensorList):
 
     def tensors(self) -> list[torch.Tensor]:
         portions = [self.spread.portions[slot] for slot in self.slots.tolist()]
+        found = TensorList.tensors(self)
+        exchanged = not self.of_gradients or are_exchanged(self.parameters, found, portions)
         return [
-            local_of(one) if portion is None or is_spread(one) else local_stretch(one, portion)
-            for one, portion in zip(TensorList.tensors(self), portions)
+            local_of(one) if portion is None or is_spread(one) else local_stretch(one, portion, exchanged)
+            for one, portion in zip(found, portions)
         ]
 
     def placed(
@@ -71,7 +73,8 @@ class SpreadList(TensorList):
                 continue
             count = prod(portion.shape)
             sizes.append(count)
-            sketches.append(sketch_of_part(tensors[place_of[slot]], *self._runs_of(slot, portion), count))
+            tensor = tensors[place_of[slot]]
+            sketches.append(sketch_of_part(tensor, *self._runs_of(slot, portion, tensor), count))
         offsets = offsets_of(np.array(sizes, np.int64))
         joined = np.concatenate(sketches) if sketches else np.empty(0)
         return replace(reading, partials=replace(partials, sketches=joined, offsets=offsets))
@@ -82,10 +85,10 @@ class SpreadList(TensorList):
         """Sketches by the places in the whole are taken on the device, too, where its kernel can."""
         rows: list[int] = []
         places: list[Places] = []
-        for row, (slot, _) in enumerate(chosen):
+        for row, (slot, tensor) in enumerate(chosen):
             portion = self.spread.portions[slot]
             if portion is not None:
-                found = places_of(*self._runs_of(slot, portion), prod(portion.shape))
+                found = places_of(*self._runs_of(slot, portion, tensor), prod(portion.shape))
                 if found is None:
                     return PlacedPartials(partials, rows, None)
                 rows.append(row)
@@ -95,7 +98,9 @@ class SpreadList(TensorList):
         sketches = sketch([chosen[row][1].detach() for row in rows], places) if sketch and wanted else None
         return PlacedPartials(partials, rows, sketches)
 
-    def _runs_of(self, slot: int, portion: Portion) -> Runs:
+    def _runs_of(self, slot: int, portion: Portion, tensor: torch.Tensor) -> Runs:
+        if not tensor.numel():
+            return 0, np.empty(0, np.int64)
         runs = self._runs.get(slot)
         if runs is None:
             runs = self._runs[slot] = portion.runs()
