@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
+from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -90,10 +91,11 @@ class _Median:
         self.ordered: list[float] = []
 
     def add(self, value: float) -> None:
-        if len(self.recent) == self.size:
-            del self.ordered[bisect_left(self.ordered, self.recent.popleft())]
-        self.recent.append(value)
-        insort(self.ordered, value)
+        recent, ordered = self.recent, self.ordered
+        if len(recent) == self.size:
+            del ordered[bisect_left(ordered, recent.popleft())]
+        recent.append(value)
+        insort(ordered, value)
 
     def get(self) -> float:
         ordered = self.ordered
@@ -221,5 +223,10 @@ class LossTrend:
 
 def actor_of(frame: Frame) -> int:
     """Which optimizer stepped: the number of its first parameter group, 0 where there is one optimizer only."""
-    found = [int(name[3:]) for name in frame.scalars if name[:3] == "lr_" and name[3:].isdigit()]
-    return min(found) if found else 0
+    return _first_group(tuple(frame.scalars))
+
+
+@lru_cache(maxsize=256)
+def _first_group(names: tuple[str, ...]) -> int:
+    """Frames of a run have few sets of names."""
+    return min([int(name[3:]) for name in names if name[:3] == "lr_" and name[3:].isdigit()], default=0)

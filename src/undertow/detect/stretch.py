@@ -69,18 +69,26 @@ class Stretch:
 
     def take(self, frame: Frame) -> bool:
         """Add a frame; False, and nothing is added, when its layers are others."""
+        stacks, place = self._stacks, len(self.frames)
         for stream, block in frame.blocks.items():
-            stack = self._stacks.get(stream)
+            stack = stacks.get(stream)
             if stack is None:
-                self._stacks[stream] = _Stack(block.layer_ids)
+                stack = stacks[stream] = _Stack(block.layer_ids)
             elif stack.ids is not block.layer_ids and not np.array_equal(stack.ids, block.layer_ids):
+                self._give_back(place)
                 return False
-        for stream, block in frame.blocks.items():
-            stack = self._stacks[stream]
-            stack.at.append(len(self.frames))
+            stack.at.append(place)
             stack.blocks.append(block.values)
         self.frames.append(frame)
         return True
+
+    def _give_back(self, place: int) -> None:
+        """Blocks of a frame that has turned out to be of others."""
+        for stream, stack in [*self._stacks.items()]:
+            if stack.at and stack.at[-1] == place:
+                del stack.at[-1], stack.blocks[-1]
+                if not stack.at:
+                    del self._stacks[stream]
 
     def part(self, places: list[int]) -> Stretch:
         """Some of the frames, as a stretch."""

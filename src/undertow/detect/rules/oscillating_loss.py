@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.loss_trend import Loss
-from undertow.detect.rule import Verdict
+from undertow.detect.rule import Said, Verdict
+from undertow.detect.stretch import Stretch
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
+
+_ANEW = frozenset({"optimizer_made_anew"})
 
 
 class OscillatingLoss:
@@ -55,6 +59,31 @@ class OscillatingLoss:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
+    def attend(self, stretch: Stretch) -> Iterator[Said]:
+        """While the loss has not turned, only how far it reaches is remembered."""
+        anew, rates = stretch.with_any(_ANEW).tolist(), stretch.scalar("lr").tolist()
+        for place, loss in enumerate(stretch.losses):
+            if (
+                loss is None
+                or anew[place]
+                or self._swings
+                or self._condition.is_open
+                or not self._rate_low <= rates[place] <= self._rate_high
+                or not (loss.positive and loss.actors == 1 and loss.seen >= thresholds.DIVERGED_START)
+                or self._turns(loss)
+            ):
+                yield place, self.observe(stretch.view(place))
+
+    def _turns(self, loss: Loss) -> bool:
+        """Whether this loss shows a turning point. If not, it is remembered."""
+        ceiling, floor = min(self._ceiling, loss.high), max(self._floor, loss.low)
+        turns = (self._direction <= 0 and loss.low - ceiling > self._enough(loss)) or (
+            self._direction >= 0 and floor - loss.high > self._enough(loss)
+        )
+        if not turns:
+            self._ceiling, self._floor = ceiling, floor
+        return turns
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None:
@@ -81,14 +110,17 @@ class OscillatingLoss:
 
     def _turn(self, loss: Loss) -> None:
         """A turning point is known once nine losses in a row keep clear of nine on its other side."""
-        learnt = thresholds.WAVE_SHARE * (loss.start - loss.best)
-        enough = max(learnt, thresholds.WAVE_SHARE_OF_START * loss.start)
+        enough = self._enough(loss)
         self._ceiling, self._floor = min(self._ceiling, loss.high), max(self._floor, loss.low)
         up, down = loss.low - self._ceiling, self._floor - loss.high
         if self._direction <= 0 and up > enough:
             self._swing(loss, 1, up)
         elif self._direction >= 0 and down > enough:
             self._swing(loss, -1, down)
+
+    @staticmethod
+    def _enough(loss: Loss) -> float:
+        return max(thresholds.WAVE_SHARE * (loss.start - loss.best), thresholds.WAVE_SHARE_OF_START * loss.start)
 
     def _swing(self, loss: Loss, direction: int, size: float) -> None:
         if self._direction:
