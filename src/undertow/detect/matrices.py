@@ -130,6 +130,8 @@ def middle(values: Values) -> float:
 
 def middles(values: Values) -> Values:
     """The `middle` of every row."""
+    if not values.shape[1]:
+        return np.full(len(values), np.nan)
     known = np.sort(values, axis=1)
     count = np.count_nonzero(~np.isnan(known), axis=1)
     row = np.arange(len(known))
