@@ -13,6 +13,7 @@ import torch
 from tests.probe.architectures import CASES, Case
 from tests.probe.training import batches, classes, mlp, train
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import undertow
 from undertow.probe import taps
@@ -129,6 +130,32 @@ def test_internal_error_detaches_and_says_so_once(watch, capsys, monkeypatch):
     assert w.run.status == "detached"
     assert w.run.steps.tolist() == [0, 1]
     assert any(event["kind"] == "error" for event in w.run.events)
+
+
+@pytest.mark.parametrize("moment", ["_slots_of", "_finish"], ids=["before the step", "after it"])
+def test_an_error_inside_a_step_spares_the_hooks_of_others(watch, capsys, monkeypatch, moment):
+    """torch goes through a list of hooks at that moment, and ends the training when one disappears."""
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    w = watch(model, quiet=False)
+    heard: list[str] = []
+    theirs = [
+        register_optimizer_step_pre_hook(lambda *_: heard.append("before")),
+        register_optimizer_step_post_hook(lambda *_: heard.append("after")),
+    ]
+
+    def broken(*args: object, **kwargs: object) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    train(model, optimizer, 2, batches(8), classes(4))
+    monkeypatch.setattr(w._recorder, moment, broken)
+    train(model, optimizer, 3, batches(8), classes(4))
+    for handle in theirs:
+        handle.remove()
+    assert heard == ["before", "after"] * 5
+    assert capsys.readouterr().err.count("UT100") == 1
+    w.close()
+    assert not taps.installed()
 
 
 def test_internal_error_in_the_background_detaches(watch, capsys, monkeypatch):

@@ -41,12 +41,13 @@ _listeners: tuple[Listener, ...] = ()
 _undo: list[Callable[[], None]] = []
 _lock = threading.RLock()
 _backward_depth = 0
+_in_hooks = 0  # torch is going through the hooks of a step: a hook that is removed now would end the training
 
 
 def add(listener: Listener) -> None:
     global _listeners
     with _lock:
-        if not _listeners:
+        if not _undo:
             _install()
         _listeners = (*_listeners, listener)
 
@@ -57,8 +58,8 @@ def remove(listener: Listener) -> None:
     with _lock:
         if listener in _listeners:
             _listeners = tuple(one for one in _listeners if one is not listener)
-            if not _listeners:
-                _uninstall()
+        if not _listeners:
+            _uninstall()
 
 
 def forget_all() -> None:
@@ -120,14 +121,23 @@ def look_again() -> None:
 
 
 def _uninstall() -> None:
-    while _undo:
+    """At once, or with the next backward pass when this is inside a step: taps without listeners do nothing."""
+    while _undo and not _in_hooks:
         _undo.pop()()
+
+
+def _remove_the_rest() -> None:
+    with _lock:
+        if not _listeners:
+            _uninstall()
 
 
 def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
         global _backward_depth
         outermost = _backward_depth == 0
+        if not _listeners:
+            _remove_the_rest()
         if outermost:
             for listener in _listeners:
                 listener.before_backward(_as_tuple(tensors), _as_tuple(grad_tensors))
@@ -206,10 +216,15 @@ def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
     """Gives torch other arguments when there is a closure: gradients are what the optimizer gets when it has ended."""
+    global _in_hooks
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     has_closure = callable(closure)
-    for listener in _listeners:
-        listener.before_step(optimizer, has_closure)
+    _in_hooks += 1
+    try:
+        for listener in _listeners:
+            listener.before_step(optimizer, has_closure)
+    finally:
+        _in_hooks -= 1
     if not has_closure:
         return None
     reported = _wrap_closure(optimizer, closure)
@@ -227,5 +242,10 @@ def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable
 
 
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    for listener in _listeners:
-        listener.after_step(optimizer)
+    global _in_hooks
+    _in_hooks += 1
+    try:
+        for listener in _listeners:
+            listener.after_step(optimizer)
+    finally:
+        _in_hooks -= 1
