@@ -70,6 +70,9 @@ class BetweenSteps:
             return out
         latest = np.maximum.accumulate(stretch.steps)
         follows = stretch.steps[1:] <= latest[:-1] + 1  # else steps that were not measured may have moved anything
+        if not follows.any():
+            out[1:] = False
+            return out
         before = norms[:-1].astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             change = np.abs(rows_before(stretch)[1:] - before) / before

@@ -21,25 +21,34 @@ Flags = NDArray[np.bool_]
 class _Stack:
     """The blocks of one stream: in which frames they are, and their values, stacked when first asked for."""
 
-    __slots__ = ("_values", "at", "blocks", "ids")
+    __slots__ = ("_of", "_places", "_values", "at", "blocks", "ids")
 
     def __init__(self, ids: NDArray[np.int32]) -> None:
         self.ids = ids
         self.at: list[int] = []
         self.blocks: list[NDArray[np.float32]] = []
         self._values: NDArray[np.float32] | None = None
+        self._places: NDArray[np.intp] | None = None
+        self._of: tuple[_Stack, list[int]] | None = None  # the one that this is a part of, and which rows of it
 
     def values(self) -> NDArray[np.float32]:
         if self._values is None:
-            self._values = np.concatenate(self.blocks).reshape(len(self.blocks), *self.blocks[0].shape)
+            if self._of is not None:
+                whole, rows = self._of
+                self._values = whole.values()[rows]
+            else:
+                self._values = np.concatenate(self.blocks).reshape(len(self.blocks), *self.blocks[0].shape)
         return self._values
 
+    def places(self) -> NDArray[np.intp]:
+        if self._places is None:
+            self._places = np.array(self.at, np.intp)
+        return self._places
+
     def part(self, new_place: dict[int, int]) -> _Stack:
-        out = _Stack(self.ids)
-        for place, block in zip(self.at, self.blocks):
-            if place in new_place:
-                out.at.append(new_place[place])
-                out.blocks.append(block)
+        out, rows = _Stack(self.ids), [row for row, place in enumerate(self.at) if place in new_place]
+        out.at = [new_place[self.at[row]] for row in rows]
+        out._of = self, rows
         return out
 
 
@@ -148,6 +157,10 @@ class Stretch:
             return []
         at = self._stacks[stream].at
         return at[bisect_left(at, first) : len(at) if last is None else bisect_left(at, last)]
+
+    def at(self, stream: str) -> NDArray[np.intp]:
+        """Places of the frames that have a block of the stream, one for each row of it."""
+        return self._stacks[stream].places() if stream in self._stacks else np.zeros(0, np.intp)
 
     def row(self, name: str) -> NDArray[np.float32]:
         """(frames that have the stream × layers)."""

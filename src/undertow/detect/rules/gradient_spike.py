@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Values, matrices_of, middle, middles
+from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.rule import Said, Verdict
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
@@ -108,20 +108,21 @@ class GradientSpike:
         """Calm steps become the past."""
         matrices, totals = matrices_of(stretch.layout), stretch.scalar("gradient_norm_total")
         usable = ~stretch.skipped & (totals > 0) & (totals < math.inf)
-        calm = [place for place in stretch.frames_with("gradient", first, last) if usable[place]]
-        if not calm or not len(matrices):
+        calm, at = stretch.none(), stretch.at("gradient")
+        calm[at] = usable[at]
+        calm[:first] = calm[last:] = False
+        rows = calm[at]
+        if not rows.any() or not len(matrices):
             return ()
-        rows = np.isin(stretch.frames_with("gradient"), calm)
         sizes = np.log10(matrices.rows(stretch, "gradient_norm")[rows])
         kept = sizes[-len(self._past) :]
         self._count += len(sizes)
-        at = np.arange(self._count - len(kept), self._count) % len(self._past)
-        self._past[at] = np.where(np.isfinite(kept), kept, np.nan)
+        turn = np.arange(self._count - len(kept), self._count) % len(self._past)
+        self._past[turn] = np.where(np.isfinite(kept), kept, np.nan)
         self._largest = max(self._largest, float(totals[calm].max()))
-        moved = np.isin(stretch.frames_with("update"), calm)
+        moved = calm[stretch.at("update")]
         if moved.any():
-            plain, length = matrices.rows(stretch, "update_ratio")[moved], matrices.rows(stretch, "update_norm")[moved]
-            largest = np.fmax.reduce(middles(np.fmin(plain, length / matrices.usual_norm)))
+            largest = np.fmax.reduce(matrices.middles(stretch, "update_ratios")[moved])
             self._largest_step = max(self._largest_step, float(np.nan_to_num(largest)))
         return ()
 

@@ -144,9 +144,9 @@ class ZeroGradient:
         if (self._steady == STEADY).all():
             return ()
         counts = ~stretch.skipped & (stretch.scalar("loss") != 0)
-        counted = [place for place in stretch.frames_with("gradient", first, last) if counts[place]]
-        if counted:
-            at = np.isin(stretch.frames_with("gradient"), counted)
+        at = stretch.at("gradient")
+        at = counts[at] & (first <= at) & (at < last)
+        if at.any():
             flows = (stretch.row("gradient_zero_fraction")[at] < 1).sum(axis=0)
             ids = stretch.ids("gradient")
             self._steady[ids] = np.minimum(self._steady[ids] + flows, STEADY)
