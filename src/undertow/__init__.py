@@ -60,6 +60,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'undertow' has no attribute {name!r}")
     import importlib
 
+    if name == "watch":
+        from undertow.torch_here import Unwatched, require_torch, too_old
+
+        require_torch()
+        if too_old() is not None:
+            return Unwatched
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value  # also puts the function over the submodule of the same name
     return value

@@ -16,7 +16,8 @@ from typing import Any
 
 import click
 
-OLDEST_TORCH = (2, 6)
+from undertow.torch_here import OLDEST as OLDEST_TORCH
+
 LITTLE_SPACE = 1_000_000_000
 
 

@@ -76,6 +76,13 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
     if settings.disabled:
         _as_if_alone(work)
         return
+    from undertow.torch_here import too_old
+
+    reason = too_old()
+    if reason is not None:
+        print(f"undertow: {reason}. Nothing is recorded; your training goes on", file=sys.stderr)
+        _as_if_alone(work)
+        return
     try:
         from undertow.watch import watch_command
     except ImportError as problem:

@@ -57,6 +57,7 @@ class Found:
     modules: list[FoundModule] = field(default_factory=list[FoundModule])
     roots: dict[str, nn.Module] = field(default_factory=dict[str, nn.Module])
     is_compiled: bool = False
+    empty: int = 0  # tensors on the meta device, which hold no values
     unowned: int = 0  # tensors that an optimizer holds although no watched model has them
 
     def owners(self) -> dict[int, tuple[Owner, ...]]:
@@ -149,6 +150,9 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
             for name, tensor in module._parameters.items():
                 if tensor is None or isinstance(tensor, UninitializedParameter):
                     continue
+                if tensor.is_meta:
+                    found.empty += 1
+                    continue
                 full = f"{path}.{name}" if path else name
                 owner = Owner(path, isinstance(module, (nn.Embedding, nn.EmbeddingBag)))
                 known = by_id.get(id(tensor))
@@ -176,7 +180,7 @@ def _optimizer_only(optimizer: Optimizer, known: dict[int, FoundParameter]) -> I
         given_names = group.get("param_names")
         label = str(group.get("name") or f"group{number}")
         for position, tensor in enumerate(group["params"]):
-            if id(tensor) in known or isinstance(tensor, UninitializedParameter):
+            if id(tensor) in known or isinstance(tensor, UninitializedParameter) or tensor.is_meta:
                 continue
             path = given_names[position] if given_names else f"{label}.param{position}"
             group_path = path.rpartition(".")[0]

@@ -52,7 +52,7 @@ class Subjects:
         self.catalogue = Catalogue(include, exclude)
         self.ready = False
         self.is_compiled = False
-        self.unowned = 0
+        self.unowned = self.empty = 0
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
         self.cleared = Cleared()
         self._same: dict[tuple[int, ...], Slots] = {}
@@ -112,7 +112,7 @@ class Subjects:
         extra = alive if self._given_roots is None or self._given_optimizers else []
         found = discovery.describe(self._roots, extra)
         self.is_compiled = found.is_compiled
-        self.unowned = found.unowned
+        self.unowned, self.empty = found.unowned, found.empty
         before = self.catalogue.tensors
         is_new = self.catalogue.update(found)
         self.cleared.move(before, self.catalogue.tensors)
@@ -386,6 +386,8 @@ class Subjects:
         reasons: list[str] = []
         if self.unowned and self._roots:
             reasons.append(f"an optimizer holds {self.unowned} tensors that belong to no watched model")
+        if self.empty:
+            reasons.append(f"{self.empty} tensors on the meta device hold no values and are not watched")
         return {
             "optimizers": optimizers,
             "device": ", ".join(devices),
