@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
+from undertow.schema.quantities import LossKind
+
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, on importing its compiler
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -68,6 +70,26 @@ def test_activation_checkpointing(watch, reentrant):
     for name, _ in model.named_parameters():
         np.testing.assert_allclose(run.series("gradient_norm", name), book.norms(name), rtol=1e-6)
     assert run.series("activation_calls", "b").tolist() == [1.0] * 4
+    assert run.scalars("loss_kind").tolist() == [LossKind.CROSS_ENTROPY] * 4
+
+
+def test_what_is_checkpointed_runs_twice_and_not_once_more_to_be_looked_at(watch):
+    calls: list[int] = []
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return x.relu().softmax(-1).exp()
+
+    first, head = nn.Linear(8, 16), nn.Linear(16, 4)
+    model = nn.ModuleList([first, head])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, activations=True):
+        for step in range(3):
+            optimizer.zero_grad()
+            out = head(checkpoint(inside, first(batches(8)(step)), use_reentrant=False))
+            nn.functional.cross_entropy(out, torch.arange(len(out)) % 4).backward()
+            optimizer.step()
+    assert len(calls) == 2 * 3
 
 
 def test_tied_weights(watch):

@@ -15,6 +15,7 @@ from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Note, RawFrame, Slots
 from undertow.probe.schedule import Governor
 from undertow.probe.signals.collector import SignalCollector
+from undertow.probe.signals.nodes import SHOWS_HOOKS
 from undertow.probe.step import loss_of
 from undertow.probe.subjects import Subjects
 
@@ -60,7 +61,7 @@ class Lookout:
             known = self._subjects.catalogue.module_layer
             self.signals.note_strangers(forward.readings, known, forward.roots_called)
         course.modes_changed |= self.signals.modes_changed()
-        if course.hooked_saved_tensors:
+        if course.hooked_saved_tensors and not SHOWS_HOOKS:
             return
         planned = course.plan.gradient or course.plan.activation
         if self.signals.wants_loss(planned, self._governor.every is None):
@@ -75,7 +76,9 @@ class Lookout:
         course, signals = self._course, self.signals
         if signals.modes_changed():
             course.modes_changed = True
-        if signals.wants_loss(course.plan.gradient, self._governor.every is None) and not course.hooked_saved_tensors:
+        if course.hooked_saved_tensors and not SHOWS_HOOKS:
+            return
+        if signals.wants_loss(course.plan.gradient, self._governor.every is None):
             with self._purse.signal:
                 signals.look_at_loss(roots, None)
 

@@ -1,7 +1,7 @@
 """Reading single nodes of an autograd graph: what they are, what they saved, what shape they put out.
 
 Saved tensors are looked at and let go. A node whose values cannot be had (freed, overwritten, a subclass of
-tensor) answers None, and the signal is then absent.
+tensor, kept by hooks of the user's as in checkpointing) answers None, and the signal is then absent.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from undertow.probe.distributed.portions import is_freed
 
 Node = Any  # torch.autograd.graph.Node; its methods are not typed
 Edge = tuple[Node, int]
+
+# Before torch 2.7 nobody can tell whether hooks keep a saved tensor; unpacking one could run the user's code again.
+SHOWS_HOOKS = hasattr(getattr(torch._C, "_autograd").SavedTensor, "unpack_hook")  # noqa: B009
 
 MAX_ELEMENTS = 1 << 20  # of one tensor; larger ones are read from their first rows
 
@@ -35,6 +38,8 @@ def operation(node: Node) -> str:
 def saved(node: Node, name: str) -> Any:
     """A value the node saved; tensors come without history, None when it has none to show."""
     try:
+        if _is_hooked(getattr(node, f"_raw_saved_{name}", None)):
+            return None
         value = getattr(node, f"_saved_{name}")
     except (RuntimeError, AttributeError):
         return None
@@ -43,6 +48,12 @@ def saved(node: Node, name: str) -> Any:
     if type(value) not in (torch.Tensor, nn.Parameter) or value.device.type == "meta" or is_freed(value):
         return None
     return value.detach()
+
+
+def _is_hooked(raw: Any) -> bool:
+    if isinstance(raw, (tuple, list)):
+        return any(map(_is_hooked, raw))
+    return getattr(raw, "unpack_hook", None) is not None
 
 
 def saved_tensor(node: Node, name: str) -> torch.Tensor | None:
