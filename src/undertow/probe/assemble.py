@@ -93,6 +93,7 @@ class Assembler:
             self._gradients(chosen, gradients, found, with_gradient, exposed[with_gradient], scalars, blocks)
         if weights is not None and weight_values is not None:
             self._weights(weights, weight_values, found, with_weights, blocks)
+        landmarks: list[int] = []
         for place, raw in enumerate(raws):
             if raw.modules:
                 blocks[place]["activation"] = self._activations(raw)
@@ -102,8 +103,10 @@ class Assembler:
                 if self._gradient_frames % _SKETCH_EVERY == 0:
                     blocks[place]["sketch"] = self._stored_sketches(*(kind.row(place) for kind in placed))
                 if is_landmark(self._gradient_frames):
-                    blocks[place] |= histograms(raw.layout, place, *placed)
+                    landmarks.append(place)
                 self._gradient_frames += 1
+        for place, block in histograms(raws[0].layout, landmarks, *placed).items() if landmarks else ():
+            blocks[place][block.stream] = block
 
     def _apart(self, apart: RanksApart, place: int, blocks: Blocks) -> None:
         layout = self._layout

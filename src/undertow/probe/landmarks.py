@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.measure.histograms import stored_histograms
 from undertow.probe.catalogue import Layout
@@ -18,19 +21,29 @@ def is_landmark(gradient_frame: int) -> bool:
     return gradient_frame % (_OFTEN if gradient_frame < _EARLY else _RARELY) == 0
 
 
-def histograms(layout: Layout, frame: int, *kinds: Placed) -> dict[str, Block]:
-    """Of gradients and of weights, at a frame of the batch. Empty if neither was read there."""
+def histograms(layout: Layout, frames: Sequence[int], *kinds: Placed) -> dict[int, Block]:
+    """Of gradients and of weights, at frames of a batch where either was read; one block for each of those."""
     ids = layout.parameter_ids
-    out = np.full((len(kinds), len(ids), STORED_HISTOGRAM_WIDTH), np.nan, np.float32)
-    is_known = False
-    for line, kind in enumerate(kinds):
-        if kind.read is None or frame not in kind.places:
-            continue
-        place = kind.places.index(frame)
-        exponents, present = kind.read.partials(place).exponents, kind.read.present[place]
-        if exponents is not None:
-            is_known = True  # also where nothing is finite: it ends what held before
-            out[line, layout.row_of_slot[present]] = stored_histograms(exponents[present])
-    if not is_known:
+    out = np.full((len(frames), len(kinds), len(ids), STORED_HISTOGRAM_WIDTH), np.nan, np.float32)
+    known: list[tuple[int, int]] = []
+    exponents: list[NDArray[np.int64]] = []
+    presents: list[NDArray[np.bool_]] = []
+    for place, frame in enumerate(frames):
+        for line, kind in enumerate(kinds):
+            if kind.read is None or frame not in kind.places:
+                continue
+            at = kind.places.index(frame)
+            counts, present = kind.read.partials(at).exponents, kind.read.present[at]
+            if counts is not None:
+                known.append((place, line))  # also where nothing is finite: it ends what held before
+                exponents.append(counts[present])
+                presents.append(present)
+    if not known:
         return {}
-    return {HISTOGRAM.name: Block(HISTOGRAM.name, ids, out.reshape(len(kinds), -1))}
+    made = np.split(stored_histograms(np.concatenate(exponents)), np.cumsum([len(one) for one in exponents])[:-1])
+    for (place, line), present, rows in zip(known, presents, made):
+        out[place, line, layout.row_of_slot[present]] = rows
+    return {
+        frames[place]: Block(HISTOGRAM.name, ids, out[place].reshape(len(kinds), -1))
+        for place in sorted({place for place, _ in known})
+    }
