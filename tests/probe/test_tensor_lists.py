@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from undertow.measure.kernels import available
+from undertow.measure.partials import Moment
 from undertow.probe.reader import TensorReader
+from undertow.probe.readings import host
 from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
 
 
@@ -79,3 +84,46 @@ def test_gradients(reader):
     tensors[2].grad[1500] = torch.inf
     assert reader.any_nonfinite(of)
     assert not reader.unchanged(marks, of)
+
+
+def test_a_reading_is_never_overwritten_while_somebody_holds_it():
+    if "native" not in available():
+        pytest.skip("built without a C compiler")
+    reader, tensors = TensorReader(), _parameters()
+    of = _list(tensors)
+    held: list[tuple[float, Any]] = []
+    for number in range(40):
+        tensors[0].data.fill_(number)
+        (reading,), _ = reader.read_and_mark(of)
+        if number % 3 == 0:  # some are held as they came, some as arrays that look into them
+            held.append((number, reading.partials))
+        elif number % 3 == 1:
+            held.append((number, host(reading.partials)))
+    for number, partials in held:
+        assert host(partials).moments[0, Moment.MAXIMUM] == number
+        assert host(partials).moments[2, Moment.COUNT] == 2000
+
+
+def test_memory_of_readings_is_used_again():
+    if "native" not in available():
+        pytest.skip("built without a C compiler")
+    reader, of = TensorReader(), _list(_parameters())
+    places: set[int] = set()
+    others: list[bytes] = []
+    for _ in range(100):
+        (reading,), _ = reader.read_and_mark(of)
+        places.add(reading.partials.moments.ctypes.data)
+        others.append(bytes(len(reading.partials.data)))  # takes the place that was given back, if any was
+    assert len(places) < 5
+
+
+def test_lists_let_go_of_tensors_and_memory():
+    if "native" not in available():
+        pytest.skip("built without a C compiler")
+    tensors = _parameters()
+    alive = [weakref.ref(tensor) for tensor in tensors]
+    of = _list(tensors)
+    reading, marks = TensorReader().read_and_mark(of)
+    del tensors, of, marks
+    assert [ref() for ref in alive] == [None] * 3
+    assert host(reading[0].partials).moments[2, Moment.COUNT] == 2000

@@ -22,7 +22,7 @@
 enum { BUCKETS = 1024, ROWS = 4, BLOCK = ROWS * BUCKETS, TASK = 64 * BLOCK, EXPONENTS = 256, MOMENTS = 14 };
 enum { MOST_THREADS = 64, WORTH_A_THREAD = 1 << 19, WORTH_THE_LOCK = 1 << 16 };
 enum { TOGETHER = 4, WIDEST = 40 }; /* exponents counted at once; exponents counted that way at all */
-enum { WANT_MOMENTS = 1, WANT_EXPONENTS = 2, WANT_SKETCH = 4 };
+enum { WANT_MOMENTS = 1, WANT_EXPONENTS = 2, WANT_SKETCH = 4, WANT_ALL = 7 };
 enum format { FLOAT32, BFLOAT16, FLOAT16, FLOAT64 };
 
 #include "_native_moments.h"

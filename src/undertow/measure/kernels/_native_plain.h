@@ -4,7 +4,7 @@
  * A reading is one object of bytes: where each tensor lies, its version, its fingerprint and which object it is (four
  * arrays, the mark by which a later change is noticed), then moments, exponents and sketches, as far as wanted. */
 
-enum { MARKS = 4 };
+enum { MARKS = 4, MOST_KEPT = 8 << 20, MOST_READINGS = 512 };
 
 struct plain {
     PyObject_HEAD
@@ -13,6 +13,8 @@ struct plain {
     size_t n, elements;
     int64_t *counts, *offsets; /* offsets: n + 1 */
     uint8_t *formats;
+    PyObject **kept; /* memory of earlier readings, the oldest first from `oldest` on */
+    size_t kept_count, oldest;
 };
 
 static void plain_free(PyObject *object) {
@@ -22,6 +24,8 @@ static void plain_free(PyObject *object) {
     Py_XDECREF(self->types);
     Py_XDECREF(self->strided);
     free(self->counts); /* one piece of memory for all three */
+    for (size_t i = 0; i < self->kept_count; i++) Py_DECREF(self->kept[i]);
+    free(self->kept);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -146,15 +150,34 @@ static PyObject *plain_unchanged(PyObject *object, PyObject *before) {
     return PyBool_FromLong(same);
 }
 
+/* Bytes for a reading. New memory has to be asked of the system and comes a page at a time, which takes as long as the
+ * reading itself: so that of a full reading is used again once nobody but this list holds it. */
+static PyObject *plain_memory(struct plain *self, int want, size_t size) {
+    PyObject *oldest = want == WANT_ALL && self->kept_count ? self->kept[self->oldest] : NULL;
+    if (oldest && Py_REFCNT(oldest) == 1) {
+        self->oldest = (self->oldest + 1) % self->kept_count;
+        return Py_NewRef(oldest);
+    }
+    PyObject *fresh = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    const int is_full = self->kept_count == MOST_READINGS || (self->kept_count + 1) * size > MOST_KEPT;
+    if (!fresh || want != WANT_ALL || is_full) return fresh;
+    if (!self->kept && !(self->kept = malloc(MOST_READINGS * sizeof *self->kept))) return fresh;
+    memmove(self->kept + self->oldest + 1, self->kept + self->oldest,
+            (self->kept_count++ - self->oldest) * sizeof *self->kept);
+    self->kept[self->oldest] = Py_NewRef(fresh);
+    self->oldest = (self->oldest + 1) % self->kept_count;
+    return fresh;
+}
+
 /* (want, threads) → bytes, or None when any tensor is not plain. */
 static PyObject *plain_read(PyObject *object, PyObject *arguments) {
-    const struct plain *self = (struct plain *)object;
+    struct plain *self = (struct plain *)object;
     const size_t n = self->n;
     int want, threads;
     if (!PyArg_ParseTuple(arguments, "ii", &want, &threads)) return NULL;
     const size_t moments = want & WANT_MOMENTS ? n * MOMENTS : 0, exponents = want & WANT_EXPONENTS ? n * EXPONENTS : 0;
     const size_t sketches = want & WANT_SKETCH ? (size_t)self->offsets[n] : 0;
-    PyObject *answer = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((n * MARKS + moments + exponents + sketches) * 8));
+    PyObject *answer = plain_memory(self, want, (n * MARKS + moments + exponents + sketches) * 8);
     if (!answer) return NULL;
     uint64_t *mark = (uint64_t *)PyBytes_AsString(answer);
     if (!plain_fill_mark(self, mark)) {
