@@ -81,6 +81,15 @@ class TestWrongMode:
         training = stack(WrongMode(), "0:Linear", "1:Dropout", "2:Linear")
         assert training.run(3, activation_training=0.0, activation_std=1.0, dropout_rate={"1": 0.0}).codes() == []
 
+    def test_masks_that_checkpointing_draws_again(self) -> None:
+        parts = ("block:Block", "block.drop:Dropout", "head:Linear")
+        training = stack(WrongMode(), *parts).run(1, recomputed_apart={"block": 1.0, "block.drop": 1.0})
+        assert training.codes() == []
+        (finding,) = training.run(1, recomputed_apart={"block": 1.0, "block.drop": 1.0}).findings()
+        assert (finding.layers, finding.severity.is_alarm) == (("block.drop",), True)
+        kept = stack(WrongMode(), *parts).run(9, recomputed_apart={"block": 0.0, "block.drop": 0.0})
+        assert kept.codes() == []
+
 
 class TestUnfitNormalisation:
     def test_statistics_of_two_values(self) -> None:
@@ -94,9 +103,15 @@ class TestUnfitNormalisation:
     @pytest.mark.parametrize(("rows", "codes"), [(2.0, ["MOD002"]), (64.0, [])])
     def test_two_pictures_have_many_values_and_are_two_samples(self, rows: float, codes: list[str]) -> None:
         training = stack(UnfitNormalisation(), *NET)
-        scalars = {"loss_rows": rows, "loss_kind": 1.0}
-        training.run(2, scalars=scalars, activation_training=1.0, norm_values={"norm": 128.0})
+        measured: dict[str, Any] = {"activation_training": 1.0, "norm_values": {"norm": 128.0}}
+        training.run(2, **measured, norm_samples={"norm": rows})
         assert training.codes() == codes
+
+    def test_one_and_the_same_picture_has_statistics_without_noise(self) -> None:
+        measured: dict[str, Any] = {"activation_training": 1.0, "norm_values": {"norm": 128.0}}
+        training = stack(UnfitNormalisation(), *NET)
+        training.run(9, scalars={"input_std": 0.7}, **measured, norm_samples={"norm": 1.0})
+        assert training.codes() == []
 
     @pytest.mark.parametrize(
         ("setting", "healthy", "bad"),

@@ -8,6 +8,7 @@ import torch
 from tests.probe.training import batches, classes, mlp, train
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import checkpoint
 
 
 class Normalised(nn.Module):
@@ -228,3 +229,48 @@ def test_functional_calls_are_left_alone(watch):
         optimizer.step()
     assert w.run.status == "finished"
     assert "input_std" not in w.run.scalar_names
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("keep", [True, False])
+def test_random_numbers_that_are_drawn_again_in_the_backward_pass(watch, keep, reentrant):
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.drop = nn.Linear(8, 8), nn.Dropout(0.3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.dropout(self.drop(self.drop(self.inner(x)).relu()), 0.2)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.outside, self.head = nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 4)
+            self.blocks = nn.ModuleList([Block(), Block()])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.outside(self.first(x))
+            for block in self.blocks:
+                h = checkpoint(block, h, use_reentrant=reentrant, preserve_rng_state=keep)
+            return self.head(h)
+
+    model = Model()
+    with watch(model, activations=True) as w:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for place in range(3):
+            step(model, optimizer, batches(6, 16)(place))
+    apart = float(not keep)  # which modules run again is known from the second step on
+    for path in ("blocks.0", "blocks.0.drop", "blocks.1.drop"):
+        np.testing.assert_array_equal(w.run.series("recomputed_apart", path), [np.nan, apart, apart])
+    for path in ("outside", "blocks.0.inner", "head"):
+        assert np.isnan(w.run.series("recomputed_apart", path)).all()
+
+
+def test_samples_of_a_normalisation(watch):
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watch(model, activations=True) as w:
+        for rows in (5, 2):
+            step(model, optimizer, torch.randn(rows, 1, 6, 6))
+    assert w.run.series("norm_samples", "1").tolist() == [5.0, 2.0]
+    assert w.run.series("norm_values", "1").tolist() == [80.0, 32.0]

@@ -263,6 +263,7 @@ OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
 # MOD001. Batch normalisation in evaluation mode with untouched averages passes its input on unchanged.
 PASSES_ON = 0.02  # largest change of the outputs' mean and deviation, over that deviation
 WRONG_MODE_FRAMES = 2
+REDRAWN_FRAMES = 2  # in a row; states of a generator that are kept are equal to the last bit
 
 # MOD002. Settings of published models: eps 1e-12 to 1e-3, momentum 0.003 to 0.3, dropout up to 0.8.
 FEWEST_NORM_VALUES = 2

@@ -21,7 +21,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment, Partials
 from undertow.probe.signals.functions import unit_dimension
-from undertow.probe.signals.modules import norm_values, raw_data, running_average, sample_spread
+from undertow.probe.signals.modules import norm_samples, norm_values, raw_data, running_average, sample_spread
+from undertow.probe.signals.redrawn import Redrawn
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
 MAX_CALLS = 20_000  # of one module in one step
@@ -53,6 +54,8 @@ class ModuleReading:
     training: bool | None = None  # at the backward pass it took part in
     spreads: list[float] = field(default_factory=list[float])  # share of variance between samples, of each call
     norm_values: int | None = None
+    norm_samples: int | None = None  # in the smallest batch
+    recomputed_apart: float | None = None  # 1.0 when it drew other random numbers in the backward pass than before it
     norm_average: float | None = None  # norm of the running means before the first call
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])  # operations inside each call
     attention_logits: list[float] = field(default_factory=list[float])
@@ -83,6 +86,7 @@ class ForwardTap:
         self._measured: dict[int, tuple[weakref.ref[torch.Tensor], ModuleReading]] = {}
         self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `Purse`
         self.readings: dict[int, ModuleReading] = {}
+        self._redrawn = Redrawn()
         self._averages: dict[int, float] = {}  # running means, as they were before a module first ran
         self.roots_called: list[nn.Module] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
@@ -121,6 +125,7 @@ class ForwardTap:
 
     def take(self) -> dict[int, ModuleReading]:
         readings, self.readings = self.readings, {}
+        self._redrawn.clear()
         self._averages = {}
         self.roots_called = []
         self.data = None
@@ -129,6 +134,7 @@ class ForwardTap:
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         if self._paused:
+            self._note_recomputation(module, inputs)
             return
         if type(module).__name__ == "OptimizedModule":
             self.stop()  # what is inside is about to be compiled: our hooks must not become part of it
@@ -148,6 +154,8 @@ class ForwardTap:
         average = running_average(module) if self._outermost_counts else None
         if average is not None:
             self._averages.setdefault(id(module), average)
+        if self._redrawn.knows(module):
+            self._redrawn.enter(module, inputs)
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if self._paused:
@@ -157,10 +165,17 @@ class ForwardTap:
             return
         began = time.thread_time()
         try:
+            if self._redrawn.knows(module):
+                self._redrawn.leave(module, inputs)
             self._read(module, inputs, output, entered)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
             self.error = error
         self.seconds += time.thread_time() - began
+
+    def _note_recomputation(self, module: nn.Module, inputs: Any) -> None:
+        reading = self.readings.get(id(module))
+        if reading is not None and (apart := self._redrawn.again(module, inputs)) is not None:
+            reading.recomputed_apart = max(float(apart), reading.recomputed_apart or 0.0)
 
     def _read(self, module: nn.Module, inputs: Any, output: Any, entered: int | None) -> None:
         reading = self.readings.get(id(module))
@@ -210,6 +225,9 @@ class ForwardTap:
         if count is not None:
             reading.norm_values = min(count, reading.norm_values or count)
             reading.norm_average = self._averages.get(id(reading.module))
+            samples = norm_samples(reading.module, inputs)
+            if samples is not None:
+                reading.norm_samples = min(samples, reading.norm_samples or samples)
         if self.data is None and (data := raw_data(reading.module, inputs)) is not None:
             self.data = measure(self._kernel_for(data.device.type), _leading(data))
             self.data_address = data.data_ptr()

@@ -201,6 +201,10 @@ ACTIVATION = Stream(
                "norm of the running means of a batch normalisation, before its first forward pass of the step"),
         _extra("latent_nats", "activation", "nats", _MODULE, Merge.DERIVED,
                "divergence, per sample, of a code with this mean from a standard normal prior, if the loss holds it"),
+        _extra("norm_samples", "activation", "count", _MODULE, Merge.MIN,
+               "samples from which each statistic of a batch normalisation was computed, of its smallest batch"),
+        _extra("recomputed_apart", "activation", "flag", _MODULE, Merge.MAX,
+               "of a module that draws random numbers and ran once more in the backward pass: 1 when it drew others"),
     ),
 )  # fmt: skip
 

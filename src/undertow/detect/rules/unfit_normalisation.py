@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
@@ -47,7 +46,8 @@ class UnfitNormalisation:
 
     When it is wrong
     ----------------
-    The last, smaller batch of an epoch is not enough to be reported. A momentum of 1 is right when averages are
+    The last, smaller batch of an epoch is not enough to be reported, nor is a single picture that is the same at every
+    step: its statistics have no noise. A momentum of 1 is right when averages are
     deliberately taken anew. A momentum of 0.001 is right where nothing is evaluated within thousands of steps; in a
     normalisation that was trained before it is not reported.
     Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
@@ -60,8 +60,7 @@ class UnfitNormalisation:
     code: ClassVar[str] = "MOD002"
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
-        self._spatial: NDArray[np.bool_] = np.zeros(0, bool)
+        self._entered = math.nan  # deviation of the data, at the look before
         self._few = Streak()
         self._values: NDArray[np.float64] = np.zeros(0)
         self._settings = b""
@@ -111,9 +110,11 @@ class UnfitNormalisation:
         measured = training & ~np.isnan(values)
         if not measured.any():
             return ()
+        samples = view.row("norm_samples")
+        assert samples is not None
         few = measured & (values <= limit.FEWEST_NORM_VALUES)
-        if view.scalar("loss_rows") <= limit.FEWEST_NORM_SAMPLES and view.scalar("loss_kind") > 0:
-            few |= measured & self._is_spatial(view.layout)[ids]
+        if not self._is_same_input(view):
+            few |= measured & (samples <= limit.FEWEST_NORM_SAMPLES)
         self._few.end(ids[measured & ~few])
         self._few.hold(ids[few], view.step)
         self._values[ids[few]] = values[few]
@@ -123,18 +124,16 @@ class UnfitNormalisation:
         count, since = float(self._values[members].max()), int(self._few.since[members].min())
         of = count_of(int(count), "value") if count <= limit.FEWEST_NORM_VALUES else "one or two samples"
         summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {of} only."
-        how = f"values from which each statistic was computed, of {view.scalar('loss_rows'):.0f} samples"
+        samples_of = view.all_layers("norm_samples")[members]
+        how = "values from which each statistic was computed"
+        if not np.isnan(samples_of).all():
+            how += f", of {count_of(int(np.nanmax(samples_of)), 'sample')}"
         return self._say(view, "values", members, "norm_values", (count, 16.0, how), summary, Severity.SEVERE, since)
 
-    def _is_spatial(self, layout: Layout) -> NDArray[np.bool_]:
-        """Normalisations over pictures: of one picture they have many values, and still one sample."""
-        if layout is not self._layout:
-            self._layout = layout
-            self._spatial = np.array(
-                ["BatchNorm2d" in layer.module_type or "BatchNorm3d" in layer.module_type for layer in layout.layers],
-                bool,
-            )
-        return self._spatial
+    def _is_same_input(self, view: View) -> bool:
+        """One and the same input at every step, as where a single picture is fitted, has statistics without noise."""
+        entered, self._entered = self._entered, view.scalar("input_std")
+        return entered == self._entered
 
     def _judge_slow(
         self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_], momentum: NDArray[np.float32]

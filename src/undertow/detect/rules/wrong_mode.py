@@ -11,6 +11,7 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of, is_batch_normalisation
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
+from undertow.detect.redrawn_masks import RedrawnMasks
 from undertow.detect.rule import Streak, Verdict, Waiting, grown
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
@@ -27,13 +28,15 @@ class WrongMode(Waiting):
     reported at two sampled steps in a row: a normalisation whose running averages were never touched (its output is
     its input) although its scale is trained; a whole model in evaluation mode, from the start or since some step, when
     a validation did not switch it back; and a dropout in evaluation mode behind a trained layer that is in training
-    mode.
+    mode. Also a dropout (or anything else that draws random numbers) which runs once more in the backward pass, because
+    of checkpointing, and does not begin with the same state of the random generator as before.
 
     Why it is bad
     -------------
     In evaluation mode batch normalisation uses running averages that no longer follow the data (at the start they
     are 0 and 1, so nothing is normalised at all), and dropout does nothing. The loss may still fall: the fault is
-    silent until it is not.
+    silent until it is not. With masks that are drawn again, the gradient is that of another network than the one that
+    the loss was computed with.
 
     When it is wrong
     ----------------
@@ -64,13 +67,18 @@ class WrongMode(Waiting):
         self._asleep = False  # the whole model was in evaluation mode
         self._all_awake = False  # every module was seen in training mode, the last time too
         self._condition = Condition("mode")
+        self._redrawn = RedrawnMasks()
 
     def grow(self, count: int) -> None:
+        self._redrawn.grow(count)
         self._wrong.grow(count)
         self._was_training = grown(self._was_training, count, False)
         self._untouched = grown(self._untouched, count, False)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._redrawn.observe(view), *self._observe_modes(view))
+
+    def _observe_modes(self, view: View) -> tuple[Verdict, ...]:
         row = view.row("activation_training")
         if row is None:
             return ()

@@ -13,6 +13,13 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="Normalisation is frozen on purpose, as in fine-tuning on small batches.",
     ),
     Remedy(
+        "keep-random-state",
+        "Let checkpointing keep the state of the random generators.",
+        "out = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False, preserve_rng_state=True)",
+        "Saving the state takes a little time at every call.",
+        when_not="Nothing inside of what is checkpointed draws random numbers.",
+    ),
+    Remedy(
         "use-group-norm",
         "Replace batch normalisation by GroupNorm or LayerNorm, or use a larger batch.",
         "norm = torch.nn.GroupNorm(num_groups=8, num_channels=channels)",
@@ -36,7 +43,7 @@ REMEDIES: tuple[Remedy, ...] = (
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
-    "MOD001": ("switch-to-training-mode", "less-dropout"),
+    "MOD001": ("switch-to-training-mode", "keep-random-state", "less-dropout"),
     "MOD002": ("use-group-norm", "usual-normalisation-settings", "less-dropout"),
 }
 
@@ -45,6 +52,8 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
     shown = {evidence.quantity for evidence in finding.evidence}
     if "dropout_rate" in shown:
         return ("less-dropout",)
+    if "recomputed_apart" in shown:
+        return ("keep-random-state",)
     if finding.code == "MOD001":
         return ("switch-to-training-mode",)
     if shown & {"norm_eps", "norm_momentum"} and "norm_values" not in shown:

@@ -80,6 +80,10 @@ def _of_module(reading: ModuleReading) -> dict[str, float]:
         found["activation_sample_spread"] = float(np.mean(reading.spreads))
     if reading.norm_values is not None:
         found["norm_values"] = float(reading.norm_values)
+    if reading.norm_samples is not None:
+        found["norm_samples"] = float(reading.norm_samples)
+    if reading.recomputed_apart is not None:
+        found["recomputed_apart"] = reading.recomputed_apart
     if reading.norm_average is not None:
         found["norm_average"] = reading.norm_average
     if reading.attention_logits:

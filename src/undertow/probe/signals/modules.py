@@ -47,6 +47,12 @@ def norm_values(module: nn.Module, inputs: Any) -> int | None:
     return given.numel() // max(1, given.shape[1])
 
 
+def norm_samples(module: nn.Module, inputs: Any) -> int | None:
+    """How many samples a batch normalisation is given: many values can come from the places of a single one."""
+    given = inputs[0] if isinstance(inputs, tuple) and inputs else None
+    return given.shape[0] if isinstance(module, _BatchNorm) and isinstance(given, torch.Tensor) else None
+
+
 def running_average(module: nn.Module) -> float | None:
     """The norm of the running means of a batch normalisation in training mode."""
     if not isinstance(module, _BatchNorm) or not module.training:
