@@ -293,3 +293,11 @@ def test_adapters_that_were_frozen_with_their_model(factor: float, found: bool) 
     training.run(102, gradient_state=rest, update_norm=dict.fromkeys(rest, math.nan), weight_max_abs={"0.B": factor},
                  weight_mean=0.0, weight_std=0.2, weight_kurtosis=0.0)  # fmt: skip
     assert [finding.layers for finding in training.findings()] == ([("0.A", "0.B")] if found else [])
+
+
+def test_a_layer_that_the_program_moves_by_itself_needs_no_optimizer() -> None:
+    training = Training()
+    for step in range(30):
+        training.run(1, gradient_optimizer={"second": -1.0}, weight_norm={"second.weight": 1 + 0.01 * step})
+    (finding,) = training.findings()  # the bias stays where it is
+    assert (finding.code, finding.layers) == ("UPD003", ("second.bias",))

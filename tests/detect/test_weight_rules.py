@@ -426,6 +426,15 @@ class TestWeightDrift:
         training.run(2, weight_norm=norms, update_norm=0.0, weight_drift=0.01)
         assert training.findings()[0].layers == ("head.weight", "table.weight")
 
+    @pytest.mark.parametrize(("rate", "codes"), [(1e-3, ["WGT006"]), (2e-4, [])])
+    def test_a_copy_with_a_rate_of_its_own_is_none_by_mistake(self, rate: float, codes: list[str]) -> None:
+        training = stack(WeightDrift(), "table:Embedding", "0:Linear", "head:Linear")
+        norms = {"table.weight": 1.5, "0.weight": 2.0, "head.weight": 1.5}
+        rates = {"table.weight": 1e-3, "0.weight": 1e-3, "head.weight": rate}
+        measured = {"weight_norm": norms, "update_norm": 0.0, "weight_drift": 0.01, "optimizer_rate": rates}
+        training.run(2, streams=("weight", "update", "optimizer"), **measured)
+        assert training.codes() == codes
+
     def test_a_copy_that_comes_in_place_of_a_tied_weight_while_training(self) -> None:
         training = stack(WeightDrift(), "table:Embedding", "head:Linear")
         nan = float("nan")

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from undertow.detect.condition import Condition
 from undertow.detect.deserted import Deserted
-from undertow.detect.layout import Layout
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
+from undertow.detect.unheld import Unheld
 from undertow.detect.untrained_freeze import UntrainedFreeze
 from undertow.detect.view import View
-from undertow.detect.wording import count_of, name_layers
+from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import GradientState
@@ -28,8 +28,6 @@ RESTED = 100  # steps: a group that waits for its turn with a rate of zero has h
 PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
 # The square of such a gradient overflows, so Adam divides it by infinity: what is wrong is the gradient.
 TOO_LARGE = 1e18
-# Beyond this share of all tensors, training only the rest is more likely meant than forgotten.
-MEANT = 0.6
 
 
 class NeverUpdated:
@@ -37,17 +35,17 @@ class NeverUpdated:
 
     What it sees
     ------------
-    Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it; or one that
-    an optimizer holds, whose weights were bit for bit the same after five measured steps with a non-zero gradient,
-    while other weights moved. Or a layer with `requires_grad` set to False that still holds exactly the random
-    weights PyTorch gives a new layer of its shape, alone among layers that train, or with other layers and blocks
-    of which all do, for a hundred steps. Or a deep frozen part under a small head, all of whose normalisations
-    still have a scale of exactly one: nobody has loaded its weights. Or frozen adapters of which one factor stays
-    zero. Or, in the first steps, layers that run inside the model and get a gradient without being parts of it, as
-    those in a plain Python list, or a plain tensor in place of a parameter, or a loss with parameters of its own
-    that no optimizer got. Or no weight at all that ever moves, though gradients arrive and the optimizer steps; or
-    an optimizer that steps while none of its parameters gets a gradient any more, though the loss is
-    differentiated.
+    Either a parameter that gets a non-zero gradient at five measured steps while no optimizer holds it and the program
+    does not move it by itself either; or one that an optimizer holds, whose weights were bit for bit the same after
+    five measured steps with a non-zero gradient, while other weights moved. Or a layer with `requires_grad` set to
+    False that still holds exactly the random weights PyTorch gives a new layer of its shape, alone among layers that
+    train, or with other layers and blocks of which all do, for a hundred steps. Or a deep frozen part under a small
+    head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights. Or frozen
+    adapters of which one factor stays zero. Or, in the first steps, layers that run inside the model and get a
+    gradient without being parts of it, as those in a plain Python list, or a plain tensor in place of a parameter, or
+    a loss with parameters of its own that no optimizer got. Or no weight at all that ever moves, though gradients
+    arrive and the optimizer steps; or an optimizer that steps while none of its parameters gets a gradient any more,
+    though the loss is differentiated.
 
     Why it is bad
     -------------
@@ -77,13 +75,9 @@ class NeverUpdated:
     code: ClassVar[str] = "UPD003"
 
     def __init__(self) -> None:
-        self._outside = Streak()
         self._still = Streak()
         self._freeze = UntrainedFreeze()
-        self._unregistered, self._strange = Condition("unregistered"), 0
-        self._empty_groups = 0.0  # of any optimizer
-        self._trained: NDArray[np.bool_] = np.zeros(0, bool)
-        self._arrived: NDArray[np.float32] = np.zeros(0, np.float32)  # norm of the latest gradient
+        self._unheld = Unheld(self._freeze.are_new)
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
         self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
         self._standstill, self._stood = Condition("standstill"), 0  # measured steps at which no weight moved
@@ -94,73 +88,16 @@ class NeverUpdated:
         self._members: dict[str, NDArray[np.bool_]] = {}
 
     def grow(self, count: int) -> None:
-        self._outside.grow(count)
+        self._unheld.grow(count)
         self._still.grow(count)
         self._freeze.grow(count)
         self._deserted.grow(count)
-        self._trained = grown(self._trained, count, False)
-        self._arrived = grown(self._arrived, count, np.nan)
         self._pushed = grown(self._pushed, count, np.nan)
         self._size = grown(self._size, count, 1.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        known = (*self._observe_outside(view), *self._observe_still(view), *self._observe_frozen(view))
-        known = (*known, *self._observe_standstill(view), *self._deserted.observe(view, self._trained))
-        return (*known, *self._observe_strangers(view))
-
-    def _observe_strangers(self, view: View) -> tuple[Verdict, ...]:
-        """Parameters that get a gradient and belong to no watched model; looked for in the first steps."""
-        count = view.frame.scalars.get("unregistered_parameters")
-        if count is None:
-            return self._unregistered.stay()
-        self._strange = self._strange + 1 if count > 0 else 0
-        if not self._strange:
-            return self._unregistered.end()
-        if self._strange < PATIENCE:
-            return self._unregistered.stay()
-        return self._unregistered.hold(True, lambda: self._stranger_verdict(view.step - self._strange + 1, count))
-
-    def _stranger_verdict(self, since: int, count: float) -> Verdict:
-        how = (
-            "tensors that ran in the model and got a gradient, and that neither model.parameters() nor an optimizer has"
-        )
-        evidence = (Evidence("unregistered_parameters", None, count, 0.0, how),)
-        summary = (
-            f"{count_of(int(count), 'tensor')} of layers that run {'is' if count == 1 else 'are'} unknown to the "
-            "optimizer: it was made from a model that does not hold them."
-        )
-        return Verdict("unregistered", True, Severity.SEVERE, (), since, 0.95, summary, evidence)
-
-    def _observe_outside(self, view: View) -> tuple[Verdict, ...]:
-        """Parameters in no optimizer."""
-        self._empty_groups = max(self._empty_groups, view.frame.scalars.get("optimizer_empty_groups", 0.0))
-        holders, ids = view.row("gradient_optimizer"), view.ids("gradient")
-        states, zeros = view.row("gradient_state"), view.row("gradient_zero_fraction")
-        if holders is None or ids is None or states is None or zeros is None:
-            return ()
-        outside = holders == -1
-        held = ids[holders >= 0]
-        self._trained[held] = True
-        if not outside.any() and "outside" not in self._open:
-            return ()
-        self._trained[ids[outside]] = False
-        self._outside.end(held)
-        self._outside.end(ids[states == GradientState.FROZEN])
-        fed = outside & (states == GradientState.PRESENT) & (zeros < 1)
-        stale = fed & self._is_stale(view, ids)
-        self._outside.end(ids[stale])
-        fed &= ~stale
-        self._outside.hold(ids[fed], view.step)
-        return self._settle(view, "outside", self._outside.lasted(PATIENCE))
-
-    def _is_stale(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """What nobody uses any more keeps its last gradient, the same to the last bit, while others change."""
-        norms = view.row("gradient_norm")
-        if norms is None:
-            return np.zeros(len(ids), bool)
-        before = self._arrived[ids]
-        self._arrived[ids] = norms
-        return (norms == before) & bool(((norms != before) & np.isfinite(norms) & np.isfinite(before)).any())
+        known = (*self._unheld.observe(view), *self._observe_still(view), *self._observe_frozen(view))
+        return (*known, *self._observe_standstill(view), *self._deserted.observe(view, self._unheld.held))
 
     def _observe_still(self, view: View) -> tuple[Verdict, ...]:
         """Parameters that an optimizer holds and does not move."""
@@ -178,7 +115,7 @@ class NeverUpdated:
             return ()
         self._still.end(ids[(moves != 0) & ~np.isnan(moves)])
         if bool((moves > 0).any()):
-            pushed = ids[still & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._trained[ids]]
+            pushed = ids[still & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._unheld.held[ids]]
             # A bias before a normalisation has next to no gradient: that it stands still is no news.
             pushed = pushed[~(view.layout.is_bias[pushed] & self._rounds_away(view, pushed))]
             self._still.hold(pushed, view.step)
@@ -200,7 +137,7 @@ class NeverUpdated:
             return self._standstill.end()
         if states is None or view.skipped or not view.scalar("lr") > 0 or not (moves == 0).any():
             return self._standstill.stay()
-        pushed = ids[(moves == 0) & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._trained[ids]]
+        pushed = ids[(moves == 0) & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._unheld.held[ids]]
         self._stood = self._stood + 1 if len(pushed) and not self._rounds_away(view, pushed).any() else 0
         self._stood_since = view.step if self._stood == 1 else self._stood_since
         rarely = self._stood >= FEW and view.step - self._stood_since >= 2 * PATIENCE_WHEN_ALL_ARE
@@ -234,18 +171,13 @@ class NeverUpdated:
     @property
     def resting(self) -> bool:
         quiet = not self._open and not self._freeze.is_waiting and not self._still.length.any()
-        return quiet and not self._strange and not self._stood and not self._deserted.is_waiting
+        return quiet and not self._unheld.is_waiting and not self._stood and not self._deserted.is_waiting
 
     def news(self, stretch: Stretch) -> Flags:
-        news = stretch.scalar("unregistered_parameters", 0.0) > 0
+        news = self._unheld.news(stretch)
         if stretch.has("gradient"):
-            holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
-            news |= stretch.changed("gradient", holders) | stretch.changed("gradient", states)
+            news |= stretch.changed("gradient", stretch.row("gradient_state"))
             news |= stretch.flags("gradient", stretch.row("gradient_carried") == 1)
-            outside = holders == -1
-            if outside.any():
-                fed = outside & (states == GradientState.PRESENT) & (stretch.row("gradient_zero_fraction") < 1)
-                news |= stretch.flags("gradient", fed)
         if stretch.has("update"):
             news |= stretch.flags("update", stretch.row("update_norm") == 0)
         return news
@@ -294,51 +226,10 @@ class NeverUpdated:
 
     def _describe(self, key: str, view: View, layers: tuple[int, ...]) -> Verdict:
         match key:
-            case "outside":
-                return self._outside_verdict(view, layers)
             case "still":
                 return self._still_verdict(view, layers)
             case _:
                 return self._frozen_verdict(view, layers)
-
-    def _outside_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
-        layout = view.layout
-        first_step = int(self._outside.since[np.array(layers)].min())
-        evidence = tuple(
-            Evidence("gradient_optimizer", layout.path(i), -1.0, 0.0,
-                     f"got a non-zero gradient at {int(self._outside.length[i])} measured steps; no optimizer holds it")
-            for i in layers[:5]
-        )  # fmt: skip
-        named = name_layers(layout, layers)
-        share = len(layers) / max(1, len(layers) + int(self._trained.sum()))
-        verb = "is" if len(layers) == 1 else "are"
-        if self._empty_groups:
-            summary = f"{named} {verb} trained by no optimizer: a parameter group that was made for them is empty."
-            how = "groups without a parameter: a generator, as parameters() returns, is empty once it has been read"
-            empty = Evidence("optimizer_empty_groups", None, self._empty_groups, 0.0, how)
-            return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, (*evidence, empty))
-        if share > MEANT and self._is_most(view, layers) and not self._is_gap(layout, layers):
-            summary = (
-                f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
-                "if that is meant, requires_grad_(False) would save their gradients."
-            )
-            return Verdict("outside", True, Severity.MILD, layers, first_step, 0.6, summary, evidence)
-        summary = f"{named} {verb} trained by no optimizer: gradients arrive and are never used."
-        return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, evidence)
-
-    def _is_most(self, view: View, layers: tuple[int, ...]) -> bool:
-        """Biases and scales are many tensors, and few numbers."""
-        sizes = np.zeros(view.layout.count)
-        for layer in view.layout.layers.parameters:
-            sizes[layer.id] = layer.parameter_count
-        return sizes[list(layers)].sum() > sizes[self._trained].sum()
-
-    def _is_gap(self, layout: Layout, layers: tuple[int, ...]) -> bool:
-        """New weights with trained ones both before and behind them: nobody trains around what nobody has trained."""
-        trained = layout.order[self._trained]
-        order = layout.order[[i for i in layers if np.isfinite(layout.order[i])]]
-        between = len(order) > 0 and len(trained) > 0 and trained.min() < order.min() <= order.max() < trained.max()
-        return bool(between) and self._freeze.are_new(layout, layers)
 
     def _still_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
@@ -356,7 +247,9 @@ class NeverUpdated:
             resting = np.zeros(layout.count, bool)
             resting[chosen] = True
             forgotten = self._is_rested and self._freeze.are_new(layout, layers)
-            forgotten |= self._freeze.forgotten(layout, resting, drawn=True).any() or self._is_gap(layout, layers)
+            forgotten |= self._freeze.forgotten(layout, resting, drawn=True).any() or self._unheld.is_gap(
+                layout, layers
+            )
             if forgotten:
                 severity, confidence = Severity.MODERATE, 0.75
                 reason += " They still are the random numbers they were made with."
