@@ -189,11 +189,16 @@ def test_weights_without_a_gradient_or_that_never_moved_are_left_to_other_rules(
 
 def test_a_group_that_stays_behind_is_named() -> None:
     training = watched_by(SmallUpdate())
+    bound = 8**-0.5
     changes = {"optimizer_rate": {"first": 0.1, "second": 0.1, "third": 0.1, "head": 1e-5},
-               "update_ratio": {"head": 1e-7}}  # fmt: skip
+               "update_ratio": {"head": 1e-7}, "weight_max_abs": 0.99 * bound, "weight_mean": 0.0,
+               "weight_std": bound / 3**0.5, "weight_kurtosis": -1.2}  # fmt: skip
     training.run(5, streams=("gradient", "weight", "update", "optimizer"), **changes)
     (finding,) = training.findings()
     assert (finding.severity, finding.layers) == (Severity.MODERATE, ("head.weight",))
+    trained = {**changes, "weight_kurtosis": 1.0}
+    other = watched_by(SmallUpdate()).run(5, streams=("gradient", "weight", "update", "optimizer"), **trained)
+    assert [finding.severity for finding in other.findings()] == [Severity.MILD]
     resting = {**changes, "optimizer_rate": {"first": 0.1, "second": 0.1, "third": 0.1, "head": 0.0}}
     other = watched_by(SmallUpdate()).run(10, streams=("gradient", "weight", "update", "optimizer"), **resting)
     assert other.findings() == []

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.anatomy import fan_in
+from undertow.detect.first_weights import FirstWeights
 from undertow.detect.layout import Layout
 from undertow.detect.progress import has_learnt
 from undertow.detect.rule import grown
 from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart
 from undertow.schema.layers import Layer, LayerKind
 from undertow.schema.quantities import GradientState
 
@@ -22,10 +21,7 @@ MOST = 0.5  # of as many trained matrices: where more is frozen, training only t
 BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
 PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released, and what helps has helped
 PATIENCE_WITH_MANY = 100  # steps: who releases one layer after the other has released the first by then
-ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
-ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
 SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
-_GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
 
 
 class UntrainedFreeze:
@@ -38,29 +34,17 @@ class UntrainedFreeze:
         self._any_frozen = False
         self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
         self._known: NDArray[np.bool_] = np.zeros(0, bool)  # whether it is frozen
-        self._seen: NDArray[np.bool_] = np.zeros(0, bool)
-        self._has_seen_all = False
-        self._is_default: NDArray[np.bool_] = np.zeros(0, bool)  # when first measured
-        self._is_drawn: NDArray[np.bool_] = np.zeros(0, bool)  # each number for itself, in whatever way
-        self._is_zero: NDArray[np.bool_] = np.zeros(0, bool)
-        self._is_new_scale: NDArray[np.bool_] = np.zeros(0, bool)  # of a normalisation: one everywhere
-        self._start = WeightStart()
+        self._first = FirstWeights()
         self._measured = 0  # steps since the set of frozen layers became what it is
         self._wanted = 0  # steps it must have been so, until there is more to say
         self._moved = False
         self._is_meant = False
 
     def grow(self, count: int) -> None:
-        self._has_seen_all &= count <= len(self._seen)
         self.members = grown(self.members, count, False)
         self._frozen = grown(self._frozen, count, False)
         self._known = grown(self._known, count, False)
-        self._seen = grown(self._seen, count, False)
-        self._is_default = grown(self._is_default, count, False)
-        self._is_drawn = grown(self._is_drawn, count, False)
-        self._is_zero = grown(self._is_zero, count, False)
-        self._is_new_scale = grown(self._is_new_scale, count, False)
-        self._start.grow(count)
+        self._first.grow(count)
 
     def observe(self, view: View) -> None:
         self.learn(view)
@@ -94,7 +78,7 @@ class UntrainedFreeze:
             return  # nothing has changed
         self.members = self.forgotten(layout, self._frozen)
         tables = [layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.EMBEDDING]
-        tables = [table for table in tables if self._frozen[table] and self._is_drawn[table]]
+        tables = [table for table in tables if self._frozen[table] and self._first.is_drawn[table]]
         many = [] if self.members.any() else self.idle_adapters(layout) or self._most_of_it(layout)
         waits = ((many, PATIENCE_WITH_MANY), (tables, PATIENCE_WITH_TABLES))
         self._wanted = next((steps for which, steps in waits if which and lasted < steps), 0)
@@ -111,35 +95,17 @@ class UntrainedFreeze:
         if not self._moved:
             moves = view.row("update_norm")
             self._moved = moves is not None and bool((moves > 0).any())
-        ids = view.ids("weight")
-        if self._has_seen_all or ids is None or self._seen[ids].all():
-            return
-        self._start.take(view)
-        rows = [np.asarray(view.row(f"weight_{name}"), np.float64) for name in ("max_abs", "mean", "std", "kurtosis")]
-        new = ~self._seen[ids] & ~np.isnan(rows[0])
-        chosen = ids[new]
-        layers = [view.layout.layers[int(i)] for i in chosen]
-        bound = np.array([default_bound(layer) for layer in layers])
-        count = np.array([layer.parameter_count for layer in layers], np.float64)
-        self._is_default[chosen] = looks_default(bound, count, *(row[new] for row in rows))
-        self._is_drawn[chosen] = looks_drawn(count, *(row[new] for row in rows))
-        largest, mean, deviation = (row[new] for row in rows[:3])
-        self._is_zero[chosen] = largest == 0
-        is_scale = np.array([layer.kind == LayerKind.NORM_SCALE for layer in layers], bool)
-        ones = (largest == 1) & (np.abs(mean - 1) < 1e-6) & ~(deviation > 1e-6)
-        self._is_new_scale[chosen] = is_scale & ones
-        self._seen[chosen] = True
-        self._has_seen_all = bool(self._seen[[layer.id for layer in view.layout.layers.parameters]].all())
+        self._first.take(view)
 
     @property
     def has_learnt(self) -> bool:
         """Nothing is left to `learn`."""
-        return self._moved and self._has_seen_all
+        return self._moved and self._first.has_seen_all
 
     def are_new(self, layout: Layout, layers: Sequence[int]) -> bool:
         """Whether all matrices among these still held PyTorch's own random numbers when first measured."""
         matrices = [i for i in layers if len(layout.layers[i].shape) >= 2]
-        return bool(matrices) and bool(self._is_default[matrices].all())
+        return bool(matrices) and bool(self._first.is_default[matrices].all())
 
     def _belongs_to_frozen(self, layout: Layout, tables: list[int]) -> bool:
         """Whether other matrices are frozen, too: then a whole part is, on purpose."""
@@ -151,7 +117,7 @@ class UntrainedFreeze:
 
         With `drawn`, weights that were drawn in another way count as well.
         """
-        new = self._is_default | self._is_drawn if drawn else self._is_default
+        new = self._first.is_default | self._first.is_drawn if drawn else self._first.is_default
         matrices = [layer for layer in layout.layers.parameters if len(layer.shape) >= 2]
         matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
         trained = [layer for layer in matrices if not resting[layer.id]]
@@ -177,7 +143,11 @@ class UntrainedFreeze:
         matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
         trained = [layer for layer in matrices if not self._frozen[layer.id]]
         frozen = [layer for layer in matrices if self._frozen[layer.id]]
-        if len(trained) < 2 or len(frozen) < BACKBONE or not self._is_default[[layer.id for layer in frozen]].all():
+        if (
+            len(trained) < 2
+            or len(frozen) < BACKBONE
+            or not self._first.is_default[[layer.id for layer in frozen]].all()
+        ):
             return []
         one = len({_unit(layer, layout, self._frozen) for layer in frozen}) == 1
         if one or any(self._belongs_elsewhere(layer, trained, layout, self._frozen) for layer in frozen):
@@ -187,10 +157,10 @@ class UntrainedFreeze:
     def idle_adapters(self, layout: Layout) -> list[int]:
         """Frozen pairs of thin matrices beside a frozen one, of which one is zero: they can never do anything."""
         frozen = [layer for layer in layout.layers.parameters if self._frozen[layer.id] and len(layer.shape) == 2]
-        if not any(self._is_zero[layer.id] for layer in frozen):
+        if not any(self._first.is_zero[layer.id] for layer in frozen):
             return []
         pairs = (_thin_pair(layer, frozen) for layer in frozen)
-        return sorted({one.id for pair in pairs if any(self._is_zero[o.id] for o in pair) for one in pair})
+        return sorted({one.id for pair in pairs if any(self._first.is_zero[o.id] for o in pair) for one in pair})
 
     def is_new_backbone(self, layout: Layout, resting: NDArray[np.bool_]) -> bool:
         """A deep part at rest under a small head, none of whose normalisations has ever moved from a scale of one."""
@@ -200,7 +170,7 @@ class UntrainedFreeze:
         frozen = int(resting[matrices].sum())
         trained = len(matrices) - frozen
         deep = len(scales) >= BACKBONE and frozen >= BACKBONE * max(trained, 1) and trained > 0
-        return deep and bool(self._is_new_scale[scales].all())
+        return deep and bool(self._first.is_new_scale[scales].all())
 
     def _belongs_elsewhere(
         self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]
@@ -208,59 +178,12 @@ class UntrainedFreeze:
         unit = _unit(layer, layout, resting)
         if unit != layer.group and not _is_one_of_a_series(unit, layout):
             return True  # a part with a name of its own was frozen as a whole: a backbone, a target, a teacher
-        mine = self._start.norm[layer.id]
-        alike = [self._start.norm[other.id] for other in trained if other.shape == layer.shape]
+        mine = self._first.norm[layer.id]
+        alike = [self._first.norm[other.id] for other in trained if other.shape == layer.shape]
         if any(abs(norm - mine) <= SAME_NORM * mine for norm in alike):
             return True  # a copy of a trained layer, which follows it
         thin = [o for o in layout.layers.parameters if not resting[o.id] and len(o.shape) == 2]
         return _is_adapted(layer, thin)
-
-
-def default_bound(layer: Layer) -> float:
-    """PyTorch draws linear, convolutional and recurrent weights evenly from ± this; NaN for any other tensor."""
-    gates = _GATES.get(layer.module_type)
-    if gates is not None:
-        return 1.0 / math.sqrt(layer.shape[0] / gates) if layer.shape else math.nan
-    if len(layer.shape) < 2 or not ("Linear" in layer.module_type or layer.module_type.startswith("Conv")):
-        return math.nan
-    if layer.module_type.startswith("ConvTranspose"):  # the second dimension counts here, too
-        return 1.0 / math.sqrt(math.prod(layer.shape[1:]))
-    return 1.0 / math.sqrt(fan_in(layer))
-
-
-def looks_default(
-    bound: NDArray[np.float64],
-    count: NDArray[np.float64],
-    largest: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    std: NDArray[np.float64],
-    kurtosis: NDArray[np.float64],
-) -> NDArray[np.bool_]:
-    """Drawn evenly from ± bound, and never moved: a single step takes some weight across the bound."""
-    root = np.sqrt(count)
-    usual = bound / math.sqrt(3.0)
-    return (
-        (count >= ENOUGH)
-        & (largest <= bound * (1 + 1e-6))
-        & (largest >= bound * (1 - 12.0 / count))
-        & (np.abs(mean) <= 5.0 * usual / root)
-        & (np.abs(std / usual - 1.0) <= 2.5 / root)
-        & (np.abs(kurtosis + 1.2) <= 6.0 / root)
-    )
-
-
-def looks_drawn(
-    count: NDArray[np.float64],
-    largest: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    std: NDArray[np.float64],
-    kurtosis: NDArray[np.float64],
-) -> NDArray[np.bool_]:
-    """As independent numbers around zero, normal or even ones, are: what was ever trained has heavier tails."""
-    root = np.sqrt(count)
-    normal = (np.abs(kurtosis) <= 15.0 / root) & (largest <= 6.0 * std)
-    even = (np.abs(kurtosis + 1.2) <= 6.0 / root) & (largest <= 1.8 * std)
-    return (count >= ENOUGH_TO_TELL) & (np.abs(mean) <= 4.0 * std / root) & (normal | even)
 
 
 def _unit(layer: Layer, layout: Layout, resting: NDArray[np.bool_]) -> str:
