@@ -45,11 +45,21 @@ class TestDeadUnits:
 
     def test_nine_of_ten_units_silent_for_a_thousand_samples(self) -> None:
         training = stack(DeadUnits(), *RELUS)
-        dead = {"1": 0.1, "3": 0.94}
-        training.run(10, scalars={"loss_rows": 100.0}, activation_zero_fraction=0.97, activation_dead_fraction=dead)
+        for frame in range(10):  # now and then another one speaks
+            dead = {"1": 0.1, "3": 0.99 - 0.005 * frame}
+            training.run(1, scalars={"loss_rows": 100.0}, activation_zero_fraction=0.97, activation_dead_fraction=dead)
         (finding,) = training.findings()
         assert (finding.layers, finding.severity) == (("2", "3"), Severity.MODERATE)
         assert finding.detected_step == 9
+
+    def test_units_that_none_of_many_samples_wakes(self) -> None:
+        training = stack(DeadUnits(), *RELUS)
+        silent = {"activation_zero_fraction": 0.97, "activation_dead_fraction": {"1": 0.1, "3": 0.94}}
+        training.run(5, scalars={"loss_rows": 48.0}, **silent)
+        assert training.codes() == []
+        training.run(1, scalars={"loss_rows": 48.0}, **silent)
+        (finding,) = training.findings()
+        assert (finding.layers, finding.detected_step) == (("2", "3"), 5)
 
     def test_the_number_of_samples_is_remembered(self) -> None:
         training = stack(DeadUnits(), *RELUS)

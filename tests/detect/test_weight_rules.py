@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.detect.stacks import stack
 
@@ -43,6 +45,29 @@ class TestBadlyScaledStart:
         (finding,) = training.findings()
         assert (finding.code, finding.layers, finding.detected_step) == ("WGT003", (), 0)
         assert "too small" in finding.summary
+
+    def test_somewhat_small_ones_are_told_where_nothing_is_learnt(self) -> None:
+        faint: dict[str, Any] = {
+            "weight_norm": scaled(_0=0.4, _2=0.4, _4=0.4, _6=0.4), "update_norm": 0.0, "update_ratio": 0.0,
+            "activation_std": {"0": 0.4, "2": 0.05, "4": 0.02, "6": 5e-3}, "activation_sample_spread": 1.0,
+        }  # fmt: skip
+        training = stack(BadlyScaledStart(), *LINEARS).run(59, **faint)
+        assert training.codes() == []
+        (finding,) = training.run(1, **faint).findings()
+        assert (finding.code, finding.layers) == ("WGT003", ())
+        training = stack(BadlyScaledStart(), *LINEARS)
+        for step in range(90):
+            training.run(1, scalars={"loss": 0.99**step}, **faint)
+        assert training.codes() == []
+        usual = faint | {"weight_norm": scaled(_0=0.58, _2=0.58, _4=0.58, _6=0.58)}
+        assert stack(BadlyScaledStart(), *LINEARS).run(90, **usual).codes() == []
+
+    def test_those_that_are_too_large_are_named_where_the_others_are_as_usual(self) -> None:
+        parts = (*LINEARS, "7:Tanh", "8:Linear", "9:Linear")
+        weights = scaled(_0=0.58, _2=9.0, _4=9.0, _6=9.0, _8=9.0, _9=0.58)
+        signals = {"0": 0.6, "2": 5.0, "4": 45.0, "6": 400.0, "8": 4e3, "9": 2e3}
+        (finding,) = self.start(parts, weights, signals).findings()
+        assert finding.layers == ("2", "4", "6", "8")
 
     def test_small_weights_behind_normalisations_are_healthy(self) -> None:
         weights = scaled(_0=0.08, _2=0.08, _4=0.08, _6=0.08)

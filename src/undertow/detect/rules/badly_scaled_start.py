@@ -32,18 +32,19 @@ class BadlyScaledStart(Waiting):
 
     What it sees
     ------------
-    At the first measured step: the scale of each weight matrix (its RMS times the root of the number of inputs it
-    sums: 0.6 for PyTorch's default, 1 to 1.4 for Xavier and He), and what differs between samples in the output of
-    each layer, from the first to the last. All matrices are at fault when their scales are unusual and the signal
-    grows or falls by more than two decades, or when none of them has a scale above a hundredth, whatever normalises
-    between them; one layer is when it alone is far from the others and the signal jumps there; with fewer than three,
-    only if its scale is above 20. Where nothing normalises, a signal that grows by three decades counts even if the
-    weights are usual, when the first loss is a hundred times that of a guess, or the first errors a hundred times the
-    targets: sums over neighbours or time that are not divided do that. One module is named where most of it happens. A
-    network that is sure of its answers before it has learnt anything counts as well: all of its weights where they are
-    large, or else a table or a head (a tied one, too) whose weights have an RMS above two, when the first loss is ten
-    times that of a guess. So does a plain recurrence, as a module or written out, whose weight begins large; or small,
-    when nothing is learnt in sixty steps: it forgets.
+    At the first measured step: the scale of each weight matrix (its RMS times the root of the number of inputs it sums:
+    0.6 for PyTorch's default, 1 to 1.4 for Xavier and He), and what differs between samples in the output of each
+    layer, from the first to the last. All matrices are at fault when their scales are unusual and the signal grows or
+    falls by more than two decades, or when none of them has a scale above a hundredth, whatever normalises between them
+    (scales somewhat below PyTorch's default count where nothing is learnt in sixty steps, either); one layer is when it
+    alone is far from the others and the signal jumps there; with fewer than three, only if its scale is above 20. Where
+    nothing normalises, a signal that grows by three decades counts even if the weights are usual, when the first loss
+    is a hundred times that of a guess, or the first errors a hundred times the targets: sums over neighbours or time
+    that are not divided do that. One module is named where most of it happens. A network that is sure of its answers
+    before it has learnt anything counts as well: all of its weights where they are large, or else a table or a head (a
+    tied one, too) whose weights have an RMS above two, when the first loss is ten times that of a guess. So does a
+    plain recurrence, as a module or written out, whose weight begins large; or small, when nothing is learnt in sixty
+    steps: it forgets.
 
     Why it is bad
     -------------
@@ -71,18 +72,19 @@ class BadlyScaledStart(Waiting):
         self._condition = Condition("start")
         self._judged = False
         self._fading: dict[int, float] = {}  # plain recurrences whose weight began small, with its scale
+        self._in_doubt: Verdict | None = None  # what is to be said if nothing is learnt
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
 
     @property
     def resting(self) -> bool:
-        return not self._fading
+        return not self._fading and self._in_doubt is None
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         if self._judged:
-            if self._fading:
-                return self._watch_fading(view)
+            if self._fading or self._in_doubt is not None:
+                return self._watch_progress(view)
             return () if view.row("activation_std") is None else self._condition.stay()
         if view.row("activation_std") is None or not self._start.take(view):
             return ()
@@ -90,7 +92,7 @@ class BadlyScaledStart(Waiting):
         verdict = self._judge(view)
         if verdict is None:
             return ()
-        self._fading = {}
+        self._fading, self._in_doubt = {}, None
         return self._condition.hold(True, lambda: verdict)
 
     def _judge(self, view: View) -> Verdict | None:
@@ -115,13 +117,14 @@ class BadlyScaledStart(Waiting):
         odd = self._odd_ones(view, anatomy, modules, path, signals)
         return self._of_layers(view, scales, odd, "alone") if odd else self._sure_of_nothing(view)
 
-    def _watch_fading(self, view: View) -> tuple[Verdict, ...]:
-        """What is read early in a sequence fades within a few steps of time: a fault where nothing is learnt."""
-        if view.loss is None or view.loss.seen < limit.RECURRENT_LOSSES:
+    def _watch_progress(self, view: View) -> tuple[Verdict, ...]:
+        """A signal that fades, from layer to layer or from one step of time to the next: a fault where nothing is
+        learnt."""
+        if view.loss is None or view.loss.seen < limit.FAINT_LOSSES:
             return self._condition.stay()
         if has_learnt(view.loss):
             return self._condition.end()
-        return self._condition.hold(True, lambda: self._fading_verdict(view))
+        return self._condition.hold(True, lambda: self._in_doubt or self._fading_verdict(view))
 
     def _fading_verdict(self, view: View) -> Verdict:
         layers = tuple(view.layout.in_order(self._fading))
@@ -159,6 +162,7 @@ class BadlyScaledStart(Waiting):
         small = middle < limit.SMALL_SCALE and np.mean(scales < limit.SMALL_SCALE) > 0.6
         large = middle > limit.LARGE_SCALE and np.mean(scales > limit.LARGE_SCALE) > 0.6
         layers: tuple[int, ...] = ()
+        in_doubt = False
         sure = _is_sure(view)
         hopeless = _first_loss_over_guess(view) > limit.HOPELESS_START
         hopeless |= _errors_over_targets(view) > limit.HOPELESS_START
@@ -174,16 +178,26 @@ class BadlyScaledStart(Waiting):
             steps = np.diff(np.log10([received, *signals[known]]))
             if steps.max() > limit.FORWARD_AT_ONCE * steps[steps > 0].sum():
                 layers = (modules[int(known[steps.argmax()])],)
+                what = f"{what}, most of it in {view.layout.path(layers[0])}"
+        elif decades < -limit.FORWARD_DECADES and not reset and np.mean(scales < limit.FAINT_SCALE) > 0.6:
+            what, usual = "dies out: the weights of all layers begin too small, and the loss does not fall", 0.58
+            in_doubt = True
         else:
             return None
+        if not layers and (small or large):
+            layers = _unlike_others(modules, scales < limit.SMALL_SCALE if small else scales > limit.LARGE_SCALE)
+            what = what.replace("all layers", name_layers(view.layout, layers)) if layers else what
         evidence = (
             Evidence("weight_rms", None, middle, usual,
                      "RMS × √fan-in at the start, geometric mean over the weight matrices"),
             Evidence("activation_std", None, decades, 0.0,
                      "decades by which what differs between samples changes from the input to the last layer"),
         )  # fmt: skip
-        where = f", most of it in {view.layout.path(layers[0])}" if layers else ""
-        return Verdict("start", True, Severity.SEVERE, layers, view.step, 0.93, f"The signal {what}{where}.", evidence)
+        summary = f"The signal {what}."
+        if in_doubt:
+            self._in_doubt = Verdict("start", True, Severity.MODERATE, layers, view.step, 0.8, summary, evidence)
+            return None
+        return Verdict("start", True, Severity.SEVERE, layers, view.step, 0.93, summary, evidence)
 
     def _odd_ones(self, view: View, anatomy: Anatomy, modules: list[int], scales: Values, signals: Values) -> list[int]:
         """Modules whose own scale stands out and at which the signal jumps."""
@@ -249,6 +263,13 @@ class BadlyScaledStart(Waiting):
         )
         summary = f"The weight of {name_layers(layout, layers)} {verb} far too {size}: {reason}."
         return Verdict("start", True, Severity.SEVERE, tuple(layers), view.step, 0.9, summary, evidence)
+
+
+def _unlike_others(modules: list[int], unusual: NDArray[np.bool_]) -> tuple[int, ...]:
+    """Those with unusual weights, where more than one of the others has usual ones: a head often has."""
+    if np.count_nonzero(~unusual) < 2:
+        return ()
+    return tuple(module for module, is_unusual in zip(modules, unusual.tolist(), strict=True) if is_unusual)
 
 
 def _recurrences(layout: Layout) -> list[int]:

@@ -30,9 +30,10 @@ class DeadUnits(Waiting):
     The outputs of ReLU modules (and of others that are exactly zero for negative inputs), and of ReLUs that are applied
     as functions to the output of a layer, in the steps in which activations are sampled. A layer is reported when every
     output was exactly zero at two sampled steps, or when nine of ten of its units (channels of a convolution) were
-    silent for at least 1,000 samples. Named are the first such layer in execution order and the layer whose sums it
-    receives; those behind it see a constant and often die as a consequence. For a ReLU behind the last layer (on the
-    logits) half of the units are enough.
+    silent for at least 1,000 samples, or for 250 of which the last three quarters woke none of them up: of units that
+    speak rarely, more and more have spoken as samples come. Named are the first such layer in execution order and the
+    layer whose sums it receives; those behind it see a constant and often die as a consequence. For a ReLU behind the
+    last layer (on the logits) half of the units are enough.
 
     Why it is bad
     -------------
@@ -63,6 +64,7 @@ class DeadUnits(Waiting):
         self._silent, self._dead = Streak(), Streak()
         self._rows: NDArray[np.float64] = np.zeros(0)  # samples seen while a layer's units were silent
         self._share: NDArray[np.float64] = np.zeros(0)
+        self._spoke: NDArray[np.float64] = np.zeros(0)  # of those samples, how many had come when a unit last woke up
         self._samples = np.nan  # of a batch, when last known
         self._building = False  # some layer is silent, or was until this frame
         self._condition = Condition("dead")
@@ -72,6 +74,7 @@ class DeadUnits(Waiting):
         self._dead.grow(count)
         self._rows = grown(self._rows, count, 0.0)
         self._share = grown(self._share, count, 0.0)
+        self._spoke = grown(self._spoke, count, 0.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         zero_row, dead_row = view.row("activation_zero_fraction"), view.row("activation_dead_fraction")
@@ -104,10 +107,15 @@ class DeadUnits(Waiting):
             self._silent.hold(ids[silent], view.step)
             self._dead.hold(ids[mostly], view.step)
             self._rows[ids[mostly]] += 0.0 if np.isnan(rows) else rows
+            woken = ids[mostly & ((self._dead.length[ids] == 1) | (dead < self._share[ids]))]
+            self._spoke[woken] = self._rows[woken]
             self._share[ids[mostly]] = dead[mostly]
             self._share[ids[silent]] = 1.0
         lasted = self._dead.length[ids]
         enough = (lasted >= limit.DEAD_FRAMES) & (self._rows[ids] >= limit.DEAD_ROWS)
+        # Of units that speak rarely, more and more have spoken as samples come; of dead ones none, whatever comes.
+        settled = self._hidden & (self._rows[ids] >= limit.DEAD_SETTLED * self._spoke[ids])
+        enough |= settled & (lasted >= limit.DEAD_SETTLED_FRAMES) & (self._rows[ids] >= limit.DEAD_SETTLED_ROWS)
         due = ids[(self._silent.length[ids] >= limit.SILENT_FRAMES) | enough | (lasted >= limit.DEAD_FRAMES_ALONE)]
         if not len(due):
             return self._condition.end()
