@@ -13,7 +13,7 @@ from undertow.measure.kernels import available
 from undertow.measure.partials import Moment
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import host
-from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
+from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient, sample, single
 
 
 def _parameters() -> list[torch.Tensor]:
@@ -39,6 +39,36 @@ def test_flags():
     tensors[2].requires_grad_(False)
     assert have_gradient(tensors) == bytes([0, 1, 0])
     assert are_trainable(tensors) == bytes([1, 1, 0])
+
+
+NOT_PLAIN = [
+    torch.ones(3).double(),
+    torch.ones(2, 3).t(),
+    torch.empty(0),
+    torch.eye(3).to_sparse(),
+    torch.ones(3, device="meta"),
+    torch.ones(1, dtype=torch.complex64).conj().imag,
+    None,
+]
+
+
+@pytest.mark.skipif("native" not in available(), reason="built without a C compiler")
+class TestSomeElements:
+    def test_single_numbers(self):
+        loss = torch.tensor(0.1, requires_grad=True) * 3
+        assert single(loss, torch.float32) == loss.item()
+        for other in (*NOT_PLAIN, torch.ones(2)):
+            assert single(other, torch.float32) is None
+
+    @pytest.mark.parametrize("size", [1, 10, 1023, 1024, 1025, 2047, 2048, 5000, 70_001])
+    def test_samples(self, size):
+        values = torch.randn(size)
+        expected = values.numpy()[:: max(1, size // 1024)].astype(np.float64)
+        np.testing.assert_array_equal(np.frombuffer(sample(values, torch.float32, 1024)), expected)
+
+    @pytest.mark.parametrize("other", NOT_PLAIN, ids=str)
+    def test_no_samples(self, other):
+        assert sample(other, torch.float32, 1024) is None
 
 
 @pytest.mark.parametrize(

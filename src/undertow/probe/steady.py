@@ -29,7 +29,7 @@ from undertow.probe.readings import RawFrame, Reading, Slots
 from undertow.probe.schedule import Governor
 from undertow.probe.step import StepReadings
 from undertow.probe.subjects import Subjects
-from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
+from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient, single
 from undertow.probe.weight_watch import WeightWatch
 
 _FIRST = 5  # the first steps are never usual: layers are still being found
@@ -132,9 +132,11 @@ class SteadyStep:
         if self._stage != _BETWEEN or known is None or gradients or len(roots) != 1:
             return False
         root = roots[0]
-        if type(root) is not torch.Tensor or not root.is_cpu or root.numel() != 1:
+        if type(root) is not torch.Tensor:
             return False
-        loss = root.item()
+        loss = single(root, torch.float32)
+        if loss is None and root.is_cpu and root.numel() == 1:
+            loss = root.item()
         if type(loss) is not float or not isfinite(loss):
             return False
         course.ended, course.fresh, course.plan = False, True, course.next_plan
@@ -278,4 +280,10 @@ class _Usual:
         """And whether it is as it was; a loss scaler leaves its scale with an optimizer that takes it."""
         if self.optimizer() is not optimizer or getattr(optimizer, "grad_scale", None) is not None:
             return False
-        return self._sizes == [len(group["params"]) for group in optimizer.param_groups]
+        groups = optimizer.param_groups
+        if len(groups) != len(self._sizes):
+            return False
+        for group, size in zip(groups, self._sizes):  # noqa: SIM110 (in one expression it would take twice as long)
+            if len(group["params"]) != size:
+                return False
+        return True

@@ -18,6 +18,8 @@ try:
 
     have_gradient = _native.have_gradient  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     are_trainable = _native.are_trainable  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    single = _native.single  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    sample = _native.sample  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 except ImportError:  # built without a C compiler
 
     def have_gradient(tensors: list[torch.Tensor]) -> bytes:
@@ -26,8 +28,14 @@ except ImportError:  # built without a C compiler
     def are_trainable(tensors: list[torch.Tensor]) -> bytes:
         return bytes(tensor.requires_grad for tensor in tensors)
 
+    def single(tensor: torch.Tensor, dtype: torch.dtype) -> float | None:
+        """The value of a tensor of one element, of this type, on the processor; else None, or when nobody knows."""
 
-__all__ = ["TensorList", "are_trainable", "have_gradient"]
+    def sample(tensor: torch.Tensor, dtype: torch.dtype, wanted: int) -> bytes | None:
+        """About so many evenly spaced elements, as float64; None when it is of another type, or nobody knows."""
+
+
+__all__ = ["TensorList", "are_trainable", "have_gradient", "sample", "single"]
 
 
 @dataclass(slots=True, eq=False)

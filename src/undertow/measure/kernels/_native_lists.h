@@ -2,7 +2,7 @@
  * Everything here goes through the attributes that Python sees, so that no header of torch is needed. */
 
 static struct {
-    PyObject *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version, *numel, *grad, *requires_grad;
+    PyObject *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version, *numel, *grad, *requires_grad, *is_neg;
 } names;
 
 static int make_names(void) {
@@ -13,6 +13,7 @@ static int make_names(void) {
         {&names.dtype, "dtype"},       {&names.layout, "layout"},     {&names.is_cpu, "is_cpu"},
         {&names.data_ptr, "data_ptr"}, {&names.version, "_version"},  {&names.is_contiguous, "is_contiguous"},
         {&names.numel, "numel"},       {&names.grad, "grad"},         {&names.requires_grad, "requires_grad"},
+        {&names.is_neg, "is_neg"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!(*all[i].name = PyUnicode_InternFromString(all[i].text))) return 0;
@@ -74,4 +75,40 @@ static PyObject *python_have_gradient(PyObject *self, PyObject *tensors) {
 static PyObject *python_are_trainable(PyObject *self, PyObject *tensors) {
     (void)self;
     return flags_of(tensors, names.requires_grad);
+}
+
+/* Where a tensor of float32 lies that is neither a view of another sign nor anything but plain memory; NULL, without an
+ * error, for any other. */
+static const float *plain_floats(PyObject *tensor, PyObject *type, uint64_t *count) {
+    const float *data = NULL;
+    if (attribute_is(tensor, names.dtype, type) && attribute_is(tensor, names.is_cpu, Py_True) &&
+        says_yes(tensor, names.is_contiguous) && !says_yes(tensor, names.is_neg)) {
+        *count = number_of(PyObject_CallMethodObjArgs(tensor, names.numel, NULL));
+        data = (const float *)(uintptr_t)number_of(PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL));
+    }
+    if (PyErr_Occurred()) data = NULL; /* what has no memory of its own says so */
+    PyErr_Clear();
+    return data;
+}
+
+/* (tensor, torch.float32) → the value of a single number, or None: without the many layers that `item()` goes through. */
+static PyObject *python_single(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    uint64_t count = 0;
+    (void)self;
+    const float *data = given == 2 ? plain_floats(arguments[0], arguments[1], &count) : NULL;
+    return data && count == 1 ? PyFloat_FromDouble(*data) : Py_NewRef(Py_None);
+}
+
+/* (tensor, torch.float32, wanted) → about so many evenly spaced elements as float64 in bytes, or None. */
+static PyObject *python_sample(PyObject *self, PyObject *const *arguments, Py_ssize_t given) {
+    uint64_t count = 0;
+    (void)self;
+    const uint64_t wanted = given == 3 ? PyLong_AsUnsignedLongLongMask(arguments[2]) : 0;
+    const float *data = wanted ? plain_floats(arguments[0], arguments[1], &count) : NULL;
+    if (!data || !count) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    const uint64_t stride = count / wanted ? count / wanted : 1, some = (count + stride - 1) / stride;
+    PyObject *answer = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(some * sizeof(double)));
+    if (answer)
+        for (uint64_t i = 0; i < some; i++) ((double *)PyBytes_AsString(answer))[i] = data[i * stride];
+    return answer;
 }

@@ -192,6 +192,8 @@ static PyMethodDef methods[] = {
     {"direction_sums", python_direction_sums, METH_VARARGS, "Fill the products of a frame's sketches with earlier ones."},
     {"packed_statistics", python_packed_statistics, METH_VARARGS, "Fill the statistics of many readings."},
     {"packed_directions", python_packed_directions, METH_VARARGS, "Fill the products of sketches that follow each other."},
+    {"single", (PyCFunction)(void (*)(void))python_single, METH_FASTCALL, "The value of a tensor of one float32."},
+    {"sample", (PyCFunction)(void (*)(void))python_sample, METH_FASTCALL, "Evenly spaced elements of a float32 tensor."},
     {"have_gradient", python_have_gradient, METH_O, "Which tensors have a gradient, a byte each."},
     {"are_trainable", python_are_trainable, METH_O, "Which tensors ask for a gradient, a byte each."},
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},

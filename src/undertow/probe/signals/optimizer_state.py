@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
 from undertow.probe.distributed.portions import local_of
+from undertow.probe.tensor_list import sample
 from undertow.schema.quantities import OPTIMIZER
 
 _ELEMENTS = 1024  # looked at per tensor
@@ -122,14 +123,16 @@ def _second_moment(state: Mapping[str, Any], group: Mapping[str, Any], count: fl
 
 def _some(tensor: Any) -> Floats | None:
     """Evenly spaced elements, in the order in which they are counted; of the part that this process holds."""
+    if type(tensor) is torch.Tensor:
+        found = sample(tensor, torch.float32, _ELEMENTS)
+        if found is not None:
+            return np.frombuffer(found)
     tensor = local_of(tensor)
     if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return None
     if not tensor.numel() or (not tensor.is_contiguous() and tensor.numel() > _MOST_TO_COPY):
         return None
     flat, stride = tensor.detach().reshape(-1), max(1, tensor.numel() // _ELEMENTS)
-    if flat.dtype is torch.float32 and not flat.is_neg():  # the same in fewer operations of torch
-        return flat.numpy()[::stride].astype(np.float64)
     return flat[::stride].double().numpy()
 
 
