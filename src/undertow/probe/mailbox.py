@@ -77,14 +77,20 @@ class Mailbox:
             self._wake.clear()
             closing, flushing = self._closing, self._flushing
             self._flushing = False
-            while self._items:
-                batch = [self._items.popleft() for _ in range(len(self._items))]
-                with arrived(item.complete for item, _ in batch if isinstance(item, RawFrame)):
-                    self._handle([item for item, _ in batch])
-                self._handled_bytes += sum(size for _, size in batch)
+            self._take()
+            while closing and self._items:
+                self._take()
             if closing or flushing:
                 self._settle()
                 self._done.set()
             self._idle()
             if closing:
                 return
+
+    def _take(self) -> None:
+        """Handle what has come in by now. What comes in meanwhile waits: a few frames at a time would cost far more."""
+        batch = [self._items.popleft() for _ in range(len(self._items))]
+        if batch:
+            with arrived(item.complete for item, _ in batch if isinstance(item, RawFrame)):
+                self._handle([item for item, _ in batch])
+            self._handled_bytes += sum(size for _, size in batch)
