@@ -170,3 +170,34 @@ assert "torch" not in sys.modules
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
     codes = {finding.code for finding in open_run(tmp_path / "run").diagnose().findings}
     assert {"NUM001", "NUM002"} <= codes
+
+
+ASYNCHRONOUS = """
+import faulthandler, sys
+faulthandler.dump_traceback_later(100, exit=True)
+import jax, jax.numpy as jnp, optax
+from undertow.integrations.optax import watched
+
+optimizer = watched(optax.sgd(0.1), run_dir=sys.argv[1], every=1, quiet=True)
+params = {"kernel": jnp.full((8, 4), 0.3)}
+state = optimizer.init(params)
+
+@jax.jit
+def step(params, state, inputs):
+    gradients = jax.grad(lambda params: jnp.mean((inputs @ params["kernel"]) ** 2))(params)
+    updates, state = optimizer.update(gradients, state, params)
+    return optax.apply_updates(params, updates), state
+
+for number in range(60):  # nobody looks at a result: steps are given out faster than they are done
+    params, state = step(params, state, jnp.full((16, 8), number / 60))
+optimizer.close()
+print(params["kernel"].shape)
+"""
+
+
+def test_steps_that_nobody_waits_for_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """An operation of JAX inside of the callback would wait for the step that waits for the callback, for ever."""
+    command = [sys.executable, "-c", ASYNCHRONOUS, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    assert open_run(tmp_path / "run").steps.tolist() == list(range(60))

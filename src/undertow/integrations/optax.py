@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from undertow.errors import UndertowError
 from undertow.integrations.frame_writer import FrameWriter
 from undertow.settings import Settings
@@ -67,6 +69,10 @@ def watched(optimizer: Any, **settings: Any) -> Any:
     writer = FrameWriter(resolved, str(jax.devices()[0]))
     frames = FrameMaker(writer)
 
+    def take(*arrays: Any) -> None:
+        """As plain arrays from the start: any operation of JAX in here could wait for the step that waits for it."""
+        frames.take(*jax.tree.map(np.asarray, arrays))
+
     def init(params: Any) -> WatchedState:
         return WatchedState(jnp.zeros((), jnp.int32), inner.init(params))
 
@@ -84,7 +90,7 @@ def watched(optimizer: Any, **settings: Any) -> Any:
                     measurable(jax.tree.leaves(tree)) for tree in (gradients, params, after, change)
                 )
                 moves = Moves(trace_norms(before), trace_norms(change), trace_sketches(change))
-                jax.debug.callback(frames.take, state.count, scalars, trace(gradients), trace(after), moves)
+                jax.debug.callback(take, state.count, scalars, trace(gradients), trace(after), moves)
 
             if every == 1:
                 look(updates, moved, params, scalars)
