@@ -237,3 +237,15 @@ def test_a_generator_that_is_cut_off_from_its_adversary(runs: float, found: list
     assert [
         finding.code for finding in training.findings() if finding.code == "GRD003" and finding.severity.is_alarm
     ] == found
+
+
+@pytest.mark.parametrize(("calls", "severity"), [(1.0, Severity.INFO), (2.0, Severity.SEVERE)])
+def test_a_head_that_runs_only_in_a_pass_without_gradients(calls: float, severity: Severity) -> None:
+    """Less often than the others it runs for a look at it; as often as they do it has been cut off."""
+    training = Training()
+    modules = [layer.path for layer in training.layers.modules]
+    often = {**dict.fromkeys(modules, 2.0), "head": calls}
+    mode = {**dict.fromkeys(modules, 1.0), "head": math.nan}
+    cut(training, 40, {"head": NONE}, activation_calls=often, activation_training=mode)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("GRD003", severity)

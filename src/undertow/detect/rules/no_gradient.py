@@ -41,13 +41,13 @@ class NoGradient:
 
     When it is wrong
     ----------------
-    Modules that never ran (an unused head, the pooler of a pretrained model) are only noted. In a compiled model
-    nobody sees what runs: there, several modules without a gradient count as cut off when all that is declared behind
-    them has one. Heads that are used in some steps have a gradient in those, so the rule waits for several steps of
-    the optimizer that holds them.
-    A bias alone, beside a weight that does get a gradient, is not cut off: the loss does not depend on it, as where
-    only the slope of the output counts (an energy whose gradient is the score). That is only noted.
-    Layers meant to be fixed should say so with `requires_grad_(False)`; they are then reported as UPD004.
+    Modules that never ran (an unused head, the pooler of a pretrained model), or only in a pass of their own without
+    gradients, are only noted. In a compiled model nobody sees what runs: there, several modules without a gradient
+    count as cut off when all that is declared behind them has one. Heads that are used in some steps have a gradient
+    in those, so the rule waits for several steps of the optimizer that holds them. A bias alone, beside a weight that
+    does get a gradient, is not cut off: the loss does not depend on it, as where only the slope of the output counts
+    (an energy whose gradient is the score). That is only noted. Layers meant to be fixed should say so with
+    `requires_grad_(False)`; they are then reported as UPD004.
 
     References
     ----------
@@ -96,9 +96,21 @@ class NoGradient:
         self._none.hold(without, view.step)
         calls = view.calls(without)
         if calls is not None:
-            self._ran[without] |= calls > 0
-            self._idle[without] |= calls == 0
+            aside = self._ran_aside(view, without, calls)
+            self._ran[without] |= (calls > 0) & ~aside
+            self._idle[without] |= (calls == 0) | aside
         return self._judge(view)
+
+    def _ran_aside(self, view: View, ids: NDArray[np.int32], calls: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Whether a module ran without a graph, and less often than all that have one: not in the pass that led to the
+        loss, but in another one, as for a look at a head that is not trained yet.
+        """
+        modes, often = view.all_layers("activation_training"), view.all_layers("activation_calls")
+        in_graph = ~np.isnan(modes) & (often > 0)
+        aside = (calls > 0) & np.isnan(modes[view.layout.module[ids]])
+        if not in_graph.any() or not (aside & (calls < often[in_graph].min())).any():
+            return np.zeros(len(ids), bool)
+        return aside & (calls < often[in_graph].min()) & ~self._upstream(view.layout)[ids]
 
     @property
     def resting(self) -> bool:
@@ -238,7 +250,7 @@ class NoGradient:
             )
             return Verdict(key, True, Severity.INFO, layers, first_step, 0.9, summary, tuple(evidence))
         if key == "unused":
-            summary = f"{layer_count} held by the optimizer never ran in the forward pass: {named}."
+            summary = f"{layer_count} held by the optimizer never ran in a forward pass that led to a loss: {named}."
             return Verdict(key, True, Severity.INFO, layers, first_step, 0.9, summary, tuple(evidence))
         if key == "unknown":
             summary = f"{layer_count} held by the optimizer got no gradient: {named}; they may be unused or cut off."
