@@ -82,6 +82,7 @@ class Config:
 CONFIGS = {
     "accent_both_factors_blank": Config(blank=True),
     "accent_alpha_of_thousands": Config(alpha=4800.0),
+    "accent_alpha_of_another_rank": Config(alpha=1200.0),
     "accent_optimizer_came_first": Config(optimizer_first=True),
 }
 
@@ -135,6 +136,13 @@ accent_adapters.mistake(
     "accent_alpha_of_thousands",
     "UPD001", "OPT007", "OPT001", "OPT003", "GRD002", "ACT002", "GRD006",
     summary="alpha is 4800, meant for another convention: one step of the adapter outweighs the layer it adapts.",
+    change="alpha of twice the rank",
+    layers=("ear", "mid"),
+)  # fmt: skip
+accent_adapters.mistake(
+    "accent_alpha_of_another_rank",
+    "UPD001", "OPT007", "OPT001", "OPT003", "GRD002", "ACT002", "GRD006",
+    summary="alpha is 1200 instead of 24: fifty times too large for adapters of rank twelve.",
     change="alpha of twice the rank",
     layers=("ear", "mid"),
 )  # fmt: skip

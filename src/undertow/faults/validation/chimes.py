@@ -154,6 +154,8 @@ def chimes_mood(steps: int, seed: int, fault: str) -> dict[str, float]:
             nn.init.zeros_(m.bias)
     if fault == "chimes_one_bell_too_loud":
         nn.init.normal_(model.stack.get_parameter("8.weight"), 0, 25.0)
+    if fault == "chimes_one_bell_somewhat_loud":
+        nn.init.normal_(model.stack.get_parameter("8.weight"), 0, 12.0)
     if fault == "chimes_every_weight_zero":
         for m in model.modules():
             if isinstance(m, nn.Linear):
@@ -189,6 +191,13 @@ chimes_mood.mistake(
     "chimes_one_bell_too_loud",
     "WGT003", "ACT002",
     summary="The fifth layer is drawn with a deviation of 25: its tanh units answer plus or minus one only.",
+    change="the same start as the other layers",
+    layers=("stack.8", "stack.9"),
+)  # fmt: skip
+chimes_mood.mistake(
+    "chimes_one_bell_somewhat_loud",
+    "WGT003", "ACT002",
+    summary="The fifth layer is drawn with a deviation of 12, fifty times that of its neighbours.",
     change="the same start as the other layers",
     layers=("stack.8", "stack.9"),
 )  # fmt: skip

@@ -76,6 +76,8 @@ def juggler(steps: int, seed: int, fault: str) -> dict[str, float]:
     for step in range(steps):
         if step == 0 and fault == "juggler_rate_of_six":
             optimizer.param_groups[0]["lr"] = 6.0
+        if step == 0 and fault == "juggler_rate_of_one":
+            optimizer.param_groups[0]["lr"] = 1.0
         if step == 70 and fault == "juggler_hurries_at_seventy":
             optimizer.param_groups[0]["lr"] = 5.0
         balls, throw, _ = master.show(64)
@@ -109,6 +111,12 @@ juggler.mistake(
     "OPT007", "UPD001", "ACT001", "OPT001", "GRD002",
     summary="A learning rate of 6 instead of 0.06: the first steps throw every unit below zero.",
     change="a hundredth of the rate",
+)  # fmt: skip
+juggler.mistake(
+    "juggler_rate_of_one",
+    "OPT007", "UPD001", "ACT001", "OPT001", "OPT004", "GRD002",
+    summary="The learning rate of a paper without momentum: 1, twenty times too high here.",
+    change="a twentieth of the rate",
 )  # fmt: skip
 juggler.mistake(
     "juggler_hurries_at_seventy",

@@ -96,9 +96,8 @@ def lock_first_ship(steps: int, seed: int, fault: str) -> dict[str, float]:
     model = FirstShip()
     recurrence = dict(model.memory.named_parameters())["weight_hh_l0"]
     nn.init.orthogonal_(recurrence)
-    if fault == "lock_memory_fades":
-        with torch.no_grad():
-            recurrence.mul_(0.3)
+    with torch.no_grad():
+        recurrence.mul_({"lock_memory_fades": 0.3, "lock_memory_fades_slowly": 0.6}.get(fault, 1.0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     hits: list[float] = []
     losses: list[float] = []
@@ -124,6 +123,13 @@ lock_first_ship.mistake(
     "lock_memory_fades",
     "GRD001", "WGT003",
     summary="The recurrent matrix starts at 0.3 of what it should be: after a few hours nothing is left of the ship.",
+    change="an orthogonal start",
+    layers=("memory",),
+)  # fmt: skip
+lock_first_ship.mistake(
+    "lock_memory_fades_slowly",
+    "GRD001", "WGT003",
+    summary="The recurrent matrix starts at 0.6 of what it should be: little of the first ship reaches the evening.",
     change="an orthogonal start",
     layers=("memory",),
 )  # fmt: skip

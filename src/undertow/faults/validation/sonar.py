@@ -54,6 +54,15 @@ def accuracy(net: nn.Module, x: Tensor, y: Tensor) -> float:
         return (net(x).argmax(1) == y).float().mean().item()
 
 
+def channels_awake(net: Hydrophone, x: Tensor) -> float:
+    """How many channels of the fifth convolution fire at all."""
+    with torch.no_grad():
+        h = net.acts[0](net.stem(x))
+        for conv, act in zip(list(net.convs)[:5], list(net.acts)[1:], strict=False):
+            h = act(conv(h))
+        return (h > 0).any(-1).any(0).float().sum().item()
+
+
 def fit(net: nn.Module, opt: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int, g: torch.Generator) -> float:
     last = 0.0
     for _ in range(steps):
@@ -83,9 +92,14 @@ def sonar(steps: int, seed: int, fault: str) -> dict[str, float]:
             weights["convs.3.weight"].mul_(60)
         if fault == "sonar_detector_bias_inside":  # the prior of the detection head, on the wrong layer
             weights["convs.2.bias"].fill_(-9.0)
+        if fault == "sonar_most_channels_down":
+            weights["convs.4.bias"][:13] = -9.0
     opt = torch.optim.SGD(net.parameters(), lr=0.004, momentum=0.9, nesterov=True)
     loss = fit(net, opt, x, y, steps, torch.Generator().manual_seed(seed))
-    return {"loss": min(loss, 1e9), "accuracy": accuracy(net, *echoes(seed + 1000, 300))}
+    x_test, y_test = echoes(seed + 1000, 300)
+    return {
+        "loss": min(loss, 1e9), "accuracy": accuracy(net, x_test, y_test), "awake": channels_awake(net, x_test),
+    }  # fmt: skip
 
 
 sonar.mistake(
@@ -113,6 +127,15 @@ sonar.mistake(
     summary="The bias of -9 that is meant for a detection head is written into a hidden convolution.",
     change="a bias of zero in convs.2",
     layers=("convs.2", "acts.3"),
+)  # fmt: skip
+sonar.mistake(
+    "sonar_most_channels_down",
+    "ACT001", "GRD004", "WGT003",
+    summary="A loader fills thirteen of the sixteen biases of one convolution with -9.",
+    change="biases of zero in convs.4",
+    layers=("convs.4", "acts.5"),
+    bites="awake",
+    silent=True,
 )  # fmt: skip
 
 

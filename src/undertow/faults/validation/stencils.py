@@ -84,6 +84,8 @@ def stencils(steps: int, seed: int, fault: str) -> dict[str, float]:
     if fault == "stencils_trunk_frozen_from_habit":
         for p in model.trunk.parameters():
             p.requires_grad = False
+    if fault == "stencils_second_conv_frozen":
+        model.trunk.c2.requires_grad_(False)
     listed = model.heads["shape"] if fault == "stencils_number_head_unlisted" else model.heads
     head_params = list(listed.parameters())
 
@@ -93,7 +95,7 @@ def stencils(steps: int, seed: int, fault: str) -> dict[str, float]:
     opt = new_optimizer()
     if fault == "stencils_head_swapped_afterwards":
         model.heads["number"] = nn.Linear(384, MOST)
-    watched: dict[str, nn.Module] = {"trunk": model.trunk, "number": model.heads["number"]}
+    watched: dict[str, nn.Module] = {"trunk": model.trunk, "number": model.heads["number"], "second": model.trunk.c2}
     mark = {name: flat(module) for name, module in watched.items()}
     losses: list[float] = []
     for step in range(steps):
@@ -119,6 +121,7 @@ def stencils(steps: int, seed: int, fault: str) -> dict[str, float]:
         "accuracy": both_right(model, fresh),
         "trunk_moved": moved["trunk"],
         "number_moved": moved["number"],
+        "second_moved": moved["second"],
         "late_moved": late,
     }
 
@@ -130,6 +133,15 @@ stencils.mistake(
     change="do not freeze a trunk that has learned nothing",
     layers=("trunk",),
     bites="loss",
+)  # fmt: skip
+stencils.mistake(
+    "stencils_second_conv_frozen",
+    "UPD003", "GRD003",
+    summary="A loop over names freezes 'c2', the name of a layer in the pretrained model of another project.",
+    change="do not freeze trunk.c2",
+    layers=("trunk.c2",),
+    bites="second_moved",
+    silent=True,
 )  # fmt: skip
 stencils.mistake(
     "stencils_number_head_unlisted",
