@@ -17,6 +17,7 @@ from undertow.detect.rules.unmixed_batches import UnmixedBatches
 from undertow.detect.rules.unrelated_targets import UnrelatedTargets
 from undertow.detect.rules.unused_rows import UnusedRows
 from undertow.detect.rules.zero_gradient import ZeroGradient
+from undertow.schema.layers import Layer, LayerKind, LayerTable
 from undertow.schema.quantities import LossKind, LossReduction, Repeat
 from undertow.schema.severity import Severity
 
@@ -187,6 +188,53 @@ class TestLabelNoise:
 
     def test_a_few_wrong_labels_are_everywhere(self) -> None:
         assert self.run(0.95, 0.5, looks=200) == []
+
+    def test_a_fifth_of_wrong_labels_does_no_harm(self) -> None:
+        assert self.run(0.8, 0.5, looks=200) == []
+
+
+class TestAgreement:
+    def run(self, agreement: Iterable[float], drift: float = 0.15, pace: float = 3e-3, rows: int = 0) -> Training:
+        run = training(UnrelatedTargets())
+        if rows:
+            table = Layer("table.weight", kind=LayerKind.EMBEDDING, shape=(rows, 8), group="table")
+            run.engine.set_layers(LayerTable.of([*run.layers, table]), run.graph)
+        draws = np.random.default_rng(2).normal(size=1000)
+        for mean, draw in zip(agreement, draws, strict=False):
+            scalars = {"loss": 1.0, "loss_kind": LossKind.ABSOLUTE, "output_agreement": mean + draw}
+            run.run(1, scalars=scalars, update_ratio=pace, weight_drift=drift)
+        return run
+
+    def test_answers_that_never_fit_their_own_targets(self) -> None:
+        (finding,) = self.run([0.0] * 90).findings()
+        assert (finding.code, finding.severity, finding.layers) == ("DAT004", Severity.MODERATE, ())
+        assert finding.detected_step == 74
+
+    def test_what_is_learnt_by_heart_later_does_not_take_it_back(self) -> None:
+        (finding,) = self.run([*[0.0] * 90, *[3.0] * 40]).findings()
+        assert finding.ongoing
+
+    def test_a_little_is_a_relation(self) -> None:
+        assert self.run([*[0.0] * 20, *[1.2] * 150]).codes() == []
+
+    def test_to_be_wrong_more_often_than_by_chance_is_a_relation(self) -> None:
+        assert self.run([*[-2.0] * 80, *[0.0] * 50, *[3.0] * 40]).codes() == []
+
+    def test_weights_that_have_not_moved_cannot_know(self) -> None:
+        assert self.run([0.0] * 150, drift=0.02).codes() == []
+        assert self.run([0.0] * 150, pace=1e-5).codes() == []
+
+    def test_rows_of_a_table_learn_when_they_are_looked_up(self) -> None:
+        assert self.run([0.0] * 150, rows=400).codes() == []
+        assert self.run([0.0] * 150, rows=100).codes() == ["DAT004"]
+
+    def test_a_relation_that_ends(self) -> None:
+        (finding,) = self.run([*[6.0] * 60, *[0.1] * 20]).findings()
+        assert finding.code == "DAT004"
+        assert 60 < finding.detected_step <= 72
+
+    def test_another_task_is_learnt_soon(self) -> None:
+        assert self.run([*[6.0] * 60, *[0.5] * 6, *[3.0] * 30]).codes() == []
 
 
 class TestRepeatedBatch:

@@ -49,7 +49,8 @@ class LabelNoise:
             return self._condition.stay()
         self._looks.append((view.step, view.scalar("loss_rows") * (1 - accuracy), rank))
         missed = sum(one[1] for one in self._looks)
-        share = missed / view.scalar("loss_rows") / len(self._looks)
+        later = list(self._looks)[len(self._looks) // 2 :]  # before, more was to be learnt
+        share = sum(one[1] for one in later) / view.scalar("loss_rows") / len(later)
         if len(self._looks) < limit.MISSED_LEAST_LOOKS or missed < limit.MISSED_LEAST:
             return self._condition.stay()
         mean = sum(one[1] * one[2] for one in self._looks) / missed

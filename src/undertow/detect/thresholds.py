@@ -462,14 +462,14 @@ AGREEMENT_LOOKS = 32
 AGREEMENT_NONE = 0.5
 AGREEMENT_STEPS = 75
 AGREEMENT_DRIFT = 0.08
-AGREEMENT_KNOWN = 2.0  # mean of a few looks at some time, of which later less is left than…
+AGREEMENT_KNOWN = 3.0  # mean of a few looks at some time, of which later less is left than…
 AGREEMENT_LOST = 0.1  # …this (0.22 and more in healthy programs that change their task), at so many looks in a row
 AGREEMENT_LOST_LOOKS = 12
 # Wrong answers of healthy classifiers have the label among the next guesses: a mean rank of 0.2 by the time that
 # a quarter is learnt, 0.05 later. Of labels that were mixed up it is 0.4 to 0.5 until they are known by heart.
 MISSED_LEARNT = 0.25  # accuracy between chance and 1
 MISSED_AT_RANDOM = 0.33
-MISSED_SHARE = 0.25  # of the answers: a fifth of wrong labels does no harm
+MISSED_SHARE = 0.3  # of the answers at the later half of the looks: a fifth of wrong labels does no harm
 MISSED_LEAST = 150  # answers
 MISSED_AFTER = 30  # losses: before, what is learnt changes with every step
 MISSED_LEAST_LOOKS, MISSED_LOOKS = 8, 24

@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import ClassVar
 
 from undertow.detect import thresholds
+from undertow.detect.agreement import Agreement
 from undertow.detect.condition import Condition
 from undertow.detect.label_noise import LabelNoise
 from undertow.detect.loss_trend import Loss
@@ -21,7 +22,7 @@ from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
-_OF_TARGETS = frozenset({"loss_kind", "output_miss_rank"})
+_OF_TARGETS = frozenset({"loss_kind", "output_miss_rank", "output_agreement"})
 
 
 class UnrelatedTargets:
@@ -32,7 +33,9 @@ class UnrelatedTargets:
     A cross-entropy that stays at the entropy of the labels, which is what the best answer costs that is the same for
     every sample, although the weights move at a healthy pace and have gone a third of their size; and gradients of
     successive batches that do not agree with each other, as if every batch taught something else. A squared error the
-    same way, where it stays at the variance of the targets although the answers differ from sample to sample. And
+    same way, where it stays at the variance of the targets although the answers differ from sample to sample. Whatever
+    the loss: answers that fit their own targets no better than those of other samples of the batch, as a test by
+    exchange says at every look, although the weights move well; or that did, and no longer do. And
     labels of which a part is wrong: a classifier with one label for each sample that has learnt a quarter of its task
     or more, and whose wrong answers have the label anywhere among the other classes, in place of next to the first.
 
@@ -59,6 +62,7 @@ class UnrelatedTargets:
     def __init__(self) -> None:
         self._condition = Condition("chance")
         self._noise = LabelNoise()
+        self._agreement = Agreement()
         self._one_answer = OneAnswer()
         self._classes = self._drift = math.nan
         self._cosines: deque[float] = deque(maxlen=32)
@@ -73,11 +77,13 @@ class UnrelatedTargets:
 
     def attend(self, stretch: Stretch) -> Iterator[Said]:
         """Most losses are well below that of one answer for all."""
-        teaches, learnt = stretch.with_any(_OF_TARGETS).tolist(), self._learnt_below()
+        teaches, learnt, passed = stretch.with_any(_OF_TARGETS).tolist(), self._learnt_below(), 0
         for place, loss in enumerate(stretch.losses):
             if teaches[place] or loss is None or not loss.level < learnt or loss.seen <= 10 or self._is_open:
+                self._agreement.pass_over(stretch, passed, place)
                 yield place, self.observe(stretch.view(place))
-                learnt = self._learnt_below()
+                learnt, passed = self._learnt_below(), place + 1
+        self._agreement.pass_over(stretch, passed, len(stretch))
 
     def _learnt_below(self) -> float:
         """A loss below this is not at chance, whatever else is known; NaN when that cannot be said."""
@@ -88,10 +94,13 @@ class UnrelatedTargets:
 
     @property
     def _is_open(self) -> bool:
-        return self._condition.is_open or self._noise.is_open
+        return self._condition.is_open or self._noise.is_open or self._agreement.is_open
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        return (*self._observe_chance(view), *self._noise.observe(view))
+        said: tuple[Verdict, ...] = ()
+        if not (self._condition.is_open or self._noise.is_open):  # one of them is enough
+            said = self._agreement.observe(view)
+        return said if self._agreement.is_open else (*said, *self._observe_chance(view), *self._noise.observe(view))
 
     def _observe_chance(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss

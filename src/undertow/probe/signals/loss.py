@@ -28,6 +28,7 @@ from undertow.probe.signals.nodes import (
     signed,
 )
 from undertow.probe.signals.reach import Reach, reach_of
+from undertow.probe.signals.remade import remade
 from undertow.probe.signals.shapes import was_broadcast
 from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms, number_of
 from undertow.schema.quantities import LossKind, LossReduction
@@ -61,6 +62,7 @@ class LossReading:
     labels: torch.Tensor | None = None  # of all rows
     class_shares: torch.Tensor | None = None  # targets that are probabilities: leading rows × classes
     ignored: int | None = None
+    places: int = 1  # rows that one sample has
     of_samples: bool = False  # a linear layer gave one row of logits for each sample, not for each place of it
     first_logits: torch.Tensor | None = None  # the first column of the logits, leading rows
     quotient: tuple[torch.Tensor, torch.Tensor] | None = None  # what was taken for logits is this division
@@ -161,6 +163,7 @@ def _copy_classes(term: Term, reading: LossReading) -> None:
         if given is None or target is None:
             return
         reading.rows, reading.columns = target.numel(), given.shape[1] if given.dim() > 1 else given.shape[0]
+        reading.places = max(1, target.numel() // max(1, target.shape[0])) if target.dim() > 1 else 1
         reading.ignored = signed(saved(term.node, "ignore_index"))
         reading.labels, reading.address = target.reshape(-1)[:_MOST_LABELS].clone(), target.data_ptr()
         classes_last = given[None] if given.dim() == 1 else _some(given).movedim(1, -1)
@@ -271,5 +274,7 @@ def _copy_elements(term: Term, reading: LossReading) -> None:
         shape = tuple(prediction.shape)
         reading.prediction = first_rows(prediction, _MOST_ELEMENTS).clone()
         reading.target, reading.address = first_rows(target, _MOST_ELEMENTS).clone(), target.data_ptr()
+    elif not reading.broadcast and (both := remade(term)) is not None:
+        reading.prediction, reading.target = both
     if shape:
         reading.rows, reading.columns = shape[0], math.prod(shape[1:])

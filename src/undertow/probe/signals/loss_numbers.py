@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undertow.probe.signals.agreement import agreement_of_classes, agreement_of_numbers
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss import LossReading
 from undertow.schema.quantities import LossKind
@@ -74,11 +75,16 @@ def _of_classes(reading: LossReading, logs: Floats, book: LabelBook) -> dict[str
         found["output_accuracy"] = float((logs.argmax(axis=1) == labels[: len(logs)])[counted].mean())
         if reading.of_samples:
             found |= _miss_rank(logs[counted], labels[: len(logs)][counted])
+        found |= _agreement(agreement_of_classes(logs, labels[: len(logs)], reading.places, reading.ignored))
     found["output_max_probability"] = float(np.exp(logs.max(axis=1))[counted].mean())
     if reading.first_logits is not None:
         count = min(len(logs), len(reading.first_logits))
         found["output_log_z"] = float((_array(reading.first_logits)[:count] - logs[:count, 0]).mean())
     return found
+
+
+def _agreement(deviations: float | None) -> dict[str, float]:
+    return {} if deviations is None else {"output_agreement": deviations}
 
 
 def _miss_rank(logs: Floats, labels: NDArray[np.int64]) -> dict[str, float]:
@@ -100,6 +106,7 @@ def _of_elements(reading: LossReading, prediction: Floats, target: Floats, book:
         "target_mean": float(target.mean()),
         "target_std": float(target.std()),
     }
+    found |= _agreement(agreement_of_numbers(prediction, target))
     # Targets of one column that are all 0 or 1 are labels of two classes.
     if reading.kind in _BINARY and reading.columns == 1 and np.isin(target, (0.0, 1.0)).all():
         found |= book.numbers(target.reshape(-1).astype(np.int64), 2)
