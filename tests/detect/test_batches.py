@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,6 +109,8 @@ def plain(value: Any) -> Any:
         return [plain(getattr(value, one.name)) for one in dataclasses.fields(value)]
     if isinstance(value, deque):
         return plain(list(value))
+    if isinstance(value, MethodType):
+        return value.__qualname__
     if isinstance(value, (Layout, Anatomy)):
         return type(value).__name__  # facts of the run, not a memory
     if type(value).__module__.startswith("undertow.detect"):
