@@ -188,8 +188,10 @@ def step(params, state, inputs):
     updates, state = optimizer.update(gradients, state, params)
     return optax.apply_updates(params, updates), state
 
-for number in range(60):  # nobody looks at a result: steps are given out faster than they are done
-    params, state = step(params, state, jnp.full((16, 8), number / 60))
+key = jax.random.PRNGKey(0)
+for _ in range(60):  # nobody looks at a result: steps are given out faster than they are done
+    key, other = jax.random.split(key)
+    params, state = step(params, state, jax.random.normal(other, (16, 8)))
 optimizer.close()
 print(params["kernel"].shape)
 """
