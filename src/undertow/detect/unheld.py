@@ -63,6 +63,15 @@ class Unheld:
                 news |= stretch.flags("gradient", fed)
         return news
 
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+        """The latest gradients are remembered, of frames in which any layer is outside."""
+        rows = slice(*np.searchsorted(stretch.at("gradient"), (first, last)))
+        if rows.start < rows.stop:
+            outside = (stretch.row("gradient_optimizer")[rows] == -1).any(axis=1)
+            if outside.any():
+                latest = stretch.row("gradient_norm")[rows][outside][-1]
+                self._arrived[stretch.ids("gradient")] = latest
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         return (*self._observe_outside(view), *self._observe_strangers(view))
 

@@ -184,6 +184,7 @@ class NeverUpdated:
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
         """The latest weights and gradients are remembered."""
+        self._unheld.pass_over(stretch, first, last)
         self._deserted.pass_over(stretch, first, last)
         if stretch.frames_with("weight", first, last):
             ids, sizes = stretch.latest("weight_max_abs", first, last)
