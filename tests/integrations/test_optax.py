@@ -86,6 +86,33 @@ def test_every_so_many_steps(tmp_path: Path) -> None:
     assert open_run(tmp_path / "run").steps.tolist() == [0, 4, 8]
 
 
+@pytest.mark.parametrize("mean", [True, False])
+def test_micro_batches_make_one_step(mean: bool, tmp_path: Path) -> None:
+    from undertow.integrations.optax import watched
+
+    batches = np.random.default_rng(1).standard_normal((8, 16, 4)).astype(np.float32)
+    weights = np.full(4, 0.5, np.float32)
+    several = optax.MultiSteps(chain(), 4, use_grad_mean=mean)
+    with watched(several, run_dir=tmp_path / "run", every=1, quiet=True) as optimizer:
+        params = {"kernel": jax.numpy.asarray(weights)}
+        state = optimizer.init(params)
+        step = jax.jit(lambda gradients, state, params: optimizer.update({"kernel": gradients}, state, params))
+        norms, moves = [], []
+        for four in (batches[:4], batches[4:]):
+            gradients = [2 * (batch @ weights - batch.sum(1)) @ batch / 16 for batch in four]
+            whole = np.mean(gradients, 0) if mean else np.sum(gradients, 0)
+            norms.append(float(np.linalg.norm(whole)))
+            for gradient in gradients:
+                updates, state = step(gradient, state, params)
+                params = optax.apply_updates(params, updates)
+            moves.append(float(np.linalg.norm(np.asarray(params["kernel"]) - weights)))
+            weights = np.asarray(params["kernel"])
+    run = open_run(tmp_path / "run")
+    assert run.steps.tolist() == [0, 1]
+    assert run.series("gradient_norm", "kernel") == pytest.approx(norms, rel=1e-5)
+    assert run.series("update_norm", "kernel") == pytest.approx(moves, rel=1e-4)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e30])
 def test_the_kernel_measures_what_the_reference_does(scale: float) -> None:
     torch = pytest.importorskip("torch")

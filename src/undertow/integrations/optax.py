@@ -58,6 +58,7 @@ class Watched(optax.GradientTransformationExtraArgs):
 def watched(optimizer: Any, **settings: Any) -> Any:
     """Record each update of an optax optimizer. Put it outermost, so that gradients come before clipping.
 
+    Around `optax.MultiSteps` a step is one that moves the weights, and its gradient what the micro-batches have made.
     Arguments are `run_dir`, `name`, `every` (steps; `auto` is 10 here) and `quiet` of `undertow.watch`. The loss is
     recorded where `update` is given it, as `value=loss`; the learning rate where `optax.inject_hyperparams` keeps it.
     """
@@ -65,6 +66,7 @@ def watched(optimizer: Any, **settings: Any) -> Any:
     if resolved.disabled:
         return optimizer
     inner = optax.with_extra_args_support(optimizer)
+    adds_up = not getattr(getattr(optimizer.update, "__self__", None), "_use_grad_mean", True)
     every = _AUTO if resolved.every == "auto" else int(resolved.every)
     writer = FrameWriter(resolved, str(jax.devices()[0]))
     frames = FrameMaker(writer)
@@ -82,6 +84,11 @@ def watched(optimizer: Any, **settings: Any) -> Any:
             frames.describe(jax.tree_util.tree_flatten_with_path(params)[0])
             scalars = {"loss": extra.get("value"), "lr": _rate_in(new)}
             scalars = {name: jnp.asarray(number, jnp.float32) for name, number in scalars.items() if number is not None}
+            count, is_due = state.count, state.count % every == 0
+            if isinstance(new, optax.MultiStepsState):
+                count = state.inner.gradient_step
+                updates = _accumulated(updates, state.inner, adds_up)
+                is_due = (new.gradient_step != count) & (count % every == 0)
 
             def look(gradients: Any, moved: Any, params: Any, scalars: Any) -> None:
                 after = optax.apply_updates(params, moved)
@@ -90,17 +97,27 @@ def watched(optimizer: Any, **settings: Any) -> Any:
                     measurable(jax.tree.leaves(tree)) for tree in (gradients, params, after, change)
                 )
                 moves = Moves(trace_norms(before), trace_norms(change), trace_sketches(change))
-                jax.debug.callback(take, state.count, scalars, trace(gradients), trace(after), moves)
+                jax.debug.callback(take, count, scalars, trace(gradients), trace(after), moves)
 
-            if every == 1:
+            if every == 1 and count is state.count:
                 look(updates, moved, params, scalars)
             else:
-                jax.lax.cond(state.count % every == 0, look, lambda *_: None, updates, moved, params, scalars)
+                jax.lax.cond(is_due, look, lambda *_: None, updates, moved, params, scalars)
         return moved, WatchedState(state.count + 1, new)
 
     made = Watched(init, update)
     made.writer = writer
     return made
+
+
+def _accumulated(gradients: Any, state: Any, adds_up: bool) -> Any:
+    """What `optax.MultiSteps` has of the micro-batches so far, with this one."""
+    share = 1 if adds_up else state.mini_step + 1
+    return jax.tree.map(
+        lambda gradient, before: before + (gradient if adds_up else (gradient - before) / share),
+        gradients,
+        state.acc_grads,
+    )
 
 
 def _rate_in(state: Any) -> Any:
