@@ -333,7 +333,15 @@ def test_a_token_of_the_text_as_padding(watch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "found"), [("a token", True), ("at the end", False), ("mostly empty", False), ("columns", False)]
+    ("kind", "found"),
+    [
+        ("a token", True),
+        ("at the end", False),
+        ("mostly empty", False),
+        ("columns", False),
+        ("the commonest token", True),
+        ("two parts", False),
+    ],
 )
 def test_padding_that_stands_wherever_others_do(kind, found):
     draw = torch.Generator().manual_seed(0)
@@ -345,7 +353,13 @@ def test_padding_that_stands_wherever_others_do(kind, found):
         text = text.masked_fill(torch.rand(32, 10, generator=draw) < 0.6, 0)
     elif kind == "columns":  # every place has values of its own, or none
         text = (text + 6 * torch.arange(10)).masked_fill(text == 0, 0)
-    assert is_one_of_many(Lookup(None, text, 0, 100)) is found
+    elif kind == "the commonest token":
+        text = torch.randint(1, 40, (32, 10), generator=draw).masked_fill(torch.rand(32, 10, generator=draw) < 0.3, 0)
+        assert not is_one_of_many(Lookup(None, text, 0, 100))  # where tokens are hidden to be guessed
+    elif kind == "two parts":  # a question and an answer, each padded for itself
+        lengths = torch.randint(1, 6, (2, 32, 1), generator=draw)
+        text = (text % 5 + 1).masked_fill(torch.cat([torch.arange(5) >= one for one in lengths], 1), 0)
+    assert is_one_of_many(Lookup(None, text, 0, 100), may_be_common=True) is found
 
 
 def test_a_softmax_over_classes_is_no_attention(watch):

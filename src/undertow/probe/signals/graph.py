@@ -84,7 +84,8 @@ class GraphSignals:
         for lookup in lookups:
             owner, inside = _owner(lookup.node, places), padding_inside(lookup)
             if owner is not None and inside is not None:
-                is_token = is_predicted(lookup, terms) or is_one_of_many(lookup)
+                asked = is_predicted(lookup, terms)
+                is_token = asked or is_one_of_many(lookup, may_be_common=asked is None)
                 owner.padding_inside = inside if is_token else 0.0
 
     def _dropouts(self, nodes: Sequence[Node], places: list[Place]) -> int:

@@ -15,7 +15,8 @@ _MOST_NODES = 4096
 _FEWEST_LABELS = 16
 _VARIED = 3  # different tokens: fewer are flags or segments
 _FEWEST_SAMPLES = 8
-_COMMON = 2.0  # times the share of the commonest other token: what is missing from most places is no token
+_COMMON = 2.0  # times the share of the commonest other token: what is commoner must tell by its places
+_IN_RUNS = 1.5  # times as many neighbours as chance would make: padding follows padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +62,26 @@ def padding_inside(lookup: Lookup) -> float | None:
     return float((padding & before & after).float().mean())
 
 
-def is_predicted(lookup: Lookup, terms: Sequence[Term]) -> bool:
-    """Is the padding token among the labels of a loss over the same vocabulary, and does it count there?"""
+def is_predicted(lookup: Lookup, terms: Sequence[Term]) -> bool | None:
+    """Is the padding token among the labels of a loss over the same vocabulary, and does it count there? None where
+    there is no such loss."""
+    asked: bool | None = None
     for term in terms:
         labels, given = saved_tensor(term.node, "target"), saved_tensor(term.node, "self")
         if labels is None or given is None or labels.is_floating_point() or given.dim() < 2:
             continue
-        if given.shape[1] == lookup.rows and signed(saved(term.node, "ignore_index")) != lookup.padding:
-            return bool((labels == lookup.padding).any())
-    return False
+        if given.shape[1] == lookup.rows:
+            counts = signed(saved(term.node, "ignore_index")) != lookup.padding
+            asked = asked or (counts and bool((labels == lookup.padding).any()))
+    return asked
 
 
-def is_one_of_many(lookup: Lookup) -> bool:
+def is_one_of_many(lookup: Lookup, may_be_common: bool = False) -> bool:
     """Does the padding token stand wherever others do, as often as they do? Padding stands at the ends.
 
-    In columns of a table each place has tokens of its own, and a missing one may be padding anywhere.
+    In columns of a table each place has tokens of its own, and a missing one may be padding anywhere. A token that is
+    commoner than all others comes, unlike padding, no more often beside itself than chance would have it. Where tokens
+    are hidden to be guessed, they are hidden in that way, too: then it must not be so common.
     """
     tokens, padding = lookup.tokens, lookup.padding
     samples, places = tokens.shape
@@ -88,8 +94,18 @@ def is_one_of_many(lookup: Lookup) -> bool:
     if len(known) < _VARIED or not 0 < ends <= _COMMON * inside:
         return False
     commonest = known[counts.argmax()]
-    everywhere = float((tokens == commonest).any(0).float().mean())
-    return float(share.mean()) <= _COMMON * float(counts.max()) / tokens.numel() and 2 * everywhere > 1
+    if not 2 * float((tokens == commonest).any(0).float().mean()) > 1:
+        return False
+    as_often = float(share.mean()) <= _COMMON * float(counts.max()) / tokens.numel()
+    return as_often or (may_be_common and _is_scattered(tokens == padding))
+
+
+def _is_scattered(padding: torch.Tensor) -> bool:
+    """Amid others, in at most half of all places, and not in runs."""
+    share = padding.float().mean(0)
+    beside = float((padding[:, 1:] & padding[:, :-1]).float().mean())
+    by_chance = float((share[1:] * share[:-1]).mean())
+    return 2 * float(share.mean()) <= 1 and beside <= _IN_RUNS * by_chance
 
 
 def next_tokens(lookups: Sequence[Lookup], terms: Sequence[Term]) -> Asked | None:
