@@ -32,7 +32,7 @@ class Lookout:
         purse: Purse,
         governor: Governor,
     ) -> None:
-        self.signals = SignalCollector()
+        self.signals = SignalCollector(subjects.catalogue.layer_of)
         self._course, self._subjects, self._reader = course, subjects, reader
         self._forward, self._purse = forward, purse
         self._governor = governor
@@ -121,7 +121,7 @@ class Lookout:
         measured = self._course.plan.weight
         if self._subjects.weights(slots).is_spread:
             if measured:
-                frame.held.append(self.signals.look_at_parts(optimizer, slots, self._parameters(slots)))
+                frame.held = (self.signals.look_at_parts(optimizer, slots, self._parameters(slots)),)
             return
         held = self.signals.look_at_step(
             optimizer,
@@ -132,7 +132,7 @@ class Lookout:
             governed=self._governor.every is None,
         )
         if held is not None:
-            frame.held.append(held)
+            frame.held = (held,)
 
     def _parameters(self, slots: Slots) -> list[torch.Tensor]:
         return self._subjects.weights(slots).parameters

@@ -5,6 +5,7 @@ Partial sums may still be on a device; `host` brings them over, away from the tr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -75,7 +76,10 @@ class RanksApart:
 
 @dataclass(slots=True)
 class RawFrame:
-    """One step (or one optimizer's part of it). Readings of a kind cover disjoint slots."""
+    """One step (or one optimizer's part of it). Readings of a kind cover disjoint slots.
+
+    Many of these wait at a time, so what is mostly empty is no object of its own: Python's collector counts those.
+    """
 
     step: int
     time: float
@@ -88,17 +92,17 @@ class RawFrame:
     optimizer: NDArray[np.float32] = field(default_factory=_no_flags)
     gradients: list[Reading] = field(default_factory=list)  # before clipping
     # What had accumulated by the end of each backward pass, when there were several.
-    micro_gradients: list[list[Reading]] = field(default_factory=list)
+    micro_gradients: Sequence[list[Reading]] = ()
     stepped: list[Reading] | None = None  # None: the optimizer used the gradients as they were
-    weights_before: list[Reading] = field(default_factory=list)
+    weights_before: Sequence[Reading] = ()
     weights: list[Reading] = field(default_factory=list)
     before_is_previous: bool = False  # the weights before this step are those measured after the one before
     modules: dict[int, ModuleReading] = field(default_factory=dict)  # by layer id
     output_gradient_factor: Number = 1.0
     joined: bool = False
     signals: SignalReadings | None = None
-    held: list[HeldReading] = field(default_factory=list)
-    local: list[Reading] = field(default_factory=list)  # gradients of this rank alone, before an average
+    held: Sequence[HeldReading] = ()
+    local: Sequence[Reading] = ()  # gradients of this rank alone, before an average
     apart: RanksApart | None = None  # in a distributed training
     complete: Moments = ()  # on devices that work by themselves: when all of this is there
     noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks
@@ -123,9 +127,9 @@ class RawFrame:
             self.optimizer = np.concatenate([self.optimizer, other.optimizer[mine]])
             self.state[held] = 0.0
         self.gradients += other.gradients
-        self.weights_before += other.weights_before
+        self.weights_before = [*self.weights_before, *other.weights_before]
         self.weights += other.weights
-        self.held += other.held
+        self.held = [*self.held, *other.held]
 
 
 @dataclass(slots=True)

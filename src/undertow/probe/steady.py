@@ -225,7 +225,7 @@ class SteadyStep:
         gradients = [Reading(known.present, self._read)]
         return RawFrame(
             course.step, time.time(), layout, scalars, known.exposed, True, known.state, carried, known.holders,
-            gradients, [], self._stepped,
+            gradients, (), self._stepped,
         )  # fmt: skip
 
     def _send(self, frame: RawFrame) -> None:

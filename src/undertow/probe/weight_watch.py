@@ -5,6 +5,8 @@ What was measured after one step is what lies before the next, unless somebody h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from undertow.measure.kernels.interface import Want
 from undertow.probe.reader import Marks, TensorReader
 from undertow.probe.readings import RawFrame, Reading
@@ -19,7 +21,7 @@ class WeightWatch:
         self._frames = 0
         self._measured_after = -2  # the step after which weights were last measured
         self._marks: Marks | None = None
-        self._before: list[Reading] = []
+        self._before: Sequence[Reading] = ()
         self._before_is_previous = False
 
     def forget(self) -> None:
@@ -29,7 +31,7 @@ class WeightWatch:
         """`weights` are those that can move."""
         is_known = self._measured_after == previous_step and self._reader.unchanged(self._marks, weights)
         self._before_is_previous = is_known
-        self._before = [] if is_known else self._reader.read(weights, Want.MOMENTS | Want.SKETCH)
+        self._before = () if is_known else self._reader.read(weights, Want.MOMENTS | Want.SKETCH)
 
     def after(self, frame: RawFrame, weights: TensorList, moving: TensorList) -> None:
         """`weights` are all that the frame speaks of, `moving` those of them that can move."""
