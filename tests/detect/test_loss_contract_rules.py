@@ -216,3 +216,16 @@ class TestUnequalParts:
             run.run(3, scalars={"backward_count": 4.0, "micro_batch_spread": 1.2})
             run.run(1, scalars={"backward_count": 4.0, "micro_batch_spread": 8.0})
         assert run.codes() == []
+
+
+def test_of_two_heads_the_one_that_the_loss_was_given_is_named() -> None:
+    for rule, scalars in (
+        (BroadcastLoss(), {"loss_broadcast": 1.0}),
+        (WrongLossInput(), {**CROSS_ENTROPY, "loss_input_is_probability": 1.0}),
+    ):
+        run = training(rule)
+        source = float(run.layers["second.bias"].id)
+        (finding,) = run.run(2, scalars={**scalars, "loss_layer": source}).findings()
+        assert finding.layers[-1] == "second"
+        (finding,) = training(rule := type(rule)()).run(2, scalars=scalars).findings()
+        assert finding.layers == ("head",)

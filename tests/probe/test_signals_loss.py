@@ -685,3 +685,26 @@ def test_the_graph_is_let_go(watch):
             assert gone() is None
     finally:
         gc.enable()
+
+
+def test_the_layer_whose_output_the_loss_was_given(watch):
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.policy, self.value = nn.Linear(6, 8), nn.Linear(8, CLASSES), nn.Linear(8, 1)
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            hidden = torch.relu(self.body(x))
+            return self.policy(hidden) * self.scale, self.value(hidden).tanh()
+
+    model, found = Heads(), []
+    for of in (
+        lambda policy, value: F.cross_entropy(policy, LABELS) + 0 * value.sum(),
+        lambda policy, value: (value - TARGETS[:, 0]).square().mean() + F.cross_entropy(policy, LABELS),
+    ):
+        with watch(model) as w:
+            of(*model(batches(6, ROWS)(0))).backward()
+            torch.optim.SGD(model.parameters(), lr=0.05).step()
+        found.append(w.run.layers[int(w.run.scalars("loss_layer")[0])].group)
+    assert found == ["policy", "value"]  # of the second sum, the part whose shapes are wrong

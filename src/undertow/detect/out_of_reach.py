@@ -57,5 +57,5 @@ class OutOfReach:
             "The model ends in a function that cannot reach the targets: they lie outside of its range, and "
             f"{min(share, 1.0):.0%} of their variance can never be learnt. Drop that function, or scale the targets."
         )
-        layers = output_layers(view.layout)
+        layers = output_layers(view)
         return Verdict("reach", True, Severity.SEVERE, layers, self._since, 0.95, summary, (evidence,))

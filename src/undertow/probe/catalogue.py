@@ -73,6 +73,11 @@ class Catalogue:
     def path(self, slot: int) -> str:
         return self._layers[int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])].path
 
+    def layer_of(self, identity: int) -> int | None:
+        """The layer of a parameter, by the id of its tensor."""
+        slot = self.slot_of.get(identity)
+        return None if slot is None else int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])
+
     def layer_path(self, layer_id: int) -> str:
         return self._layers[layer_id].path
 

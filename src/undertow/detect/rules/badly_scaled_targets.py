@@ -119,7 +119,7 @@ class BadlyScaledTargets(Waiting):
 
     def _find_bounds(self, view: View, below_zero: bool = False) -> None:
         """Where a function of a small range comes last, no training reaches targets beyond it."""
-        layers = output_layers(view.layout)
+        layers = output_layers(view)
         if not layers:
             return
         kind = view.layout.layers[layers[0]].module_type
@@ -130,7 +130,7 @@ class BadlyScaledTargets(Waiting):
     def _learn_from_error(self, view: View) -> bool:
         """Where the loss is written out by hand it tells the size of the first errors, and the last layer the rest."""
         kind, factor, loss = view.scalar("loss_kind"), view.scalar("loss_factor"), view.scalar("loss")
-        layers = output_layers(view.layout)
+        layers = output_layers(view)
         if kind not in _OF_ERRORS or not factor > 0 or not loss > 0 or not layers or view.row("activation_std") is None:
             return False
         if view.scalar("loss_reduction") != LossReduction.MEAN or not math.isfinite(loss):
@@ -178,5 +178,5 @@ class BadlyScaledTargets(Waiting):
                 Evidence("target_std", None, deviation, 1.0, "deviation of the targets"),
                 Evidence("target_mean", None, mean, 0.0, "mean of the targets"),
             )
-        layers = () if self._bounded == NONE else output_layers(view.layout)
+        layers = () if self._bounded == NONE else output_layers(view)
         return Verdict("targets", True, Severity.SEVERE, layers, self._first_step, 0.85, summary, evidence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
+from undertow.detect.output_layer import output_layers
 from undertow.detect.rule import Verdict, Waiting
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -19,7 +20,7 @@ class BroadcastLoss(Waiting):
     What it sees
     ------------
     The shapes that met in an elementwise loss (squared or absolute error, binary cross-entropy), in the graph of the
-    loss itself, at two measured steps in a row.
+    loss itself, at two measured steps in a row. The layer whose output the loss was given is named.
 
     Why it is bad
     -------------
@@ -75,4 +76,5 @@ class BroadcastLoss(Waiting):
             "Prediction and target have different shapes: the loss compares every prediction with every target, so "
             "the model can only learn the targets' mean."
         )
-        return Verdict("shapes", True, Severity.SEVERE, (), self._first_step, 0.97, summary, (evidence,))
+        layers = output_layers(view)[-1:]  # the one with a matrix: it decides on the shape
+        return Verdict("shapes", True, Severity.SEVERE, layers, self._first_step, 0.97, summary, (evidence,))

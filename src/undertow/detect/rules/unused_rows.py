@@ -134,7 +134,7 @@ class UnusedRows:
         if pooled > thresholds.SINGLE_CLASS and used > thresholds.UNUSED_CLASSES * classes:
             return self._classes.end()
         # A classifier has an output for every class; a contrastive loss, whose labels are all alike, has none of it.
-        heads = [int(anatomy_of(view.layout).matrix[i]) for i in output_layers(view.layout)]
+        heads = [int(anatomy_of(view.layout).matrix[i]) for i in output_layers(view)]
         asked = any(i >= 0 and view.layout.layers[i].shape[0] == classes for i in heads)
         long = view.step - (self._first_step or 0) >= thresholds.SINGLE_CLASS_STEPS
         alone = pooled == 0 and asked and long and self._labels >= thresholds.UNUSED_LABELS_LEAST

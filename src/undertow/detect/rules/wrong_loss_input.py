@@ -79,7 +79,7 @@ class WrongLossInput(Waiting):
     def _verdict(self, view: View, doubled: bool) -> Verdict:
         kind = view.scalar("loss_kind")
         layout = view.layout
-        layers = output_layers(layout)
+        layers = output_layers(view)
         path = layout.path(layers[0]) if layers else None
         if doubled:
             binary = kind == LossKind.BINARY_OF_LOGITS

@@ -65,7 +65,9 @@ class ModuleRun(Protocol):
 
 
 class SignalCollector:
-    def __init__(self) -> None:
+    def __init__(self, layer_of: Callable[[int], int | None] = lambda identity: None) -> None:
+        """`layer_of`: the layer of a parameter, by the id of its tensor."""
+        self._layer_of = layer_of
         self._modes = ModeWatch()
         self._fed: dict[bytes, set[bytes]] = {}  # of each choice of slots, which of them had a gradient
         self._fed_anew = False
@@ -103,6 +105,10 @@ class SignalCollector:
         self._looked = True
         if self._now.loss is None:
             self._now.loss = read_loss(root, _address(scaler))
+            source = self._now.loss.source
+            layer = None if source is None else self._layer_of(source)
+            if layer is not None:
+                self._now.numbers["loss_layer"] = float(layer)
         if self._steps < _ALWAYS:
             self._parts = self._parts or MicroBatches()
             self._parts.note(root, _address(scaler))

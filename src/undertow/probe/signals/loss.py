@@ -30,6 +30,7 @@ from undertow.probe.signals.nodes import (
 from undertow.probe.signals.reach import Reach, reach_of
 from undertow.probe.signals.remade import remade
 from undertow.probe.signals.shapes import was_broadcast
+from undertow.probe.signals.sources import nearest_parameter
 from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms, number_of
 from undertow.schema.quantities import LossKind, LossReduction
 
@@ -69,6 +70,7 @@ class LossReading:
     prediction: torch.Tensor | None = None
     target: torch.Tensor | None = None
     address: int | None = None  # of the targets, as the loss function was given them
+    source: int | None = None  # id of the parameter that is nearest to it: that of the layer that made its input
     reach: Reach | None = None  # of the function that made the prediction, with the targets it is compared with
 
     @property
@@ -84,6 +86,7 @@ def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
         return LossReading(LossKind.UNKNOWN)
     readings = [(term, _contract(term)) for term in terms]
     term, reading = min(readings, key=lambda pair: _preference(*pair))
+    reading.source = nearest_parameter(term.given)
     with torch.no_grad():
         if term.kind in _OF_CLASSES:
             _copy_classes(term, reading)
