@@ -151,7 +151,7 @@ def violin_louder_hall(steps: int, seed: int, fault: str) -> dict[str, float]:
 violin_louder_hall.mistake(
     "violin_squares_never_forgotten",
     "OPT008", "UPD001", "OPT007", "OPT001", "OPT003",
-    summary="RMSprop averages squares over a hundred thousand steps: its average is far too small, its steps too large.",
+    summary="RMSprop averages squares over a hundred thousand steps: the average is too small, the steps too large.",
     change="alpha=0.95",
 )  # fmt: skip
 
