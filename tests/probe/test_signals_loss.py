@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from undertow.probe.signals.latent import read_latent
-from undertow.schema.quantities import LossKind, LossReduction
+from undertow.schema.quantities import Floor, LossKind, LossReduction
 
 ROWS, CLASSES = 12, 4
 LABELS = torch.tensor([0, 0, 1, 2, 3, 3, 1, 0, 2, 2, 2, 1])
@@ -685,6 +685,26 @@ def test_the_graph_is_let_go(watch):
             assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(("scores", "expected"), [("log_softmax", 0.0), ("softmax", 1.0)])
+def test_what_an_alignment_is_given(watch, scores, expected):
+    def loss_of(x):
+        steps = getattr(x.reshape(6, 2, CLASSES), scores)(-1)
+        lengths = torch.tensor([6, 6]), torch.tensor([2, 2])
+        return F.ctc_loss(steps, torch.tensor([[1, 2], [3, 1]]), *lengths, zero_infinity=True)
+
+    found = first(one_step(watch, loss_of)[0])
+    assert (found["loss_kind"], found["loss_input_is_logit"]) == (LossKind.ALIGNMENT, expected)
+    assert "loss_classes" not in found
+
+
+@pytest.mark.parametrize(("sign", "expected"), [(1.0, None), (-1.0, Floor.REWARDS_NORMALISER)])
+def test_a_penalty_on_the_normaliser(watch, sign, expected):
+    def loss_of(x):
+        return F.cross_entropy(x, LABELS) + sign * 0.02 * x.logsumexp(-1).square().mean()
+
+    assert first(one_step(watch, loss_of, activations=True)[0]).get("loss_without_floor") == expected
 
 
 def test_the_layer_whose_output_the_loss_was_given(watch):

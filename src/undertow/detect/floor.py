@@ -27,6 +27,10 @@ _FORMS = {
         "squares or absolute values of weights stand in the loss with a minus sign",
         "a penalty on the weights is subtracted, so that they grow for ever. Add it.",
     ),
+    Form.REWARDS_NORMALISER: (
+        "the squared logarithm of a softmax's normaliser stands in the loss with a minus sign",
+        "the penalty that keeps logits small is subtracted, so that they grow for ever. Add it.",
+    ),
     Form.PUNISHES_OVERLAP: (
         "the overlap of the prediction with its mask (Dice, or intersection over union) stands in the loss with a plus",
         "it grows with the overlap of prediction and mask, so that the model learns to miss. Minimise one minus it.",

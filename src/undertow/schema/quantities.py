@@ -303,6 +303,7 @@ class LossKind:
     BINARY_OF_PROBABILITIES = 5.0
     BINARY_OF_LOGITS = 6.0
     DIVERGENCE = 7.0  # Kullback-Leibler
+    ALIGNMENT = 8.0  # connectionist temporal classification, of log-probabilities that were given
 
 
 class LossReduction:
@@ -320,6 +321,7 @@ class Floor:
     EXPONENTIAL = 1.0  # a value and its exponential fall together
     REWARDS_ERRORS = 2.0  # squared errors inside of a density have a minus sign
     REWARDS_WEIGHTS = 3.0  # the squares of weights have one
+    REWARDS_NORMALISER = 5.0  # the squared logarithm of a softmax's normaliser has a minus sign
     PUNISHES_OVERLAP = 4.0  # the overlap with a mask (Dice, intersection over union) stands in it with a plus sign
 
 

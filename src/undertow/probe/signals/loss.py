@@ -90,6 +90,8 @@ def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
     with torch.no_grad():
         if term.kind in _OF_CLASSES:
             _copy_classes(term, reading)
+        elif term.kind == LossKind.ALIGNMENT:
+            _copy_steps(term, reading)
         else:
             _copy_elements(term, reading)
             reading.reach = reach_of(term)
@@ -116,7 +118,7 @@ def _contract(term: Term) -> LossReading:
         reading.is_logit = float(maker == "Softmax")
     elif term.kind == LossKind.CROSS_ENTROPY and term.by_hand:
         reading.is_logit = _over_another_dimension(term)
-    if term.kind not in _OF_CLASSES:
+    if term.kind not in (*_OF_CLASSES, LossKind.ALIGNMENT):
         reading.broadcast = was_broadcast(term)
     return reading
 
@@ -177,6 +179,13 @@ def _copy_classes(term: Term, reading: LossReading) -> None:
             reading.of_samples = _is_of_samples(log_softmax[0])
             reading.first_logits = _first_logits(log_softmax[0])
             reading.quotient = _quotient(log_softmax[0])
+
+
+def _copy_steps(term: Term, reading: LossReading) -> None:
+    """Log-probabilities of each step of each sequence; labels have no step of their own."""
+    given = saved_tensor(term.node, "log_probs")
+    if given is not None and given.dim() >= 2:
+        reading.log_probabilities = _some(given.reshape(-1, given.shape[-1])).clone()
 
 
 def _some(values: torch.Tensor) -> torch.Tensor:

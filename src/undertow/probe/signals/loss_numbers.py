@@ -15,6 +15,7 @@ _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half prec
 _FEWEST_RANKED = 4  # classes
 _PIECE = 1 << 14  # elements that torch converts on the calling thread alone
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
+_OF_LOGARITHMS = (*_OF_LABELS, LossKind.ALIGNMENT)
 _BINARY = (LossKind.BINARY_OF_PROBABILITIES, LossKind.BINARY_OF_LOGITS)
 
 Floats = NDArray[np.float64]
@@ -130,7 +131,7 @@ def _is_quotient_of_one(reading: LossReading) -> float | None:
 
 def _is_logit(reading: LossReading) -> float | None:
     """Whether what was taken for probabilities or their logarithms is neither."""
-    if reading.kind in _OF_LABELS and reading.log_probabilities is not None:
+    if reading.kind in _OF_LOGARITHMS and reading.log_probabilities is not None:
         # Also a softmax, where it was taken over another dimension than that of the classes.
         sums = np.exp(_array(reading.log_probabilities)).sum(axis=1)
         return float((np.abs(sums - 1) > _PROBABILITY).mean() > 0.5)

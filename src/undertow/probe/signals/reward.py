@@ -3,8 +3,9 @@ does it hold down what it should reward, the overlap with a mask?
 
 From the root of the loss, signs are followed through sums, constants and functions that grow with their argument
 without a bound. What is reached with a minus sign makes the loss smaller the larger it is, for ever: squares of
-weights (a penalty that was subtracted), and squared errors inside of a density (a log-likelihood that was meant to
-be negated). Squared errors by themselves are recognised as loss functions elsewhere.
+weights (a penalty that was subtracted), or of the logarithm of a softmax's normaliser, and squared errors inside of a
+density (a log-likelihood that was meant to be negated). Squared errors by themselves are recognised as loss functions
+elsewhere.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def _sized(node: Node, way: _Way) -> float:
         return Floor.NONE
     if is_leaf(made_by[0]):
         return Floor.REWARDS_WEIGHTS if way.sign < 0 else Floor.NONE
+    if operation(made_by[0]) == "Logsumexp":
+        return Floor.REWARDS_NORMALISER if way.sign < 0 and not way.is_weighted else Floor.NONE
     if operation(made_by[0]) != "Sub" or only_edge(made_by[0]) is None:
         return Floor.NONE
     if way.sign > 0:

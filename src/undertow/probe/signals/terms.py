@@ -36,6 +36,8 @@ _FUNCTIONS = {
     "NllLoss": LossKind.NEGATIVE_LOG_LIKELIHOOD,
     "NllLossNd": LossKind.NEGATIVE_LOG_LIKELIHOOD,
     "NllLoss2D": LossKind.NEGATIVE_LOG_LIKELIHOOD,
+    "CtcLoss": LossKind.ALIGNMENT,
+    "CudnnCtcLoss": LossKind.ALIGNMENT,
     "MseLoss": LossKind.MEAN_SQUARE,
     "SmoothL1Loss": LossKind.ABSOLUTE,
     "HuberLoss": LossKind.ABSOLUTE,
