@@ -54,7 +54,7 @@ def claims_false(steps: int, seed: int, fault: str) -> dict[str, float]:
         if fault == "claims_unit_normal":
             nn.init.normal_(layer.weight)
         elif fault == "claims_all_alike":
-            nn.init.constant_(layer.weight, 0.05)
+            nn.init.constant_(layer.weight, 0.03)
             nn.init.zeros_(layer.bias)
         else:
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
@@ -88,7 +88,7 @@ claims_false.mistake(
 claims_false.mistake(
     "claims_all_alike",
     "WGT002",
-    summary="All weights start at 0.05, so that 'runs are comparable'.",
+    summary="All weights start at 0.03, so that 'runs are comparable'.",
     change="draw the weights",
 )
 
@@ -139,7 +139,6 @@ claims_cost.mistake(
     "LSS002",
     summary="A column of guesses minus a row of costs: every guess is compared with every claim.",
     change="squeeze the guesses",
-    layers=("out",),
 )
 
 

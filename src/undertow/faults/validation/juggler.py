@@ -108,19 +108,19 @@ juggler.mistake(
 )  # fmt: skip
 juggler.mistake(
     "juggler_rate_of_six",
-    "OPT007", "UPD001", "ACT001", "OPT001", "GRD002",
+    "OPT007", "UPD001", "ACT001", "OPT001",
     summary="A learning rate of 6 instead of 0.06: the first steps throw every unit below zero.",
     change="a hundredth of the rate",
 )  # fmt: skip
 juggler.mistake(
     "juggler_rate_of_one",
-    "OPT007", "UPD001", "ACT001", "OPT001", "OPT004", "GRD002",
+    "OPT007", "UPD001", "ACT001", "OPT001",
     summary="The learning rate of a paper without momentum: 1, twenty times too high here.",
     change="a twentieth of the rate",
 )  # fmt: skip
 juggler.mistake(
     "juggler_hurries_at_seventy",
-    "OPT007", "UPD001", "ACT001", "OPT001", "OPT003", "GRD006", "GRD002",
+    "OPT007", "UPD001", "ACT001", "OPT001", "OPT003",
     summary="After seventy steps a callback sets the rate of another project: 5 instead of 0.05.",
     change="leave the rate alone",
     onset=70,

@@ -100,14 +100,12 @@ pigeons.mistake(
     "LSS002",
     summary="A column of guesses minus a row of speeds: the loss compares every bird with every race.",
     change="squeeze the guesses",
-    layers=("mix", "bird_bias"),
 )
 pigeons.mistake(
     "pigeons_new_metric_at_eighty",
-    "LSS002", "OPT003", "OPT001",
+    "LSS002", "OPT001",
     summary="From step 80 another branch of the loss runs, and it forgets to squeeze the guesses.",
     change="squeeze the guesses in both branches",
-    layers=("mix", "bird_bias"),
     onset=80,
 )  # fmt: skip
 pigeons.mistake(

@@ -29,7 +29,7 @@ def age(clean: torch.Tensor, g: torch.Generator) -> torch.Tensor:
 
 
 class Contrast(nn.Module):
-    """Divide every channel of every picture by its spread."""
+    """Divide every channel of every picture by its spread, gently where there is none."""
 
     def __init__(self, eps: float = 1e-4) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Contrast(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         centred = x - x.mean((2, 3), keepdim=True)
-        return centred / (centred.square().mean((2, 3), keepdim=True) + self.eps).sqrt()
+        return centred / (0.1 + (centred.square().mean((2, 3), keepdim=True) + self.eps).sqrt())
 
 
 class Brush(nn.Module):
@@ -53,9 +53,8 @@ class Brush(nn.Module):
 
 
 class Restorer(nn.Module):
-    def __init__(self, depth: int = 14, skip: bool = True, contrast_eps: float = 1e-4, frugal: bool = False) -> None:
+    def __init__(self, depth: int = 14, skip: bool = True, frugal: bool = False) -> None:
         super().__init__()
-        self.contrast = Contrast(contrast_eps)
         self.lift = nn.Conv2d(1, 8, 3, padding=1)
         self.brushes = nn.Sequential(*[Brush(8, skip) for _ in range(depth)])
         self.paint = nn.Conv2d(8, 1, 3, padding=1)
@@ -141,7 +140,7 @@ def restorer_grades(steps: int, seed: int, fault: str) -> dict[str, float]:
     if fault == "restorer_divides_by_nothing":
         with torch.no_grad():  # one filter of the template is empty
             model.look.weight[3] = 0.0
-            nn.init.zeros_(model.look.bias)  # pyright: ignore[reportArgumentType]
+            nn.init.constant_(model.get_parameter("look.bias"), 0.5)
     opt = optim.Adam(model.parameters(), lr=1e-2)
     tail: list[float] = []
     for step in range(steps):
@@ -161,13 +160,13 @@ def restorer_grades(steps: int, seed: int, fault: str) -> dict[str, float]:
 restorer_grades.mistake(
     "restorer_divides_by_nothing",
     "NUM001", "NUM003", "NUM002", "NUM004",
-    summary="A channel that is constant is divided by its spread of zero: the eps was left out.",
+    summary="A channel is constant, and the root of its spread of zero has no derivative: the eps was left out.",
     change="add an eps under the root",
     layers=("even", "look"),
 )  # fmt: skip
 restorer_grades.mistake(
     "restorer_blank_paper",
-    "NUM001", "NUM004", "NUM002", "NUM003",
+    "NUM001", "NUM003", "NUM002", "NUM004",
     summary="The eps is left out, and sixty steps later the first blank sheet comes along.",
     change="add an eps under the root",
     layers=("even", "look"),

@@ -73,13 +73,13 @@ def signposts(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 signposts.mistake(
     "signposts_eight_times_too_much",
-    "LSS004", "UPD001", "OPT007", "OPT001", "OPT004", "GRD002",
+    "LSS004", "UPD001", "OPT007", "OPT001",
     summary="Eight micro-batches are added and not averaged: every step is eight times as long as meant.",
     change="divide each loss by the number of micro-batches",
 )  # fmt: skip
 signposts.mistake(
     "signposts_larger_batch_same_divisor",
-    "LSS004", "UPD001", "OPT007", "OPT001", "OPT003", "GRD006", "GRD002",
+    "LSS004", "UPD001", "OPT007", "OPT001", "OPT003",
     summary="At step 50 the batch doubles, and in the new branch the division by the number of pieces is missing.",
     change="divide each loss by the number of micro-batches",
     onset=50,

@@ -116,7 +116,7 @@ sonar.mistake(
 )  # fmt: skip
 sonar.mistake(
     "sonar_one_bank_too_wide",
-    "WGT003", "GRD002", "ACT001", "OPT001", "NUM001", "NUM002", "NUM004", "UPD001",
+    "WGT003", "GRD002", "ACT001",
     summary="The fourth bank of filters is loaded sixty times too large: its gain was applied twice.",
     change="the right scale for convs.3",
     layers=("convs.3", "acts.4"),
