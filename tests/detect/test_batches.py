@@ -37,10 +37,31 @@ FAULTS: dict[str, list[float]] = {
     "weight_nonfinite_count": [0.0, 2.0, NAN],
     "weight_max_abs": [0.3, 7.0, NAN],
     "update_norm": [0.0, 1e-3, NAN],
+    "gradient_norm": [1.0, 1e-9, 1e6, NAN],
+    "gradient_cosine": [0.1, -0.9, 0.9, NAN],
+    "weight_norm": [1.0, 1e-4, 50.0, NAN],
+    "weight_drift": [0.1, 1e-6, 2.0, NAN],
+    "weight_rows_unused": [0.999, 0.1, NAN],
+    "update_ratio": [1e-3, 0.5, 1e-9, NAN],
+    "router_load_max": [0.5, 1.0, NAN],
     "activation_calls": [0.0, 1.0, NAN],
     "activation_zero_fraction": [0.5, 1.0, NAN],
 }
-SCALARS: dict[str, list[float]] = {"loss": [1.0, 0.0, NAN, INF], "lr": [0.1, 0.0], "step_skipped": [0.0, 1.0]}
+SCALARS: dict[str, list[float]] = {
+    "loss": [1.0, 0.0, NAN, INF, -1.0, 50.0, 0.01],
+    "lr": [0.1, 0.0, 1.0],
+    "step_skipped": [0.0, 1.0],
+    "clip_coefficient": [1.0, 1e-4, 0.5],
+    "gradient_norm_total": [1.0, 1e3, NAN],
+    "backward_count": [1.0, 2.0],
+    "loss_kind": [1.0, 0.0, NAN],
+    "loss_rows": [64.0, 1.0],
+    "val_loss": [1.0, 3.0],
+    "optimizer_made_anew": [1.0, 0.0],
+    "input_std": [1.0, 300.0],
+    "label_entropy": [2.0, 0.0],
+    "target_mean": [0.0, 1e4],
+}
 
 PERIODS = st.lists(
     st.fixed_dictionaries(
@@ -55,7 +76,7 @@ PERIODS = st.lists(
                 st.tuples(st.sampled_from(sorted(FAULTS)), st.integers(0, 3), st.sampled_from([*PATHS, "all"])),
                 max_size=4,
             ),
-            "scalars": st.dictionaries(st.sampled_from(sorted(SCALARS)), st.integers(0, 3), max_size=2),
+            "scalars": st.dictionaries(st.sampled_from(sorted(SCALARS)), st.integers(0, 6), max_size=3),
             "flicker": st.integers(0, 9),  # at one step of so many all is well; 0: never
         }
     ),
@@ -133,7 +154,7 @@ UNUSED = ("gradient_state", 1, PATHS[0])
 DROPPED = ("gradient_optimizer", 2, PATHS[0])  # by its optimizer, while it has no gradient
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @example(periods=[period(UNUSED), period(UNUSED, DROPPED)], sizes=[50], known=len(LAYERS))
 @given(periods=PERIODS, sizes=st.lists(st.integers(1, 50), min_size=1, max_size=5), known=st.integers(5, len(LAYERS)))
 def test_the_same_as_one_by_one(periods: list[dict[str, Any]], sizes: list[int], known: int) -> None:
