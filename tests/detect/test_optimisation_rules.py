@@ -67,6 +67,15 @@ class TestDivergingLoss:
         assert finding.detected_step <= 11
         assert cross_entropy(training(DivergingLoss()), [2.3, 140, 70, 30, *noisy([2.3] * 30)]).codes() == []
 
+    def test_first_steps_that_make_a_classifier_worse_than_a_guess(self) -> None:
+        thrown = [2.3, *noisy([4.2] * 20), *noisy(np.geomspace(4.0, 1.5, 30))]
+        run = cross_entropy(training(DivergingLoss()), thrown)
+        (finding,) = run.findings()
+        assert (finding.code, finding.severity, finding.ongoing) == ("OPT001", Severity.MODERATE, False)
+        assert finding.detected_step <= 11
+        assert cross_entropy(training(DivergingLoss()), [2.3, *noisy([2.9] * 30)]).codes() == []
+        assert cross_entropy(training(DivergingLoss()), [2.3, 6.0, 5.0, 4.0, *noisy([2.3] * 30)]).codes() == []
+
     def test_a_loss_that_grows_with_its_targets_is_a_hint(self) -> None:
         run = follow(training(DivergingLoss()), noisy(np.geomspace(0.1, 2, 60)))
         assert [finding.severity for finding in run.findings()] == [Severity.MILD]

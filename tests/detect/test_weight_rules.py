@@ -68,6 +68,10 @@ class TestBadlyScaledStart:
         signals = {"0": 0.6, "2": 5.0, "4": 45.0, "6": 400.0, "8": 4e3, "9": 2e3}
         (finding,) = self.start(parts, weights, signals).findings()
         assert finding.layers == ("2", "4", "6", "8")
+        some = scaled(_0=0.58, _2=0.58, _4=0.58, _6=9.0, _8=9.0, _9=0.58)
+        signals = {"0": 0.6, "2": 0.5, "4": 0.4, "6": 90.0, "8": 4e3, "9": 2e3}
+        (finding,) = self.start(parts, some, signals, loss=2e3, loss_kind=1.0, loss_classes=10.0).findings()
+        assert finding.layers == ("6", "8")
 
     def test_small_weights_behind_normalisations_are_healthy(self) -> None:
         weights = scaled(_0=0.08, _2=0.08, _4=0.08, _6=0.08)

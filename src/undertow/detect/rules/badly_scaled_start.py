@@ -172,6 +172,10 @@ class BadlyScaledStart(Waiting):
             what, usual = "is next to nothing behind every layer: the weights of all of them begin far too small", 0.58
         elif large and ((decades > limit.FORWARD_DECADES and not reset) or sure):
             what, usual = "blows up: the weights of all layers begin too large", 1.41
+        elif decades > limit.FORWARD_DECADES_ALONE and not reset and hopeless and scales.max() > limit.JUMP_LARGE:
+            layers = _unlike_others(modules, scales > limit.JUMP_LARGE)
+            names = name_layers(view.layout, layers) if layers else "all layers"
+            what, usual = f"blows up: the weights of {names} begin too large", 1.41
         elif decades > limit.FORWARD_DECADES_ALONE and not reset and hopeless:
             what = f"grows 10^{decades:.0f}-fold on its way through layers whose weights begin as usual"
             what, usual = f"{what}: something sums or multiplies, and nothing divides", 1.0

@@ -31,7 +31,8 @@ class DivergingLoss:
     New records: a loss that again and again exceeds everything before it by a tenth, until its median is twice the
     highest of the first losses. Or a loss that had fallen well below its start and has since been back there for
     twenty-five steps, every single one of them, without coming down again. Or a cross-entropy that begins near that of
-    a guess, and within its first steps is five times as high for nine losses in a row.
+    a guess, and within its first steps is five times as high for nine losses in a row, or has a median of nine that is
+    half as high again as the first one and as that of a guess.
 
     Why it is bad
     -------------
@@ -54,7 +55,7 @@ class DivergingLoss:
     code: ClassVar[str] = "OPT001"
 
     def __init__(self) -> None:
-        self._growing, self._lost = Condition("growing"), Condition("lost")
+        self._growing, self._lost, self._thrown = Condition("growing"), Condition("lost"), Condition("thrown")
         self._highest_early = 0.0
         self._record = math.nan
         self._records: list[int] = []
@@ -87,17 +88,18 @@ class DivergingLoss:
             and loss.seen > thresholds.DIVERGED_START
             and loss.positive
             and loss.actors == 1
-            and not (self._growing.is_open or self._lost.is_open)
+            and not (self._growing.is_open or self._lost.is_open or self._thrown.is_open)
+            and not self._is_worse_than_a_guess(loss)
         )
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None:
-            return (*self._growing.stay(), *self._lost.stay())
+            return (*self._growing.stay(), *self._lost.stay(), *self._thrown.stay())
         if not loss.positive or loss.actors > 1:
-            return (*self._growing.end(), *self._lost.end())
+            return (*self._growing.end(), *self._lost.end(), *self._thrown.end())
         self._take(view)
-        return (*self._observe_growing(loss), *self._observe_lost(loss))
+        return (*self._observe_growing(loss), *self._observe_lost(loss), *self._observe_thrown(loss))
 
     def _take(self, view: View) -> None:
         """What else tells a model that falls apart from one whose targets grow."""
@@ -150,6 +152,18 @@ class DivergingLoss:
         sure = sure or self._large_step >= first - thresholds.LARGE_UPDATE_LASTS
         return self._growing.hold(sure, lambda: self._verdict("growing", loss, first, sure))
 
+    def _observe_thrown(self, loss: Loss) -> tuple[Verdict, ...]:
+        """The first steps have made a classifier worse than one that has learnt nothing."""
+        if self._growing.is_open or (self._records and loss.step - self._records[-1] < thresholds.DIVERGED_RECORDS):
+            return self._thrown.end()  # it is still on its way up
+        if self._is_worse_than_a_guess(loss):
+            return self._thrown.hold(None, lambda: self._verdict("thrown", loss, 0))
+        return self._thrown.end() if loss.level < max(loss.first, self._guess) else self._thrown.stay()
+
+    def _is_worse_than_a_guess(self, loss: Loss) -> bool:
+        early = thresholds.DIVERGED_START <= loss.seen <= thresholds.DIVERGED_AT_ONCE_WITHIN
+        return early and self._guesses and loss.level > thresholds.THROWN_TO * max(loss.first, self._guess)
+
     def _base(self, loss: Loss) -> float:
         # The highest of the first losses is itself a record where a run explodes at once.
         base = min(self._highest_early, 2 * loss.first)
@@ -173,7 +187,13 @@ class DivergingLoss:
         return self._lost.hold(sure, lambda: self._verdict("lost", loss, loss.best_step, sure))
 
     def _verdict(self, key: str, loss: Loss, first: int, sure: bool = True) -> Verdict:
-        if key == "growing":
+        if key == "thrown":
+            evidence = Evidence("loss", None, loss.level, loss.first, "median of the latest losses, and the first one")
+            summary = (
+                f"The first steps threw the model off: its loss was {loss.first:.3g} before it had learnt anything, "
+                f"and is {loss.level:.3g} after {loss.seen} steps."
+            )
+        elif key == "growing":
             evidence = Evidence("loss", None, loss.level, loss.first, "median of the latest losses, and the first one")
             summary = f"The loss grows: {loss.first:.3g} at the start, {loss.level:.3g} at step {loss.step}."
         else:
@@ -182,5 +202,7 @@ class DivergingLoss:
                 f"What was learnt is lost: the loss had fallen to {loss.best:.3g} by step {loss.best_step} and is back "
                 f"at {loss.level:.3g}, where it started."
             )
-        severity = Severity.SEVERE if sure else Severity.MILD
-        return Verdict(key, True, severity, (), first, 0.9 if sure else 0.5, summary, (evidence,))
+        severity, confidence = (Severity.SEVERE, 0.9) if sure else (Severity.MILD, 0.5)
+        if key == "thrown":
+            severity, confidence = Severity.MODERATE, 0.7
+        return Verdict(key, True, severity, (), first, confidence, summary, (evidence,))
