@@ -127,6 +127,58 @@ def flat_units(folder: Path) -> None:
     _flattened(folder, use_orig_params=False)
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.wide, self.narrow = nn.LayerNorm(12), nn.Linear(12, 40), nn.Linear(40, 12)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + self.narrow(nn.functional.gelu(self.wide(self.norm(inputs))))
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList([Block(), Block()]), nn.Linear(12, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            inputs = block(inputs)
+        return self.head(inputs)
+
+
+def large_scale(folder: Path) -> None:
+    """The loop that large trainings are written as: a model without memory that is sharded block by block, filled with
+    values, and trained in micro-batches, with a schedule and a norm that is clipped over all shards."""
+    with torch.device("meta"):
+        model = Stack()
+    if dist.is_initialized():
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+    model.to_empty(device="cpu")
+    for place, parameter in enumerate(model.parameters()):
+        whole = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(place)) * 0.2
+        local = getattr(parameter, "_local_tensor", parameter)
+        rows = whole
+        if dist.is_initialized():
+            pieces = whole.chunk(dist.get_world_size())
+            rows = pieces[dist.get_rank()] if dist.get_rank() < len(pieces) else whole[:0]
+        local.data.copy_(rows)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4))
+    with undertow.watch(model, run_dir=folder, every=1, quiet=True):
+        for inputs, labels in batches():
+            optimizer.zero_grad()
+            for some, wanted in zip(inputs.chunk(2), labels.chunk(2), strict=True):
+                (nn.functional.cross_entropy(model(share(some)), share(wanted)) / 2).backward()
+            norm = nn.utils.get_total_norm([one.grad for one in model.parameters() if one.grad is not None])
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+            nn.utils.clip_grads_with_norm_(model.parameters(), 0.5, norm, foreach=True)
+            optimizer.step()
+            schedule.step()
+
+
 class Meeting(nn.Module):
     """Takes two tensors, so that what `fully_shard` puts around its inputs holds both."""
 
@@ -438,10 +490,10 @@ def last_dies(folder: Path) -> None:
 
 
 TRAININGS = (
-    data_parallel, fully_sharded, flattened, flattened_passes, flat_units, sharded_branches, hybrid_sharded,
-    tensor_parallel, sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced, parted, poisoned,
-    stages, pipeline, mixed_mesh, untouched, only_the_first, untouched_sharded, untouched_flattened, first_dies,
-    third_dies, last_dies,
+    data_parallel, fully_sharded, large_scale, flattened, flattened_passes, flat_units, sharded_branches,
+    hybrid_sharded, tensor_parallel, sequence_parallel, accumulated, sharded_accumulated, sharded_unsynced,
+    parted, poisoned, stages, pipeline, mixed_mesh, untouched, only_the_first, untouched_sharded,
+    untouched_flattened, first_dies, third_dies, last_dies,
 )  # fmt: skip
 PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAININGS}
 

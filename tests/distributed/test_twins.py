@@ -12,8 +12,9 @@ from tests.distributed import programs, ranks
 import undertow
 
 ALIKE = (
-    "data_parallel", "fully_sharded", "flattened", "flattened_passes", "sharded_branches", "hybrid_sharded",
-    "tensor_parallel", "sequence_parallel", "accumulated", "sharded_accumulated", "sharded_unsynced",
+    "data_parallel", "fully_sharded", "large_scale", "flattened", "flattened_passes", "sharded_branches",
+    "hybrid_sharded", "tensor_parallel", "sequence_parallel", "accumulated", "sharded_accumulated",
+    "sharded_unsynced",
 )  # fmt: skip
 STREAMS = ("gradient_", "stepped_gradient_", "weight_", "update_")
 # What needs several micro-batches, or is not read of parts of a tensor.
