@@ -55,6 +55,15 @@ class TestBadBatch:
         assert finding.severity.is_alarm
         assert finding.evidence[0].quantity.startswith("input_")
 
+    def test_an_error_of_steady_targets_has_a_natural_size(self) -> None:
+        """Of targets that move, as those of a value function, an error may well be larger than at the start."""
+        for sizes, alarms in (((1.0, 1.2), ["DAT002"]), ((1.0, 4.0), [])):
+            run = training(BadBatch())
+            for step, loss in enumerate([*noisy(np.geomspace(2.3, 0.1, 60)), 3.2, *noisy([0.1] * 30)]):
+                scalars = {"loss": loss, "loss_kind": LossKind.MEAN_SQUARE, "target_std": sizes[step % 2]}
+                run.run(1, scalars=scalars)
+            assert [finding.code for finding in run.findings() if finding.severity.is_alarm] == alarms
+
     def test_labels_that_are_all_alike(self) -> None:
         run = self.run(self.leap(), label_entropy=0.0)
         assert run.findings()[0].evidence[0].quantity == "label_entropy"

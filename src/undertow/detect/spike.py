@@ -14,6 +14,7 @@ from undertow.detect.view import View
 from undertow.schema.quantities import LossKind
 
 _OF_THE_LOSS = frozenset({"loss_kind"})
+_OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 
 
 @dataclass(slots=True)
@@ -52,7 +53,8 @@ class SpikeWatch:
         self._back = 0  # losses in a row that are back where they were
         self._recent: deque[float] = deque(maxlen=thresholds.SPIKE_CALM)
         self._highest = 0.0  # of all losses but spikes
-        self._natural = False  # a cross-entropy has a natural size: that of a guess
+        self._natural = False  # a cross-entropy has a natural size: that of a guess; so has the error of targets that
+        self._targets = (math.inf, 0.0)  # …keep their size: least and largest deviation of a batch of them
         self._rate = math.nan
         self._rate_rose = -(10**9)
 
@@ -62,7 +64,11 @@ class SpikeWatch:
             return
         kind = view.frame.scalars.get("loss_kind")
         if kind is not None:
-            self._natural = kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
+            size = view.scalar("target_std")
+            if kind == LossKind.MEAN_SQUARE and size > 0:
+                self._targets = (min(size, self._targets[0]), max(size, self._targets[1]))
+            steady = 0 < self._targets[1] < thresholds.SPIKE_STEADY_TARGETS * self._targets[0]
+            self._natural = kind in _OF_LABELS or (kind == LossKind.MEAN_SQUARE and steady)
         rate = view.frame.scalars.get("lr", self._rate)
         if rate > 2 * self._rate:
             self._rate_rose = view.step
