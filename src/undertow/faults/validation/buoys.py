@@ -52,7 +52,7 @@ def buoy_states(steps: int, seed: int, fault: str) -> dict[str, float]:
     torch.manual_seed(seed)
     train, test = sea_log(seed).split(1300)
     if fault == "buoy_in_hectopascal":
-        offset, unit = torch.tensor(1013.0), 300.0
+        offset, unit = torch.tensor(1013.0), 15.0
         train.readings, test.readings = train.readings * unit + offset, test.readings * unit + offset
     if fault == "buoy_sorted_readings_only":
         train.state = train.state[train.readings[:, 7].argsort()]  # the join kept the order of one side
@@ -81,7 +81,7 @@ def buoy_states(steps: int, seed: int, fault: str) -> dict[str, float]:
 buoy_states.mistake(
     "buoy_in_hectopascal",
     "DAT001",
-    summary="Readings around a thousand with a spread of three hundred go into the net as they are.",
+    summary="Pressures around a thousand with a spread of fifteen go into the net as they are.",
     change="standardise the readings",
 )
 buoy_states.mistake(
@@ -157,7 +157,7 @@ def buoy_next_wave(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 buoy_next_wave.mistake(
     "buoy_clip_below_the_step",
-    "UPD001", "OPT007", "OPT001", "GRD002", "OPT004", "OPT003", "GRD006",
+    "UPD001", "OPT007", "OPT001", "GRD002", "NUM002", "NUM001", "NUM003", "OPT004", "OPT003", "GRD006",
     summary="Gradients are clipped after the step, where it has no effect: the steps are far too large.",
     change="clip before the step",
 )  # fmt: skip
