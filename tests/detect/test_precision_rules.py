@@ -120,6 +120,11 @@ def test_small_gradients_lost_on_the_way_to_the_optimizer() -> None:
     training = watched_by(LowPrecision())
     training.run(6, gradient_rms=sizes, stepped_gradient_norm=left, scalars={"clip_coefficient": 0.5})
     assert training.alarms() == ["NUM005"]
+    masked = watched_by(LowPrecision())  # the head's bias is far smaller than all that was lost, and is left
+    largest = {"first": 1e-4, "second": 1e-4, "third": 1e-3, "head.weight": 1e-1, "head.bias": 1e-8}
+    zeros = {"gradient_max_abs": largest, "stepped_gradient_max_abs": {"first": 0.0, "second": 0.0}}
+    masked.run(6, gradient_rms=sizes, stepped_gradient_norm=left, scalars={"clip_coefficient": 0.5}, **zeros)
+    assert masked.findings() == []
     clipped = watched_by(LowPrecision())
     clipped.run(20, gradient_rms=sizes, stepped_gradient_norm=0.01, scalars={"clip_coefficient": 0.1})
     assert clipped.findings() == []

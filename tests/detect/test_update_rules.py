@@ -301,3 +301,40 @@ def test_a_layer_that_the_program_moves_by_itself_needs_no_optimizer() -> None:
         training.run(1, gradient_optimizer={"second": -1.0}, weight_norm={"second.weight": 1 + 0.01 * step})
     (finding,) = training.findings()  # the bias stays where it is
     assert (finding.code, finding.layers) == ("UPD003", ("second.bias",))
+
+
+@pytest.mark.parametrize(
+    ("order", "scale", "codes"),
+    [
+        (None, 1.0, ["UPD003"]),
+        (None, 0.97, []),
+        (1, 1.0, []),
+    ],  # never loaded; trained before; a judge behind the others
+)
+def test_a_new_part_with_normalisations_under_a_network_that_is_trained(
+    order: int | None, scale: float, codes: list[str]
+) -> None:
+    names = [f"backbone.{kind}_{place}" for place in "ab" for kind in ("conv", "norm")]
+    training = stack(NeverUpdated(), *(f"{n}:{'LayerNorm' if 'norm' in n else 'Linear'}" for n in names), "0:Linear",
+                     "1:Linear")  # fmt: skip
+    backbone = Layer("backbone", kind=LayerKind.MODULE)
+    layers = [one.replace(order=order) if one.path.startswith("backbone") else one for one in training.layers]
+    training.layers = LayerTable.of([*layers, backbone])
+    training.engine.set_layers(training.layers, training.graph)
+    bound = 8**-0.5
+    drawn = {"weight_max_abs": 0.99 * bound, "weight_mean": 0.0, "weight_std": bound / 3**0.5, "weight_kurtosis": -1.2}
+    resting: dict[str, dict[str, float]] = {
+        key: {} for key in (*drawn, "gradient_state", "gradient_optimizer", "update_norm")
+    }
+    resting["weight_norm"] = {layer.path: 2.0 + 0.1 * layer.id for layer in training.layers.parameters}  # no copies
+    for layer in training.layers.parameters:
+        numbers = {"weight_max_abs": scale, "weight_mean": scale, "weight_std": 0.0, "weight_kurtosis": -3.0}
+        for key, value in (drawn if layer.kind is LayerKind.WEIGHT else numbers).items():
+            resting[key][layer.path] = value
+        if layer.path.startswith("backbone"):
+            resting["gradient_state"][layer.path] = GradientState.FROZEN
+            resting["gradient_optimizer"][layer.path] = -1.0
+            resting["update_norm"][layer.path] = 0.0
+    training.run(99, **resting)
+    assert training.alarms() == []
+    assert training.run(9, **resting).alarms() == codes

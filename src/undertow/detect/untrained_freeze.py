@@ -18,6 +18,7 @@ from undertow.schema.quantities import GradientState
 
 PATIENCE = 5
 MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
+NORMALISED = 2  # normalisations at least of a new part that is frozen; and so many matrices that are trained behind it
 BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
 PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released, and what helps has helped
 PATIENCE_WITH_MANY = 100  # steps: who releases one layer after the other has released the first by then
@@ -79,7 +80,9 @@ class UntrainedFreeze:
         self.members = self.forgotten(layout, self._frozen)
         tables = [layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.EMBEDDING]
         tables = [table for table in tables if self._frozen[table] and self._first.is_drawn[table]]
-        many = [] if self.members.any() else self.idle_adapters(layout) or self._most_of_it(layout)
+        many: list[int] = []
+        if not self.members.any():
+            many = self.idle_adapters(layout) or self._most_of_it(layout) or self._unloaded_part(layout)
         waits = ((many, PATIENCE_WITH_MANY), (tables, PATIENCE_WITH_TABLES))
         self._wanted = next((steps for which, steps in waits if which and lasted < steps), 0)
         self.is_waiting = self._wanted > 0
@@ -154,6 +157,42 @@ class UntrainedFreeze:
             return []
         return [layer.id for layer in layout.layers.parameters if self._frozen[layer.id]]
 
+    def _unloaded_part(self, layout: Layout) -> list[int]:
+        """All that is frozen, where all of it is new, normalisations among it, and feeds a network that is trained.
+
+        Random features that are meant to be random come without normalisations, or with one layer on top of them.
+        """
+        frozen, trained = self._matrices(layout)
+        scales = [one.id for one in layout.layers.parameters if one.kind == LayerKind.NORM_SCALE]
+        scales = [one for one in scales if self._frozen[one]]
+        made = [layer.id for layer in frozen]
+        if (
+            len(scales) < NORMALISED
+            or len(trained) < NORMALISED
+            or not made
+            or not self._first.is_new_scale[scales].all()
+        ):
+            return []
+        if not (self._first.is_default | self._first.is_drawn)[made].all():
+            return []
+        behind = [layer.id for layer in trained]
+        if (
+            np.isfinite(layout.module_order[made]).any()
+            or max(made) > min(behind)
+            or len(_models(layout, made + behind)) > 1
+        ):
+            return []  # it is given what others made, or is no part of what is trained: a judge, a target, a teacher
+        if any(self._follows_trained(layer, trained, layout, self._frozen) for layer in frozen):
+            return []
+        return [layer.id for layer in layout.layers.parameters if self._frozen[layer.id]]
+
+    def _matrices(self, layout: Layout) -> tuple[list[Layer], list[Layer]]:
+        """Those that are frozen, and those that are not."""
+        matrices = [layer for layer in layout.layers.parameters if len(layer.shape) >= 2]
+        matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
+        trained = [layer for layer in matrices if not self._frozen[layer.id]]
+        return [layer for layer in matrices if self._frozen[layer.id]], trained
+
     def idle_adapters(self, layout: Layout) -> list[int]:
         """Frozen pairs of thin matrices beside a frozen one, of which one is zero: they can never do anything."""
         frozen = [layer for layer in layout.layers.parameters if self._frozen[layer.id] and len(layer.shape) == 2]
@@ -178,6 +217,9 @@ class UntrainedFreeze:
         unit = _unit(layer, layout, resting)
         if unit != layer.group and not _is_one_of_a_series(unit, layout):
             return True  # a part with a name of its own was frozen as a whole: a backbone, a target, a teacher
+        return self._follows_trained(layer, trained, layout, resting)
+
+    def _follows_trained(self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]) -> bool:
         mine = self._first.norm[layer.id]
         alike = [self._first.norm[other.id] for other in trained if other.shape == layer.shape]
         if any(abs(norm - mine) <= SAME_NORM * mine for norm in alike):
@@ -196,6 +238,12 @@ def _unit(layer: Layer, layout: Layout, resting: NDArray[np.bool_]) -> str:
             break
         unit = above
     return unit
+
+
+def _models(layout: Layout, layers: list[int]) -> set[str]:
+    """Of several models each is one leading component of its paths, which no module of the table has alone."""
+    heads = {layout.path(i).partition(".")[0] for i in layers}
+    return {"" if head in layout.layers else head for head in heads}
 
 
 def _is_one_of_a_series(unit: str, layout: Layout) -> bool:

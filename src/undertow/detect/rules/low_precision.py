@@ -277,7 +277,8 @@ class LowPrecision:
             share = stepped / norms
         some = sizes[share > thresholds.UNDERFLOW_KEPT_WHOLE]
         none = sizes[share < thresholds.UNDERFLOW_KEPT]
-        return bool(len(some)) and float(np.median(some)) > 2.0 * float(np.median(none))
+        by_size = bool(len(some)) and float(np.median(some)) > 2.0 * float(np.median(none))
+        return by_size and not _smaller_ones_are_left(view)
 
     def _fading_though_alive(self, view: View, matrices: Matrices, zeros: Values) -> bool:
         """Nearly all zeros at the first matrices, fewer towards the loss, and no unit to blame."""
@@ -318,3 +319,12 @@ class LowPrecision:
         return Verdict(
             self._underflow.key, True, Severity.SEVERE, (), self._since, confidence, summary, tuple(evidence)
         )  # the precision is at fault, no layer of it
+
+
+def _smaller_ones_are_left(view: View) -> bool:
+    """A layer that lost all it had had larger elements than one that did not: rounding spares no smaller ones."""
+    before, after = view.row("gradient_max_abs"), view.row("stepped_gradient_max_abs")
+    if before is None or after is None:
+        return False
+    lost, left = before[(after == 0) & (before > 0)], before[(after > 0) & (before > 0)]
+    return bool(len(lost) and len(left)) and float(left.min()) < 0.5 * float(lost.max())

@@ -40,12 +40,12 @@ class NeverUpdated:
     five measured steps with a non-zero gradient, while other weights moved. Or a layer with `requires_grad` set to
     False that still holds exactly the random weights PyTorch gives a new layer of its shape, alone among layers that
     train, or with other layers and blocks of which all do, for a hundred steps. Or a deep frozen part under a small
-    head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights. Or frozen
-    adapters of which one factor stays zero. Or, in the first steps, layers that run inside the model and get a
-    gradient without being parts of it, as those in a plain Python list, or a plain tensor in place of a parameter, or
-    a loss with parameters of its own that no optimizer got. Or no weight at all that ever moves, though gradients
-    arrive and the optimizer steps; or an optimizer that steps while none of its parameters gets a gradient any more,
-    though the loss is differentiated.
+    head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights; or a smaller
+    one, all of it new for a hundred steps, under a network that is trained. Or frozen adapters of which one factor
+    stays zero. Or, in the first steps, layers that run inside the model and get a gradient without being parts of it,
+    as those in a plain Python list, or a plain tensor in place of a parameter, or a loss with parameters of its own
+    that no optimizer got. Or no weight at all that ever moves, though gradients arrive and the optimizer steps; or an
+    optimizer that steps while none of its parameters gets a gradient any more, though the loss is differentiated.
 
     Why it is bad
     -------------
@@ -55,16 +55,16 @@ class NeverUpdated:
 
     When it is wrong
     ----------------
-    When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild,
-    and `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
+    When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild, and
+    `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
     parameter tells otherwise: the generator it was made from had been read before; so do weights as PyTorch makes
-    them, with trained layers both before and behind them. Steps that a loss scaler skipped and steps with a
-    learning rate of zero do not count. Updates too small for the number format round away; that is said as the
-    reason. A parameter group with a rate of zero may rest by plan: that is mild, unless its weights were never
-    trained either, as new ones that have rested for a hundred steps. Frozen layers are left alone when they are a
-    named part as a whole, a copy of a trained layer, the base of an adapter, more than half as many as the trained
-    ones (a deep part with new normalisations excepted), or released later; a single layer of random features that
-    is meant to stay random, and a deep one with normalisations, are taken for a mistake.
+    them, with trained layers both before and behind them. Steps that a loss scaler skipped and steps with a learning
+    rate of zero do not count. Updates too small for the number format round away; that is said as the reason. A
+    parameter group with a rate of zero may rest by plan: that is mild, unless its weights were never trained either,
+    as new ones that have rested for a hundred steps. Frozen layers are left alone when they are a named part as a
+    whole (a new one with normalisations excepted), a copy of a trained layer, the base of an adapter, more than half
+    as many as the trained ones, or released later; a single layer of random features that is meant to stay random, and
+    a deep one with normalisations, are taken for a mistake.
 
     References
     ----------
