@@ -56,6 +56,7 @@ class DivergingLoss:
 
     def __init__(self) -> None:
         self._growing, self._lost, self._thrown = Condition("growing"), Condition("lost"), Condition("thrown")
+        self._has_grown = False
         self._highest_early = 0.0
         self._record = math.nan
         self._records: list[int] = []
@@ -154,8 +155,9 @@ class DivergingLoss:
 
     def _observe_thrown(self, loss: Loss) -> tuple[Verdict, ...]:
         """The first steps have made a classifier worse than one that has learnt nothing."""
-        if self._growing.is_open or (self._records and loss.step - self._records[-1] < thresholds.DIVERGED_RECORDS):
-            return self._thrown.end()  # it is still on its way up
+        self._has_grown |= self._growing.is_open
+        if self._has_grown or (self._records and loss.step - self._records[-1] < thresholds.DIVERGED_RECORDS):
+            return self._thrown.end()  # it is still on its way up, or comes down from there
         if self._is_worse_than_a_guess(loss):
             return self._thrown.hold(None, lambda: self._verdict("thrown", loss, 0))
         return self._thrown.end() if loss.level < max(loss.first, self._guess) else self._thrown.stay()
