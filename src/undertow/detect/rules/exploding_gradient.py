@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,8 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.matrices import Matrices, depth_trend, matrices_of
 from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Pace, Verdict
+from undertow.detect.rule import Pace, Said, Verdict
+from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
@@ -72,6 +74,28 @@ class ExplodingGradient:
     def grow(self, count: int) -> None:
         """Nothing that would have to be kept over a new layout."""
         self._repeated = np.zeros(0, bool)
+
+    @property
+    def resting(self) -> bool:
+        early = (
+            self._measured < thresholds.EXPLODING_FIRST_STEPS or len(self._firsts) < thresholds.EXPLODING_FIRST_STEPS
+        )
+        return not (early or self._inverted or self._grown or self._condition.is_open)
+
+    def news(self, stretch: Stretch) -> Flags:
+        """Of models too shallow to be judged by depth: steps with a gradient far above the first."""
+        if len(matrices_of(stretch.layout)) >= thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
+            return np.ones(len(stretch), bool)
+        return ~(stretch.scalar("gradient_norm_total") / self._first < thresholds.EXPLODING_GROWTH)
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+        losses = [abs(loss.value) for loss in stretch.losses[first:last] if loss is not None]
+        self._largest_loss = max([self._largest_loss, *losses])
+        if len(matrices_of(stretch.layout)):
+            shown = stretch.at("gradient")
+            shown = shown[(first <= shown) & (shown < last)]
+            self._measured += int(np.count_nonzero(~stretch.skipped[shown]))
+        return ()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss = view.loss
