@@ -83,3 +83,15 @@ def test_of_a_broadcast_error_nothing_is_made_again(watch):
         (model(batches(6, 12)(0)) - GOALS[:, 0]).square().mean().backward()
         optimizer.step()
     assert "target_std" not in w.run.scalar_names
+
+
+@pytest.mark.parametrize(("columns", "known"), [(1, True), (3, False)])
+def test_a_column_alone_is_all_that_was_made(watch, columns, known):
+    model = mlp(6, 10, columns)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with watch(model) as w:
+        (model(batches(6, 12)(0))[:, 0] - GOALS[:, 0]).square().mean().backward()
+        optimizer.step()
+    assert ("target_std" in w.run.scalar_names) == known
+    if known:
+        assert w.run.scalars("target_std")[0] == pytest.approx(GOALS[:, 0].double().numpy().std(), rel=1e-4)

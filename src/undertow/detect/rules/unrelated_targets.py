@@ -49,7 +49,8 @@ class UnrelatedTargets:
     context): confidence is low. Tasks with many classes get half a step per class. Wrong labels that are known by heart
     look like right ones, and below four classes, or a third of the labels, they are not seen. Labels that cannot be
     known by chance (a game of dice) look like wrong ones.
-    Measured: no false alarm in one run each of 223 healthy programs that rules were tuned beside.
+    Samples that come again within the first steps are known by heart so soon that nothing is seen. Measured: no false
+    alarm in one run each of 297 healthy programs that rules were tuned beside.
 
     References
     ----------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from undertow.probe.signals.nodes import (
@@ -12,6 +14,7 @@ from undertow.probe.signals.nodes import (
     parameter_at,
     producer,
     saved_tensor,
+    shape_of,
 )
 from undertow.probe.signals.terms import Term
 
@@ -19,7 +22,9 @@ _ROWS = 64
 _MOST_COLUMNS = 16
 _MOST_PRODUCTS = 1 << 16  # multiplications
 # Views that leave rows where they are.
-_IN_ORDER = frozenset({"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias"})
+_IN_ORDER = frozenset({"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "ToCopy", "Clone", "Alias"}) | {
+    "Select"  # of the only column there is
+}
 _KEEPS_RESULT = frozenset({"Tanh", "Sigmoid", "Exp"})
 
 
@@ -29,7 +34,10 @@ def remade(term: Term) -> tuple[torch.Tensor, torch.Tensor] | None:
     difference = next((one for one in edges(term.node) if one is not None), None)
     if error is None or difference is None or operation(difference[0]) != "Sub" or not error.dim():
         return None
-    given = _values(term.given)
+    made_by = producer(term.given, _IN_ORDER)
+    if made_by is None or math.prod(shape_of(made_by) or ()) != error.numel():
+        return None  # a part of what was made, or repeated
+    given = _values(made_by)
     if given is None or not len(given) or error.numel() % given[0].numel():
         return None
     some = min(len(given), error.numel() // given[0].numel())
@@ -38,9 +46,8 @@ def remade(term: Term) -> tuple[torch.Tensor, torch.Tensor] | None:
     return given, given - error if edges(difference[0])[0] is not None else given + error
 
 
-def _values(edge: Edge | None) -> torch.Tensor | None:
-    made_by = producer(edge, _IN_ORDER)
-    if made_by is None or is_leaf(made_by[0]):
+def _values(made_by: Edge) -> torch.Tensor | None:
+    if is_leaf(made_by[0]):
         return None
     node, bias = made_by[0], None
     if operation(node) in _KEEPS_RESULT:
