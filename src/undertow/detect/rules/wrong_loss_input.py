@@ -21,10 +21,10 @@ class WrongLossInput(Waiting):
     What it sees
     ------------
     What the loss function was called with, in the graph of the loss itself: rows of a cross-entropy that are not
-    negative and sum to one (with a temperature or without, and likewise in a divergence), the output of a sigmoid in
-    a binary cross-entropy that takes its own, and scores in `nll_loss` or `ctc_loss` whose exponentials do not sum to
-    one over the classes, because they are raw, probabilities, or of a softmax over another dimension. Two measured steps in a row
-    are needed.
+    negative and sum to one (with a temperature or without, and likewise in a divergence), the output of a sigmoid in a
+    binary cross-entropy that takes its own, and scores in `nll_loss` or `ctc_loss` whose exponentials do not sum to
+    one over the classes, because they are raw, probabilities, or of a softmax over another dimension. Two measured
+    steps in a row are needed.
 
     Why it is bad
     -------------
