@@ -650,7 +650,7 @@ def test_nothing_is_read_behind_hooks_on_saved_tensors(watch):
         assert len(unpacked) > before
         once = len(unpacked)
         optimizer.step()
-    assert "loss_kind" not in w.run.scalar_names
+    assert "label_entropy" not in w.run.scalar_names
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
         unpacked.clear()
         F.cross_entropy(model(batches(6, ROWS)(0)), LABELS).backward()
