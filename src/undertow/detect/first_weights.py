@@ -123,7 +123,7 @@ def looks_drawn(
 
 def _follows_recipe(layer: Layer, std: float) -> bool:
     """Is it the spread that some usual initialisation gives, or a round number? Give or take what chance does to it."""
-    if len(layer.shape) < 2 or not std > 0:
+    if len(layer.shape) < 2 or not layer.parameter_count or not std > 0:
         return False
     into, out = fan_in(layer), layer.parameter_count / layer.shape[1]
     spreads = [math.sqrt(gain / fan) for fan in (into, out, (into + out) / 2) for gain in (1 / 3, 1.0, 2.0, 25 / 9)]

@@ -15,7 +15,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "keep-random-state",
         "Let checkpointing keep the state of the random generators.",
-        "out = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False, preserve_rng_state=True)",
+        "from torch.utils.checkpoint import checkpoint\n\n"
+        "out = checkpoint(block, x, use_reentrant=False, preserve_rng_state=True)",
         "Saving the state takes a little time at every call.",
         when_not="Nothing inside of what is checkpointed draws random numbers.",
     ),
