@@ -68,6 +68,19 @@ class TestWrongMode:
         training.run(3, activation_training=0.0, activation_std=1.0, dropout_rate={"1": 0.3})
         assert training.findings()[0].layers == ("1",)
 
+    def test_a_dropout_that_is_given_the_share_to_keep(self) -> None:
+        usual: dict[str, Any] = {"activation_training": 1.0, "dropout_rate": {"drop": 0.8}}
+        training = stack(WrongMode(), *NET).run(3, **usual)
+        assert training.codes() == []
+        training.run(1, **usual | {"dropout_rate": {"drop": 0.97}})
+        assert training.findings()[0].layers == ("drop",)
+        assert not training.run(1, **usual).findings()[0].ongoing
+
+    def test_the_rate_of_a_dropout_in_evaluation_mode_does_nothing(self) -> None:
+        training = stack(WrongMode(), *NET)
+        training.run(1, activation_training=modes(drop=0.0), dropout_rate={"drop": 0.97})  # its mode: at the second
+        assert training.codes() == []
+
     def test_a_dropout_that_sleeps_alone(self) -> None:
         parts = ("0:Linear", "1:Dropout", "2:Linear")
         training = stack(WrongMode(), *parts)
@@ -120,11 +133,10 @@ class TestUnfitNormalisation:
             ("norm_eps", 1e-12, 0.0),
             ("norm_momentum", 0.01, 0.0),
             ("norm_momentum", 0.3, 0.99),
-            ("dropout_rate", 0.8, 0.97),
         ],
     )
     def test_settings_out_of_range(self, setting: str, healthy: float, bad: float) -> None:
-        module = "drop" if setting == "dropout_rate" else "norm"
+        module = "norm"
         fine: dict[str, Any] = {"activation_training": 1.0, setting: {module: healthy}}
         training = stack(UnfitNormalisation(), *NET).run(3, **fine)
         assert training.codes() == []
@@ -145,10 +157,6 @@ class TestUnfitNormalisation:
         )
         trained = new | {"weight_norm": {"norm.weight": 2.1}}
         assert stack(UnfitNormalisation(), *NET).run(3, **settings, **trained).codes() == []
-
-    def test_settings_of_a_module_in_evaluation_mode_do_nothing(self) -> None:
-        training = stack(UnfitNormalisation(), *NET)
-        assert training.run(3, activation_training=modes(drop=0.0), dropout_rate={"drop": 0.97}).codes() == []
 
 
 def inputs(mean: float, deviation: float, largest: float) -> dict[str, float]:

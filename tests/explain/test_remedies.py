@@ -54,7 +54,7 @@ SHAPES: list[Finding] = [
     found("OPT008", measured("optimizer_rebuilt", 1.0)), found("OPT008", measured("optimizer_eps_ratio", 1e-3)),
     found("OPT008", measured("optimizer_weight_decay", 50.0)), found("OPT008", measured("optimizer_momentum", 0.999)),
     found("LSS001", measured("loss_input_is_logit", 1.0)), found("MOD002", measured("norm_values", 1.0)),
-    found("MOD002", measured("dropout_rate", 0.97)), found("MOD002", measured("norm_eps", 10.0)),
+    found("MOD001", measured("dropout_rate", 0.97)), found("MOD002", measured("norm_eps", 10.0)),
     found("NUM005", summary="It overflows half precision."), found("NUM005", summary="The loss scaler skips all."),
     found("NUM001", measured("step_skipped", 9.0)),
     found("WGT001", measured("update_ratio", 0.02)), found("WGT006", summary="It began as an exact copy."),

@@ -266,9 +266,10 @@ OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
 # MOD001. Batch normalisation in evaluation mode with untouched averages passes its input on unchanged.
 PASSES_ON = 0.02  # largest change of the outputs' mean and deviation, over that deviation
 WRONG_MODE_FRAMES = 2
+LARGE_DROPOUT = 0.9  # rates of published models: up to 0.8
 REDRAWN_FRAMES = 2  # in a row; states of a generator that are kept are equal to the last bit
 
-# MOD002. Settings of published models: eps 1e-12 to 1e-3, momentum 0.003 to 0.3, dropout up to 0.8.
+# MOD002. Settings of published models: eps 1e-12 to 1e-3, momentum 0.003 to 0.3.
 FEWEST_NORM_VALUES = 2
 FEWEST_NORM_SAMPLES = 2  # a picture's pixels are no samples of their own
 FEW_NORM_FRAMES = 2
@@ -276,7 +277,6 @@ LARGE_EPS = 0.05
 LARGE_NORM_MOMENTUM = 0.9
 SMALL_NORM_MOMENTUM = 0.002  # the averages of a new normalisation mean nothing for a thousand steps
 SLOW_NORM_LASTS = 3.0  # times what its averages remember: what they began with is then gone
-LARGE_DROPOUT = 0.9
 
 # DAT001. Standardised, 0…1 and one-hot inputs have an RMS of 0.01 to 3, log-mel spectra up to 10.
 LARGE_INPUT = 25.0  # RMS

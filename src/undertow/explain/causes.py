@@ -101,6 +101,7 @@ LINKS: tuple[Link, ...] = (
     Link("WGT003", (*_NONFINITE, *_UNSTABLE, "GRD006", "NUM005"), "the scale multiplies until values overflow"),
     # forward
     Link("MOD001", ("GRD002", "UPD001", "OPT007", "ACT001", "ACT002", "ACT003"), "nothing keeps values in range"),
+    Link("MOD001", ("GRD008",), "of a signal that is mostly erased little but noise is left"),
     Link("MOD001", (*_UNSTABLE, *_NONFINITE, "GRD006", "OPT006", "WGT003", "GRD001"), "the layer does not do its work"),
     Link("MOD002", ("GRD006", "GRD008", "GRD002", "ACT003", "ACT001", *_UNSTABLE), "its statistics are noise"),
     Link("MOD002", ("UPD001", "OPT007"), "steps follow the noise"),

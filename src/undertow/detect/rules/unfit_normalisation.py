@@ -20,29 +20,28 @@ from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
 
-_SETTINGS = ("norm_eps", "norm_momentum", "dropout_rate")
-_KEYS = ("eps", "momentum", "dropout")
+_SETTINGS = ("norm_eps", "norm_momentum")
+_KEYS = ("eps", "momentum")
 _OUTPUTS = frozenset({"activation"})
 
 
 class UnfitNormalisation:
-    """A normalisation cannot normalise, or a dropout leaves next to nothing.
+    """A normalisation cannot normalise.
 
     What it sees
     ------------
-    The settings of normalisations and dropouts as they run in training mode, and of how many values each mean and
-    variance is made. Reported are: at most two values, or two samples of a batch normalisation, at two
+    The settings of normalisations as they run in training mode, and of how many values each mean and variance is made.
+    Reported are: at most two values, or two samples of a batch normalisation, at two
     sampled steps in a row; an eps of zero or so large that it outweighs the variance; a momentum of zero, or of 0.9
     and more (PyTorch's momentum is the weight of the *new* value: 0.9 of other frameworks is 0.1 here), or of 0.002
-    and less in a normalisation that is new, until its averages have forgotten what they began with; and, since
-    it is a setting out of range of the same kind, a dropout that erases 90 % and more.
+    and less in a normalisation that is new, until its averages have forgotten what they began with.
 
     Why it is bad
     -------------
     Of two values a mean and a variance are noise: the output says which one is larger and nothing else, and of a single
     one, as in a layer normalisation over one feature, it is the same whatever comes in. A large
     eps lets the scale through that should be taken out; a wrong momentum leaves averages that make the model fail
-    only in evaluation. Dropout of nearly everything leaves too little signal to learn from.
+    only in evaluation.
 
     When it is wrong
     ----------------
@@ -94,15 +93,15 @@ class UnfitNormalisation:
         if not training.any():
             return ()
         said = self._judge_values(view, ids, training)
-        eps, momentum, rate = (view.row(name) for name in _SETTINGS)
-        if eps is None or momentum is None or rate is None:
+        eps, momentum = (view.row(name) for name in _SETTINGS)
+        if eps is None or momentum is None:
             return said
         said = (*said, *self._judge_slow(view, ids, training, momentum))
-        settings = modes.tobytes() + eps.tobytes() + momentum.tobytes() + rate.tobytes()
+        settings = modes.tobytes() + eps.tobytes() + momentum.tobytes()
         if settings == self._settings:  # as they nearly always are
             return (*said, *(verdict for key in _KEYS for verdict in self._conditions[key].stay()))
         self._settings = settings
-        return (*said, *self._judge_settings(view, ids, training, eps, momentum, rate))
+        return (*said, *self._judge_settings(view, ids, training, eps, momentum))
 
     def _judge_values(self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_]) -> tuple[Verdict, ...]:
         values = view.row("norm_values")
@@ -163,15 +162,13 @@ class UnfitNormalisation:
 
     def _judge_settings(
         self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_],
-        eps: NDArray[np.float32], momentum: NDArray[np.float32], rate: NDArray[np.float32],
+        eps: NDArray[np.float32], momentum: NDArray[np.float32],
     ) -> tuple[Verdict, ...]:  # fmt: skip
         tests = (
             ("eps", "norm_eps", eps, (eps <= 0) | (eps >= limit.LARGE_EPS), 1e-5,
              "an eps of {value:.3g} does not fit a variance of about one"),
             ("momentum", "norm_momentum", momentum, (momentum <= 0) | (momentum >= limit.LARGE_NORM_MOMENTUM), 0.1,
              "a momentum of {value:.3g}: the running averages follow the last batch alone, or nothing"),
-            ("dropout", "dropout_rate", rate, rate >= limit.LARGE_DROPOUT, 0.5,
-             "a rate of {value:.3g} erases nearly everything"),
         )  # fmt: skip
         said: list[Verdict] = []
         for key, quantity, row, out, usual, words in tests:

@@ -45,7 +45,7 @@ REMEDIES: tuple[Remedy, ...] = (
 
 BY_CODE: dict[str, tuple[str, ...]] = {
     "MOD001": ("switch-to-training-mode", "keep-random-state", "less-dropout"),
-    "MOD002": ("use-group-norm", "usual-normalisation-settings", "less-dropout"),
+    "MOD002": ("use-group-norm", "usual-normalisation-settings"),
 }
 
 
