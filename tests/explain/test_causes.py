@@ -39,7 +39,7 @@ def told(*findings: Finding) -> list[tuple[str, str | None]]:
 
 def test_every_code_has_a_place_and_the_table_speaks_of_known_ones() -> None:
     assert set(causes.STAGE_OF) == set(CODES)
-    links = (*causes.LINKS, *causes.DIRECT_LINKS, *causes.LOCAL_LINKS)
+    links = (*causes.LINKS, *causes.DIRECT_LINKS, *causes.LOCAL_LINKS, *causes.PARTNER_LINKS)
     named = {link.cause for link in links} | {effect for link in links for effect in link.effects}
     sets = causes.EXACT | causes.STANDING | causes.PASSING | causes.VAGUE | causes.SECONDARY | causes.OF_SMALL_STEPS
     assert named | sets <= set(CODES)
@@ -184,6 +184,22 @@ def test_what_no_optimizer_holds_follows_from_nothing() -> None:
     still, forgotten = (Evidence(name, None, 0.0, None, "") for name in ("update_norm", "gradient_optimizer"))
     assert dict(told(found("WGT003", 0), found("UPD003", 0, 6, evidence=(still,))))["UPD003"] == "WGT003"
     assert dict(told(found("WGT003", 0), found("UPD003", 0, 6, evidence=(forgotten,))))["UPD003"] is None
+
+
+def test_a_factor_that_no_optimizer_holds_leaves_its_partner_without_a_gradient() -> None:
+    held = (Evidence("gradient_optimizer", "a.up", -1.0, 0.0, "no optimizer holds it"),)
+    forgotten = found("UPD003", 0, 4, layers=("a.up", "b.up"), evidence=held)
+    assert told(found("GRD004", 0, 9, layers=("b.down", "a.down")), forgotten) == [
+        ("UPD003", None),
+        ("GRD004", "UPD003"),
+    ]
+    elsewhere = ranked(found("GRD004", 0, 9, layers=("c.weight",)), forgotten)
+    assert {finding.follows_from for finding in elsewhere} == {None}
+
+
+def test_a_code_that_fades_makes_answers_fit_any_target() -> None:
+    faded = found("ACT003", 120, 135, layers=("encoder",), confidence=0.9)
+    assert told(found("DAT004", 106, 151), faded)[0] == ("ACT003", None)
 
 
 def test_what_came_before_does_not_follow() -> None:

@@ -186,6 +186,11 @@ LOCAL_LINKS: tuple[Link, ...] = (
     Link("ACT001", ("DAT003",), "an output that is off reaches no target"),
 )
 
+# And this where the two are partners in one module, as the factors of an adapter are.
+PARTNER_LINKS: tuple[Link, ...] = (
+    Link("UPD003", ("GRD004",), "a factor that is never moved from zero gives its partner no gradient"),
+)
+
 # A learning rate can be too low as well: then only this follows.
 OF_SMALL_STEPS = frozenset({"UPD002", "UPD003"})
 
@@ -195,6 +200,7 @@ for _link in LINKS:
         _CONSEQUENCES.setdefault(_link.cause, {}).setdefault(_effect, _link.because)
 _DIRECT = {(link.cause, effect): link.because for link in DIRECT_LINKS for effect in link.effects}
 _LOCAL = {(link.cause, effect): link.because for link in LOCAL_LINKS for effect in link.effects}
+_PARTNER = {(link.cause, effect): link.because for link in PARTNER_LINKS for effect in link.effects}
 
 
 @cache
@@ -228,9 +234,8 @@ def is_local(cause: str, effect: str) -> bool:
 
 def neighbours(code: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a code can bring about, and what can bring it about, one step away."""
-    pairs = [
-        (link.cause, effect) for link in (*LINKS, *DIRECT_LINKS, *LOCAL_LINKS) for effect in link.effects
-    ]  # fmt: skip
+    links = (*LINKS, *DIRECT_LINKS, *LOCAL_LINKS, *PARTNER_LINKS)
+    pairs = [(link.cause, effect) for link in links for effect in link.effects]
     after = {effect for cause, effect in pairs if cause == code}
     before = {cause for cause, effect in pairs if effect == code}
     return tuple(sorted(after)), tuple(sorted(before))
@@ -238,7 +243,7 @@ def neighbours(code: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def because(cause: str, effect: str) -> str:
     """Why one leads to the other, in a clause."""
-    known = _LOCAL.get((cause, effect)) or _DIRECT.get((cause, effect))
+    known = _LOCAL.get((cause, effect)) or _DIRECT.get((cause, effect)) or _PARTNER.get((cause, effect))
     if known:
         return known
     path = path_between(cause, effect)

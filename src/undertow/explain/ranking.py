@@ -70,6 +70,8 @@ class Ranking:
         if effect.code == "UPD003" and any(evidence.quantity in _BY_PROGRAM for evidence in effect.evidence):
             return False  # no optimizer holds it, or it is frozen: nothing but the program is to blame
         nearly = cause.first_step <= effect.first_step + _SLACK
+        if _is_the_other_factor(cause, effect):
+            return nearly
         if _sets_apart(cause, effect):
             return nearly
         if is_local(cause.code, effect.code):
@@ -88,8 +90,8 @@ class Ranking:
             return cause.detected_step < effect.first_step  # for certain before it: silence takes a loss down, too
         if cause.code in PASSING and effect.first_step > cause.last_step + _SOON:
             return False
-        if cause.code in STANDING:
-            return cause.first_step <= effect.detected_step
+        if cause.code in STANDING or (cause.code, effect.code) == ("ACT003", "DAT004"):
+            return cause.first_step <= effect.detected_step  # a code fades before it is seen to tell nothing
         if effect.code in NONFINITE or (cause.code in EXACT and effect.code in EXACT):
             return self._moment(cause) < self._moment(effect)  # the effect's first step is known for certain
         return nearly
@@ -162,6 +164,21 @@ def _other_way(cause: Finding, effect: Finding) -> bool:
     if cause.code == "OPT007":
         return rate_is_too_low(cause) != (effect.code in OF_SMALL_STEPS)
     return cause.code in ("GRD001", "GRD010") and effect.code == "OPT007" and not rate_is_too_low(effect)
+
+
+def _is_the_other_factor(cause: Finding, effect: Finding) -> bool:
+    """A factor that no optimizer holds stays as it is: where that is zero, its partner never gets a gradient."""
+    if (cause.code, effect.code) != ("UPD003", "GRD004"):
+        return False
+    if not any(evidence.quantity in _BY_PROGRAM for evidence in cause.evidence):
+        return False
+    forgotten = {place for path in cause.layers for place in _places(path)}
+    return all(forgotten & _places(path) for path in effect.layers)
+
+
+def _places(path: str) -> set[str]:
+    """What a parameter belongs to: its module, and the one that holds that module beside others."""
+    return {path.rpartition(".")[0], ".".join(path.split(".")[:-2])} - {""}
 
 
 def _sets_apart(cause: Finding, effect: Finding) -> bool:
