@@ -6,25 +6,38 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.browser.runs import Deep
 from tests.show_web.test_server import Served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 
-def test_a_page_goes_on_after_a_restart(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_loading", [False, True], ids=["shown", "still loading"])
+def test_a_page_goes_on_after_a_restart(browser: Browser, tmp_path: Path, is_loading: bool) -> None:
     run = Deep(tmp_path / "runs" / "live", 2)
     run.write(40)
     first = Served(str(tmp_path / "runs"))
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(60_000)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    if is_loading:
+        page.route("**/api/scale?*", hold, times=1)
     page.goto(f"{first.address}#/run?run=live")
     badge = page.locator("#bar .live")
     badge.get_by_text("step 39").wait_for()
+    if not is_loading:
+        page.locator("#main .run-page").wait_for()
     first.process.kill()
     first.process.communicate()
+    for route in held:
+        route.continue_()
     badge.get_by_text("no connection").wait_for()
     second = Served(str(tmp_path / "runs"), "--port", str(first.port))
     badge.get_by_text("open the address that it printed").wait_for()  # it has another token

@@ -3,7 +3,7 @@
 import * as address from "./address.js";
 import { button, element, named, notice } from "./dom.js";
 import { help, onKeys } from "./keys.js";
-import { askAhead } from "./server.js";
+import { askAhead, cutOff } from "./server.js";
 import { beginTheme, changeTheme } from "./theme.js";
 
 const PAGES = {
@@ -48,8 +48,9 @@ async function show(again = false) {
   } catch (error) {
     if (turn !== shown || again) return;
     main.replaceChildren(trouble(error));
+    drawBar(page, query, { badge: element("span", { class: "problem" }, cutOff(error)) }); // what it said before is no longer so
     // A run that has not begun, or a server that is started anew: it may be there soon.
-    if (error.status === 404 || error.status === 0) setTimeout(() => { if (turn === shown && !document.hidden) show(); }, PATIENCE);
+    if (error.status === 404 || cutOff(error)) setTimeout(() => { if (turn === shown && !document.hidden) show(); }, PATIENCE);
   }
 }
 

@@ -45,8 +45,14 @@ export async function getTile(query, signal) {
 }
 
 const REFUSED = 4000; // milliseconds after which a stream that was refused is asked for again
+const NO_CONNECTION = "no connection";
 const RESTARTED = "the dashboard was started anew: open the address that it printed";
 const PATIENCE = 5000; // milliseconds between two looks at what takes a while to work out
+
+/** Why nothing can be had from the server, in the few words of a badge; "" when it is the run that cannot be read. */
+export function cutOff(error) {
+  return { 0: NO_CONNECTION, 403: RESTARTED }[error.status] ?? "";
+}
 
 /** For a page that is made anew as its run grows: `onAgain` is called now and then, unless somebody `isBusy` with it. */
 export function followSlowly(run, onBadge, isBusy, onAgain) {
@@ -68,14 +74,14 @@ export function follow(run, onProgress, onConnection) {
     source.addEventListener("progress", (event) => { onConnection(true); onProgress(JSON.parse(event.data)); });
     source.addEventListener("trouble", (event) => onConnection(false, JSON.parse(event.data).problem));
     source.onerror = () => {
-      onConnection(false, "no connection");
+      onConnection(false, NO_CONNECTION);
       if (source?.readyState === EventSource.CLOSED) again();
     };
   };
   // A stream that breaks is taken up by the browser; one that is refused never is, as after a restart of the server.
   const again = () => {
     end();
-    ask("run", { run }).catch((error) => onConnection(false, error.status === 403 ? RESTARTED : error.message));
+    ask("run", { run }).catch((error) => onConnection(false, cutOff(error) || error.message));
     later = setTimeout(look, REFUSED);
   };
   const end = () => { clearTimeout(later); source?.close(); source = null; };
