@@ -7,15 +7,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import fan_in
 from undertow.detect.rule import grown
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.schema.layers import Layer, LayerKind
 
-ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
-ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
-A_STEP = 0.01  # of the bound: by so much a first step of a slow optimizer may have taken a weight across it
 _GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
 
 
@@ -63,7 +61,7 @@ class FirstWeights:
         self.is_default[chosen] = looks_default(bound, count, *numbers)
         self.is_drawn[chosen] = looks_drawn(count, *numbers)
         by_recipe = np.array([_follows_recipe(layer, float(std)) for layer, std in zip(layers, deviation)], bool)
-        default = looks_default(bound, count, *numbers, slack=A_STEP)
+        default = looks_default(bound, count, *numbers, slack=limit.DRAWN_A_STEP)
         self.is_new[chosen] = default | (self.is_drawn[chosen] & by_recipe)
         self.is_zero[chosen] = largest == 0
         is_scale = np.array([layer.kind == LayerKind.NORM_SCALE for layer in layers], bool)
@@ -98,7 +96,7 @@ def looks_default(
     root = np.sqrt(count)
     usual = bound / math.sqrt(3.0)
     return (
-        (count >= ENOUGH)
+        (count >= limit.DRAWN_ENOUGH)
         & (largest <= bound * (1 + slack))
         & (largest >= bound * (1 - 12.0 / count))
         & (np.abs(mean) <= 5.0 * usual / root)
@@ -118,7 +116,7 @@ def looks_drawn(
     root = np.sqrt(count)
     normal = (np.abs(kurtosis) <= 15.0 / root) & (largest <= 6.0 * std)
     even = (np.abs(kurtosis + 1.2) <= 6.0 / root) & (largest <= 1.8 * std)
-    return (count >= ENOUGH_TO_TELL) & (np.abs(mean) <= 4.0 * std / root) & (normal | even)
+    return (count >= limit.DRAWN_ENOUGH_TO_TELL) & (np.abs(mean) <= 4.0 * std / root) & (normal | even)
 
 
 def _follows_recipe(layer: Layer, std: float) -> bool:

@@ -85,6 +85,30 @@ GRADIENT_SPIKE_DEVIATIONS = 8.0  # norms have heavy tails: 2.5, as for a normal 
 GRADIENT_SPIKE_LEAST_SPREAD = 0.05  # decades; norms that hardly vary make any change look large
 GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
 
+# UPD003. Parameters that stand still, or are in no optimizer.
+STILL_PATIENCE = 5  # measured steps
+STILL_PATIENCE_OF_ALL = 10  # measured steps, or a few over twice as many: an optimizer may accumulate by itself
+STILL_FEW = 4
+STILL_RESTED = 100  # steps: a group that waits for its turn with a rate of zero has had it by then
+STILL_PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
+STILL_TOO_LARGE = 1e18  # its square overflows, so Adam divides by infinity: what is wrong is the gradient
+UNHELD_PATIENCE = 5
+UNHELD_MEANT = 0.6  # of all tensors: beyond it, training only the rest is more likely meant than forgotten
+# UPD003. What is frozen as it was made.
+FROZEN_PATIENCE = 5
+FROZEN_MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
+FROZEN_NORMALISED = 2  # normalisations at least of a new part; and so many matrices that are trained behind it
+FROZEN_BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
+FROZEN_PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released by then
+FROZEN_PATIENCE_WITH_MANY = 100  # steps: who releases one layer after the other has released the first by then
+FROZEN_PATIENCE_IN_VAIN = 55  # steps in which nothing is learnt from what is frozen
+FROZEN_RATE = 1.5  # times, by which a rate changes in one step where freezing is part of a plan
+SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
+# UPD003, UPD004. How numbers were drawn.
+DRAWN_ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
+DRAWN_ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
+DRAWN_A_STEP = 0.01  # of the bound: by so much a first step of a slow optimizer may have taken a weight across it
+
 # UPD003. An optimizer none of whose parameters gets a gradient any more.
 DESERTED_PATIENCE = 5  # measured steps…
 DESERTED_FEW, DESERTED_LONG = 3, 10  # …or a few over so many steps
@@ -345,6 +369,8 @@ SPIKE_BACK_FOR = 3  # …at so many steps in a row
 SPIKE_ABOVE_START = 1.2  # times the start, for a cross-entropy: worse than a guess
 SPIKE_STEADY_TARGETS = 2.0  # largest over least deviation of a batch of targets, for a mean square: as natural
 SPIKE_ABOVE_START_ELSE = 3.0  # for losses without a natural size, such as those of moving targets
+SPIKE_LEARNT_PEAK = 1.1  # times its first loss: a spike that is highest when it begins, and…
+SPIKE_LEARNT_STEPS = 5  # …takes so many steps to be over, none of which undoes half of it, is other data being learnt
 SPIKE_EXTREME = 20.0  # times the start: neither harder data nor another task
 SPIKE_SUDDEN = 1e4  # times the level before, in one step: steps that are too large take several to get there
 SPIKE_AFTER_RISE = 40  # steps after a rise of the learning rate, which explains a spike

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Streak, Verdict, grown
@@ -16,10 +17,6 @@ from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
-
-PATIENCE = 5
-# Beyond this share of all tensors, training only the rest is more likely meant than forgotten.
-MEANT = 0.6
 
 AreNew = Callable[[Layout, tuple[int, ...]], bool]
 
@@ -95,7 +92,9 @@ class Unheld:
         self._fed.hold(ids[fed & ~stale], view.step)
         self._follow_weights(view)
         # Of a weight that was not measured twice nobody knows whether the program moves it by itself.
-        members = (self._fed.lasted(PATIENCE) & self._rests) | (self._fed.lasted(4 * PATIENCE) & ~self._is_moved)
+        members = (self._fed.lasted(limit.UNHELD_PATIENCE) & self._rests) | (
+            self._fed.lasted(4 * limit.UNHELD_PATIENCE) & ~self._is_moved
+        )
         if not members.any():
             return self._outside.end()
         layers = tuple(view.layout.in_order(np.flatnonzero(members)))
@@ -146,7 +145,7 @@ class Unheld:
             how = "groups without a parameter: a generator, as parameters() returns, is empty once it has been read"
             empty = Evidence("optimizer_empty_groups", None, self._empty_groups, 0.0, how)
             return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, (*evidence, empty))
-        if share > MEANT and self._is_most(view, layers) and not self.is_gap(layout, layers):
+        if share > limit.UNHELD_MEANT and self._is_most(view, layers) and not self.is_gap(layout, layers):
             summary = (
                 f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
                 "if that is meant, requires_grad_(False) would save their gradients."
@@ -177,7 +176,7 @@ class Unheld:
         self._strange = self._strange + 1 if count > 0 else 0
         if not self._strange:
             return self._unregistered.end()
-        if self._strange < PATIENCE:
+        if self._strange < limit.UNHELD_PATIENCE:
             return self._unregistered.stay()
         return self._unregistered.hold(True, lambda: _strangers(view.step - self._strange + 1, count))
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.first_weights import FirstWeights
 from undertow.detect.layout import Layout
 from undertow.detect.progress import has_learnt
@@ -15,14 +16,6 @@ from undertow.detect.rule import grown
 from undertow.detect.view import View
 from undertow.schema.layers import Layer, LayerKind
 from undertow.schema.quantities import GradientState
-
-PATIENCE = 5
-MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
-NORMALISED = 2  # normalisations at least of a new part that is frozen; and so many matrices that are trained behind it
-BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
-PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released, and what helps has helped
-PATIENCE_WITH_MANY = 100  # steps: who releases one layer after the other has released the first by then
-SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
 
 
 class UntrainedFreeze:
@@ -69,8 +62,8 @@ class UntrainedFreeze:
         if not self.is_waiting:
             return
         self._measured += 1
-        long = self._measured >= 3 and view.step - self.since >= 4 * PATIENCE
-        if self._moved and (self._measured >= PATIENCE or long):
+        long = self._measured >= 3 and view.step - self.since >= 4 * limit.FROZEN_PATIENCE
+        if self._moved and (self._measured >= limit.FROZEN_PATIENCE or long):
             self._judge(view)
 
     def _judge(self, view: View) -> None:
@@ -83,15 +76,27 @@ class UntrainedFreeze:
         many: list[int] = []
         if not self.members.any():
             many = self.idle_adapters(layout) or self._most_of_it(layout) or self._unloaded_part(layout)
-        waits = ((many, PATIENCE_WITH_MANY), (tables, PATIENCE_WITH_TABLES))
+        idle = [] if many or self.members.any() else self._new_front(layout)
+        waits = (
+            (idle, limit.FROZEN_PATIENCE_IN_VAIN),
+            (many, limit.FROZEN_PATIENCE_WITH_MANY),
+            (tables, limit.FROZEN_PATIENCE_WITH_TABLES),
+        )
         self._wanted = next((steps for which, steps in waits if which and lasted < steps), 0)
         self.is_waiting = self._wanted > 0
         # A table of vectors that were made elsewhere can look the same; with it the model would learn.
-        meant = lasted < PATIENCE_WITH_TABLES or has_learnt(view.loss) or self._belongs_to_frozen(layout, tables)
+        meant = (
+            lasted < limit.FROZEN_PATIENCE_WITH_TABLES
+            or has_learnt(view.loss)
+            or self._belongs_to_frozen(layout, tables)
+        )
         if tables and not meant:
             self.members[tables] = True
-        if many and lasted >= PATIENCE_WITH_MANY:
+        if many and lasted >= limit.FROZEN_PATIENCE_WITH_MANY:
             self.members[many] = True
+        # Random features on purpose are made so that the rest can learn from them.
+        if idle and lasted >= limit.FROZEN_PATIENCE_IN_VAIN and view.loss is not None and not has_learnt(view.loss):
+            self.members[idle] = True
 
     def learn(self, view: View) -> None:
         """How the weights look when first measured, and whether anything moves."""
@@ -129,7 +134,7 @@ class UntrainedFreeze:
         if self.is_new_backbone(layout, resting):
             out[[layer.id for layer in layout.layers.parameters if resting[layer.id]]] = True
             return out
-        if not frozen or len(frozen) > MOST * len(trained):
+        if not frozen or len(frozen) > limit.FROZEN_MOST * len(trained):
             return out
         for layer in frozen:
             if new[layer.id] and not self._belongs_elsewhere(layer, trained, layout, resting):
@@ -148,7 +153,7 @@ class UntrainedFreeze:
         frozen = [layer for layer in matrices if self._frozen[layer.id]]
         if (
             len(trained) < 2
-            or len(frozen) < BACKBONE
+            or len(frozen) < limit.FROZEN_BACKBONE
             or not self._first.is_default[[layer.id for layer in frozen]].all()
         ):
             return []
@@ -162,20 +167,25 @@ class UntrainedFreeze:
 
         Random features that are meant to be random come without normalisations, or with one layer on top of them.
         """
-        frozen, trained = self._matrices(layout)
         scales = [one.id for one in layout.layers.parameters if one.kind == LayerKind.NORM_SCALE]
         scales = [one for one in scales if self._frozen[one]]
-        made = [layer.id for layer in frozen]
-        if (
-            len(scales) < NORMALISED
-            or len(trained) < NORMALISED
-            or not made
-            or not self._first.is_new_scale[scales].all()
-        ):
+        _, trained = self._matrices(layout)
+        if len(scales) < limit.FROZEN_NORMALISED or len(trained) < limit.FROZEN_NORMALISED:
             return []
-        if not (self._first.is_default | self._first.is_drawn)[made].all():
+        new = self._first.is_default | self._first.is_drawn
+        return self._at_the_front(layout, new) if self._first.is_new_scale[scales].all() else []
+
+    def _new_front(self, layout: Layout) -> list[int]:
+        """The same without normalisations, of several layers: a fault only where nothing is learnt from it."""
+        frozen, _ = self._matrices(layout)
+        return self._at_the_front(layout, self._first.is_default) if len(frozen) >= limit.FROZEN_NORMALISED else []
+
+    def _at_the_front(self, layout: Layout, new: NDArray[np.bool_]) -> list[int]:
+        """All that is frozen, where every matrix of it is new and comes before those that are trained."""
+        frozen, trained = self._matrices(layout)
+        made, behind = [layer.id for layer in frozen], [layer.id for layer in trained]
+        if not made or not behind or not new[made].all():
             return []
-        behind = [layer.id for layer in trained]
         if (
             np.isfinite(layout.module_order[made]).any()
             or max(made) > min(behind)
@@ -208,7 +218,9 @@ class UntrainedFreeze:
         matrices = [layer.id for layer in parameters if len(layer.shape) >= 2]
         frozen = int(resting[matrices].sum())
         trained = len(matrices) - frozen
-        deep = len(scales) >= BACKBONE and frozen >= BACKBONE * max(trained, 1) and trained > 0
+        deep = (
+            len(scales) >= limit.FROZEN_BACKBONE and frozen >= limit.FROZEN_BACKBONE * max(trained, 1) and trained > 0
+        )
         return deep and bool(self._first.is_new_scale[scales].all())
 
     def _belongs_elsewhere(
@@ -222,7 +234,7 @@ class UntrainedFreeze:
     def _follows_trained(self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]) -> bool:
         mine = self._first.norm[layer.id]
         alike = [self._first.norm[other.id] for other in trained if other.shape == layer.shape]
-        if any(abs(norm - mine) <= SAME_NORM * mine for norm in alike):
+        if any(abs(norm - mine) <= limit.SAME_NORM * mine for norm in alike):
             return True  # a copy of a trained layer, which follows it
         thin = [o for o in layout.layers.parameters if not resting[o.id] and len(o.shape) == 2]
         return _is_adapted(layer, thin)

@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.deserted import Deserted
+from undertow.detect.late_freeze import LateFreeze
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.unheld import Unheld
@@ -20,14 +22,6 @@ from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
-
-PATIENCE = 5
-PATIENCE_WHEN_ALL_ARE = 10  # measured steps, or a few over twice as many: an optimizer may accumulate by itself
-FEW = 4
-RESTED = 100  # steps: a group that waits for its turn with a rate of zero has had it by then
-PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
-# The square of such a gradient overflows, so Adam divides it by infinity: what is wrong is the gradient.
-TOO_LARGE = 1e18
 
 
 class NeverUpdated:
@@ -41,30 +35,34 @@ class NeverUpdated:
     False that still holds exactly the random weights PyTorch gives a new layer of its shape, alone among layers that
     train, or with other layers and blocks of which all do, for a hundred steps. Or a deep frozen part under a small
     head, all of whose normalisations still have a scale of exactly one: nobody has loaded its weights; or a smaller
-    one, all of it new for a hundred steps, under a network that is trained. Or frozen adapters of which one factor
-    stays zero. Or, in the first steps, layers that run inside the model and get a gradient without being parts of it,
-    as those in a plain Python list, or a plain tensor in place of a parameter, or a loss with parameters of its own
-    that no optimizer got. Or no weight at all that ever moves, though gradients arrive and the optimizer steps; or an
-    optimizer that steps while none of its parameters gets a gradient any more, though the loss is differentiated.
+    one, all of it new for a hundred steps, under a network that is trained, or for sixty under one that learns nothing.
+    Or matrices that were trained and are frozen in the middle of a run, for five measured steps, while their optimizer
+    keeps them, its rate and the others. Or frozen adapters of which one factor stays zero. Or, in the first steps,
+    layers that run inside the model and get a gradient without being parts of it, as those in a plain Python list, or a
+    plain tensor in place of a parameter, or a loss with parameters of its own that no optimizer got. Or no weight at
+    all that ever moves, though gradients arrive and the optimizer steps; or an optimizer that steps while none of its
+    parameters gets a gradient any more, though the loss is differentiated.
 
     Why it is bad
     -------------
-    The layer keeps its initial values. The rest of the model learns around it, so the loss looks healthy. The
-    usual causes are a layer left out of the optimizer, a head replaced after the optimizer was built, or an
-    optimizer built before the model was wrapped or moved.
+    The layer keeps its initial values. The rest of the model learns around it, so the loss looks healthy. The usual
+    causes are a layer left out of the optimizer, a head replaced after the optimizer was built, or an optimizer built
+    before the model was wrapped or moved.
 
     When it is wrong
     ----------------
     When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild, and
     `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
-    parameter tells otherwise: the generator it was made from had been read before; so do weights as PyTorch makes
-    them, with trained layers both before and behind them. Steps that a loss scaler skipped and steps with a learning
-    rate of zero do not count. Updates too small for the number format round away; that is said as the reason. A
-    parameter group with a rate of zero may rest by plan: that is mild, unless its weights were never trained either,
-    as new ones that have rested for a hundred steps. Frozen layers are left alone when they are a named part as a
-    whole (a new one with normalisations excepted), a copy of a trained layer, the base of an adapter, more than half
-    as many as the trained ones, or released later; a single layer of random features that is meant to stay random, and
-    a deep one with normalisations, are taken for a mistake.
+    parameter tells otherwise: the generator it was made from had been read before; so do weights as PyTorch makes them,
+    with trained layers both before and behind them. Steps that a loss scaler skipped and steps with a learning rate of
+    zero do not count. Updates too small for the number format round away; that is said as the reason. A parameter group
+    with a rate of zero may rest by plan: that is mild, unless its weights were never trained either, as new ones that
+    have rested for a hundred steps. Frozen layers are left alone when they are a named part as a whole (a new one
+    excepted that has normalisations, or with which nothing is learnt), a copy of a trained layer, the base of an
+    adapter, more than half as many as the trained ones, or released later, and in the middle of a run when the
+    optimizer is made anew or gets another rate: whoever freezes by plan, with nothing else changed, is taken to have
+    forgotten it; a single layer of random features that is meant to stay random, and a deep one with normalisations,
+    are taken for a mistake.
 
     References
     ----------
@@ -82,7 +80,7 @@ class NeverUpdated:
         self._size: NDArray[np.float32] = np.ones(0, np.float32)  # latest weight, largest element
         self._standstill, self._stood = Condition("standstill"), 0  # measured steps at which no weight moved
         self._has_moved, self._stood_since = False, 0
-        self._deserted = Deserted()
+        self._deserted, self._late = Deserted(), LateFreeze()
         self._is_rested = False  # what stands still has done so for long
         self._open: dict[str, Verdict] = {}
         self._members: dict[str, NDArray[np.bool_]] = {}
@@ -92,11 +90,13 @@ class NeverUpdated:
         self._still.grow(count)
         self._freeze.grow(count)
         self._deserted.grow(count)
+        self._late.grow(count)
         self._pushed = grown(self._pushed, count, np.nan)
         self._size = grown(self._size, count, 1.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
-        known = (*self._unheld.observe(view), *self._observe_still(view), *self._observe_frozen(view))
+        frozen = (*self._observe_frozen(view), *self._late.observe(view))
+        known = (*self._unheld.observe(view), *self._observe_still(view), *frozen)
         return (*known, *self._observe_standstill(view), *self._deserted.observe(view, self._unheld.held))
 
     def _observe_still(self, view: View) -> tuple[Verdict, ...]:
@@ -115,13 +115,15 @@ class NeverUpdated:
             return ()
         self._still.end(ids[(moves != 0) & ~np.isnan(moves)])
         if bool((moves > 0).any()):
-            pushed = ids[still & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._unheld.held[ids]]
+            pushed = ids[
+                still & (self._pushed[ids] > 0) & (self._pushed[ids] < limit.STILL_TOO_LARGE) & self._unheld.held[ids]
+            ]
             # A bias before a normalisation has next to no gradient: that it stands still is no news.
             pushed = pushed[~(view.layout.is_bias[pushed] & self._rounds_away(view, pushed))]
             self._still.hold(pushed, view.step)
-        patience = np.where(view.layout.is_low_precision, PATIENCE_WITH_ROUNDING, PATIENCE)
+        patience = np.where(view.layout.is_low_precision, limit.STILL_PATIENCE_WITH_ROUNDING, limit.STILL_PATIENCE)
         lasted = self._still.lasted(patience)
-        rested = bool(lasted.any()) and int(self._still.span[lasted].max()) >= RESTED
+        rested = bool(lasted.any()) and int(self._still.span[lasted].max()) >= limit.STILL_RESTED
         if rested != self._is_rested:
             self._is_rested = rested
             self._members.pop("still", None)  # to be put into words again
@@ -137,11 +139,16 @@ class NeverUpdated:
             return self._standstill.end()
         if states is None or view.skipped or not view.scalar("lr") > 0 or not (moves == 0).any():
             return self._standstill.stay()
-        pushed = ids[(moves == 0) & (self._pushed[ids] > 0) & (self._pushed[ids] < TOO_LARGE) & self._unheld.held[ids]]
+        pushed = ids[
+            (moves == 0)
+            & (self._pushed[ids] > 0)
+            & (self._pushed[ids] < limit.STILL_TOO_LARGE)
+            & self._unheld.held[ids]
+        ]
         self._stood = self._stood + 1 if len(pushed) and not self._rounds_away(view, pushed).any() else 0
         self._stood_since = view.step if self._stood == 1 else self._stood_since
-        rarely = self._stood >= FEW and view.step - self._stood_since >= 2 * PATIENCE_WHEN_ALL_ARE
-        if self._stood < PATIENCE_WHEN_ALL_ARE and not rarely:
+        rarely = self._stood >= limit.STILL_FEW and view.step - self._stood_since >= 2 * limit.STILL_PATIENCE_OF_ALL
+        if self._stood < limit.STILL_PATIENCE_OF_ALL and not rarely:
             return self._standstill.stay()
         return self._standstill.hold(True, lambda: self._standstill_verdict(view, pushed))
 
@@ -171,7 +178,8 @@ class NeverUpdated:
     @property
     def resting(self) -> bool:
         quiet = not self._open and not self._freeze.is_waiting and not self._still.length.any()
-        return quiet and not self._unheld.is_waiting and not self._stood and not self._deserted.is_waiting
+        quiet &= not self._unheld.is_waiting and not self._late.is_waiting
+        return quiet and not self._stood and not self._deserted.is_waiting
 
     def news(self, stretch: Stretch) -> Flags:
         news = self._unheld.news(stretch)
@@ -186,6 +194,7 @@ class NeverUpdated:
         """The latest weights and gradients are remembered."""
         self._unheld.pass_over(stretch, first, last)
         self._deserted.pass_over(stretch, first, last)
+        self._late.pass_over(stretch, first, last)
         if stretch.frames_with("weight", first, last):
             ids, sizes = stretch.latest("weight_max_abs", first, last)
             self._size[ids] = sizes

@@ -1,0 +1,110 @@
+"""Layers that are frozen in the middle of a training which otherwise goes on as before."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect import thresholds as limit
+from undertow.detect.condition import Condition
+from undertow.detect.rule import Streak, Verdict, grown
+from undertow.detect.stretch import Stretch
+from undertow.detect.view import View
+from undertow.detect.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+
+class LateFreeze:
+    """Matrices that were trained, and rest while the same optimizer still holds them and moves others.
+
+    Who freezes layers by plan makes a new optimizer for the rest, or gives it another rate, or releases others; what a
+    look at the filters, an export or a probe leaves frozen stays with the optimizer it had.
+    """
+
+    def __init__(self) -> None:
+        self._holder: NDArray[np.float32] = np.zeros(0, np.float32)  # of each layer that got gradients, when last seen
+        self._rate = math.nan
+        self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
+        self._forgotten = Streak()
+        self._is_meant = False  # some layer was frozen before, or released
+        self._condition = Condition("late")
+
+    def grow(self, count: int) -> None:
+        self._holder = grown(self._holder, count, np.nan)
+        self._frozen = grown(self._frozen, count, False)
+        self._forgotten.grow(count)
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._forgotten.length.any()) or self._condition.is_open
+
+    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+        """The latest rate is remembered."""
+        if stretch.frames_with("gradient", first, last):
+            known = stretch.scalar("lr")[first:last]
+            known = known[~np.isnan(known)]
+            self._rate = float(known[-1]) if len(known) else self._rate
+
+    def observe(self, view: View) -> tuple[Verdict, ...]:
+        states, holders, ids = view.row("gradient_state"), view.row("gradient_optimizer"), view.ids("gradient")
+        if states is None or holders is None or ids is None or self._is_meant:
+            return ()
+        now, before = states == GradientState.FROZEN, self._frozen[ids]
+        known = ~np.isnan(states)
+        if (now & ~before).any():
+            self._freeze(view, ids[now & ~before], ids, states, holders)
+        released = (before & ~now & known).any()
+        if released:
+            self._is_meant = True
+        self._frozen[ids[known]] = now[known]
+        trained = ids[states == GradientState.PRESENT]
+        self._holder[trained] = holders[states == GradientState.PRESENT]
+        rate = view.scalar("lr")
+        self._rate = self._rate if math.isnan(rate) else rate
+        waiting = np.flatnonzero(self._forgotten.length[ids] > 0)
+        moved_on = holders[waiting] != self._holder[ids[waiting]]
+        if self._is_meant or (len(waiting) and moved_on.any()):
+            self._is_meant = True
+            self._forgotten.end(np.flatnonzero(self._forgotten.length).astype(np.int32))
+            return self._condition.end()
+        waiting = waiting[self._forgotten.since[ids[waiting]] < view.step]
+        self._forgotten.hold(ids[waiting], view.step)
+        due = self._forgotten.lasted(limit.FROZEN_PATIENCE)
+        if not due.any():
+            return self._condition.stay()
+        members = tuple(view.layout.in_order(np.flatnonzero(due)))
+        return self._condition.hold(members, lambda: self._verdict(view, members))
+
+    def _freeze(
+        self, view: View, new: NDArray[np.int32], ids: NDArray[np.int32],
+        states: NDArray[np.float32], holders: NDArray[np.float32],
+    ) -> None:  # fmt: skip
+        """Layers are frozen that were not: is there a sign of a plan?"""
+        rate = view.scalar("lr")
+        same_rate = not (rate > 0 and self._rate > 0 and abs(math.log(rate / self._rate)) > math.log(limit.FROZEN_RATE))
+        stepping = set(holders[states == GradientState.PRESENT].tolist()) - {-1.0}
+        holder_of = dict(zip(ids.tolist(), holders.tolist(), strict=True))
+        stays = {int(i) for i in new if holder_of[int(i)] in stepping and holder_of[int(i)] == self._holder[i]}
+        matrices = [i for i in stays if len(view.layout.layers[i].shape) >= 2]
+        if self._frozen.any() or not matrices or not same_rate or len(stays) < len(new):
+            self._is_meant = True
+            return
+        self._forgotten.hold(np.array(sorted(stays), np.int32), view.step)
+
+    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+        since = int(self._forgotten.since[list(members)].min())
+        one = len(members) == 1
+        how = (
+            f"requires_grad is False since step {since}; the optimizer that trained it still holds it, and moves others"
+        )
+        state = float(GradientState.FROZEN)
+        evidence = tuple(Evidence("gradient_state", view.layout.path(i), state, None, how) for i in members[:5])
+        summary = (
+            f"{name_layers(view.layout, members)} {'was' if one else 'were'} trained until step {since} and "
+            f"{'is' if one else 'are'} frozen since, while the optimizer goes on as before: forgotten after a look?"
+        )
+        return Verdict("late", True, Severity.MODERATE, members, since, 0.75, summary, evidence)
