@@ -50,8 +50,15 @@ async function show(again = false) {
     main.replaceChildren(trouble(error));
     drawBar(page, query, { badge: element("span", { class: "problem" }, cutOff(error)) }); // what it said before is no longer so
     // A run that has not begun, or a server that is started anew: it may be there soon.
-    if (error.status === 404 || cutOff(error)) setTimeout(() => { if (turn === shown && !document.hidden) show(); }, PATIENCE);
+    if (error.status === 404 || cutOff(error)) setTimeout(() => showAgain(turn), PATIENCE);
   }
+}
+
+/** As soon as somebody looks, unless another page is shown by then. */
+function showAgain(turn) {
+  if (turn !== shown) return;
+  if (document.hidden) document.addEventListener("visibilitychange", () => showAgain(turn), { once: true });
+  else show();
 }
 
 function trouble(error) {
