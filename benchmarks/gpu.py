@@ -1,6 +1,6 @@
 """What watching costs on a GPU: the kernel against plain reads of memory, and whole training steps.
 
-    python benchmarks/gpu.py [--kernel-only] [--models small,large] [--rounds 5] [--without-tests]
+    python benchmarks/gpu.py [--kernel-only] [--models small,large] [--rounds 5] [--without-tests] [--light]
 
 Everything is measured in one process and one run. The kernel is timed by the device's own clock, with work queued
 ahead so that the host's launches do not count; steps by the wall clock, in blocks that take turns. Undertow is timed
@@ -49,7 +49,11 @@ def main() -> int:
     parser.add_argument("--models", default="small,large")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--without-tests", action="store_true")
+    parser.add_argument("--light", action="store_true", help="only tools that leave a step about as long as it is")
     arguments = parser.parse_args()
+    if arguments.light:
+        for name in [name for name, tool in TOOLS.items() if not tool.light]:
+            del TOOLS[name]
     if not torch.cuda.is_available():
         print("this benchmark needs a CUDA device")
         return 2
@@ -171,6 +175,7 @@ def measure_training(training: Training, rounds: int) -> None:
                 torch.cuda.synchronize()
                 times[name].append((time.perf_counter() - begin) / steps[name])
                 peaks[name] = torch.cuda.max_memory_allocated()
+                print(f"  round {number + 1}, {name}: {1e3 * times[name][-1]:.2f} ms", file=sys.stderr, flush=True)
     parameters = list(training.model.parameters())
     count = sum(parameter.numel() for parameter in parameters)
     print(f"\n{training.name}: {count:,} parameters in {len(parameters)} tensors")

@@ -50,7 +50,7 @@ def small() -> Training:
 
 
 def large() -> Training:
-    return _training("1B parameters, batch 32 × 1024", width=2048, depth=18, heads=16, batch=32, steps=10)
+    return _training("1B parameters, batch 32 × 1024", width=2048, depth=18, heads=16, batch=32, steps=20)
 
 
 def _training(name: str, width: int, depth: int, heads: int, batch: int, steps: int) -> Training:
