@@ -171,6 +171,16 @@ class TestAddedLosses:
         run = training(AddedLosses()).run(30, scalars=self.scalars(1 / 16, math.log(10)), update_ratio=0.5)
         assert run.codes() == []
 
+    def late(self, worse: float, passes: float) -> list[tuple[str, Severity, int]]:
+        run = training(AddedLosses()).run(20, scalars=self.scalars(1 / 16, 0.5))
+        run.run(20, scalars=self.scalars(loss=worse * passes * 0.5, passes=passes))
+        return [(finding.code, finding.severity, finding.first_step) for finding in run.findings()]
+
+    @pytest.mark.parametrize("passes", [16, 32])
+    def test_losses_that_are_no_longer_divided(self, passes: float) -> None:
+        assert self.late(10.0, passes) == [("LSS004", Severity.SEVERE, 20)]
+        assert self.late(1.0, passes) == [("LSS004", Severity.MILD, 20)]
+
     def test_closures_of_one_batch_are_not_micro_batches(self) -> None:
         run = training(AddedLosses()).run(30, scalars=self.scalars(loss=math.log(10), passes=20), update_ratio=0.5)
         assert run.codes() == []

@@ -42,7 +42,8 @@ def test_an_interval_that_was_asked_for_leaves_room_for_some_looks():
     collector = SignalCollector()
     wanted = []
     for _ in range(100):
-        assert len(wanted) < 16 or not collector.wants_loss(planned=False, governed=False)
+        unplanned = collector.wants_loss(planned=False, governed=False)
+        assert len(wanted) < 16 or not unplanned
         wanted.append(collector.wants_loss(planned=True, governed=False))
         collector._looked = True
         collector.take(1.0, 1e-3)
@@ -50,3 +51,13 @@ def test_an_interval_that_was_asked_for_leaves_room_for_some_looks():
     assert all(wanted[:16])
     assert any(wanted[32:64])
     assert any(wanted[64:])
+
+
+def test_another_number_of_backward_passes_than_ever_before_is_looked_at_in_the_next_step():
+    collector = SignalCollector()
+    looked = []
+    for step in range(200):
+        passes = 2 if step in (100, 101, 102, 150) else 1
+        looked += [step for _ in range(passes) if collector.wants_loss(planned=False, governed=False)][:1]
+        collector.take(0.0, 1e-3)
+    assert looked == [*range(16), 101]

@@ -27,7 +27,8 @@ class AddedLosses:
     Several backward passes to a step, a constant factor of 1 between the loss function and each of them, and a first
     loss that is as many times as large as one batch's would be for a model that knows nothing (the logarithm of the
     number of classes, the spread of the targets). It is an alarm when the steps are too large for it: updates of a
-    fifth of the weights or more, or a loss that leaps or rises, or that is no lower after sixty steps. And, in the
+    fifth of the weights or more, or a loss that leaps or rises, or that is no lower after sixty steps. The same where
+    passes that had been divided by their number no longer are, as in another branch of the loop. And, in the
     first steps, three or more micro-batches of one kind in which a row (a token) counts twice as much as in another, at
     four steps in a row.
 
@@ -57,6 +58,8 @@ class AddedLosses:
         self._first_step = 0
         self._seen = 0
         self._harm = ""
+        self._averaged = False  # the passes of a step were once divided by their number
+        self._late = False  # …and no longer are
         self._parts = UnequalParts()
 
     def grow(self, count: int) -> None:
@@ -83,8 +86,7 @@ class AddedLosses:
         if loss is None:
             return self._condition.stay()
         if loss.actors > 1 or passes != self._passes:
-            self._passes, self._anchored, self._seen, self._harm = passes, None, 0, ""
-            self._first_step = view.step
+            self._begin(view, passes)
             ended = self._condition.end()
             if passes < 2 or loss.actors > 1:
                 return ended
@@ -93,7 +95,12 @@ class AddedLosses:
         if not math.isnan(factor):
             if abs(factor - 1.0) > 0.01:
                 self._anchored = False
+                self._averaged |= abs(factor * passes - 1.0) < 0.01
                 return self._condition.end()
+            if self._averaged and not self._anchored:
+                if self._anchored is False:
+                    self._begin(view, passes)
+                self._anchored = self._late = True
             guess = loss_of_a_guess(view)
             if self._anchored is None and guess > 0 and loss.seen <= thresholds.ADDED_SEEN_EARLY:
                 share = loss.first / (passes * guess)
@@ -105,6 +112,10 @@ class AddedLosses:
         self._harm = self._harm or self._harm_of(view)
         return self._condition.hold(self._harm, lambda: self._verdict(loss.first, int(passes), loss_of_a_guess(view)))
 
+    def _begin(self, view: View, passes: float) -> None:
+        self._passes, self._anchored, self._seen, self._harm = passes, None, 0, ""
+        self._first_step = view.step
+
     def _harm_of(self, view: View) -> str:
         """What shows that the steps are too large; empty when nothing does."""
         size = middle(matrices_of(view.layout).update_ratios(view)) if view.row("update_ratio") is not None else 0.0
@@ -112,9 +123,10 @@ class AddedLosses:
             return f"half of the weights changed by more than {of_themselves(size)} in one step"
         loss = view.loss
         assert loss is not None
-        if loss.value > thresholds.LEAPS_TO * loss.first > 0 and loss.jump > thresholds.ADDED_JUMP:
+        first = loss.first * (self._passes if self._late else 1.0)  # a sum of as many is as many times as large
+        if loss.value > thresholds.LEAPS_TO * first > 0 and loss.jump > thresholds.ADDED_JUMP:
             return "the loss leapt up"
-        if loss.seen >= thresholds.ADDED_NO_PROGRESS_AFTER and loss.level > 1.1 * loss.first > 0:
+        if loss.seen >= thresholds.ADDED_NO_PROGRESS_AFTER and loss.level > 1.1 * first > 0:
             return "the loss has risen"
         if (
             loss.seen >= thresholds.NOT_LEARNING_STEPS
@@ -130,6 +142,12 @@ class AddedLosses:
             Evidence("loss", None, first, guess if known else None, "first loss, and what one batch's would be"),
         ]
         summary = f"The losses of {passes} micro-batches are added, not averaged: every step is {passes} times as large"
+        if self._late:
+            evidence = [Evidence("loss_factor", None, 1.0, 1 / passes, "of each pass, and what makes their mean")]
+            summary = (
+                f"The losses of {passes} micro-batches are added since step {self._first_step}; before, they were "
+                f"averaged. Every step is {passes} times as large"
+            )
         if not self._harm:
             summary += "."
             return Verdict("added", True, Severity.MILD, (), self._first_step, 0.8, summary, tuple(evidence))

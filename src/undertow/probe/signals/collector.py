@@ -81,16 +81,23 @@ class SignalCollector:
         self._steps = 0
         self._looks = 0
         self._looked = False
+        self._asked = 0  # backward passes of this step
+        self._counts: set[int] = set()  # of the steps so far
+        self._counts_anew = False
         self._allowance = Allowance()
 
     def wants_loss(self, planned: bool, governed: bool) -> bool:
         """Whether to look at the loss that is about to be differentiated: the first one of a step, and what the
-        others of it count in the first steps."""
+        others of it count in the first steps. After a step with another number of backward passes than ever before
+        their losses may count for more or less."""
+        self._asked += 1
         if self._now.loss is not None:
             return self._steps < _ALWAYS
+        if self._steps < _ALWAYS or self._counts_anew:
+            return True
         if not governed:  # what was asked for at every step are gradients, weights and updates
-            return self._steps < _ALWAYS or (planned and self._is_due_else())
-        return self._steps < _ALWAYS or self._allowance.is_paid
+            return planned and self._is_due_else()
+        return self._allowance.is_paid
 
     def _else_every(self) -> int:
         return _ELSE_EVERY if self._steps < _LASTS else 2 * _ELSE_EVERY
@@ -192,9 +199,11 @@ class SignalCollector:
         self._looked = True
         tensors = tensors_of(slots)
         spread, unused = np.full((2, len(slots)), np.nan, np.float32)
+        tables: list[int] = np.flatnonzero(np.isin(slots, embeddings)).tolist()
         for place, tensor in enumerate(tensors):
-            spread[place] = _or_nan(row_spread(tensor))
-        for place in np.flatnonzero(np.isin(slots, embeddings)).tolist():
+            # The units of a table are its columns: rows part by themselves, since each is looked up by itself.
+            spread[place] = _or_nan(row_spread(tensor.T if place in tables and tensor.dim() == 2 else tensor))
+        for place in tables:
             self._rows.note_state(optimizer, tensors[place])
             unused[place] = _or_nan(self._rows.unused(tensors[place]))
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt), spread, unused)
@@ -211,6 +220,12 @@ class SignalCollector:
         unknown = np.full(len(slots), np.nan, np.float32)
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt=False), unknown, unknown)
 
+    def _note_count(self) -> None:
+        count, self._asked = self._asked, 0
+        self._counts_anew = 0 < len(self._counts) < _MOST_FED and count > 0 and count not in self._counts
+        if count and len(self._counts) < _MOST_FED:
+            self._counts.add(count)
+
     def forget(self) -> None:
         """What has been seen since the last step was not of a watched model."""
         self._now, self._parts = SignalReadings(), None
@@ -220,6 +235,7 @@ class SignalCollector:
         self._steps += 1
         self._allowance.step(self._looked, spent_seconds, allowed_seconds)
         self._looked = False
+        self._note_count()
         now, self._now = self._now, SignalReadings()
         spread = self._parts.spread() if self._parts is not None else None
         if spread is not None:
