@@ -11,6 +11,7 @@ from tests.chronicler.trainings import train
 import undertow
 from undertow import chronicle
 from undertow.chronicler.account import Account
+from undertow.chronicler.known import Known
 from undertow.chronicler.remote import Remote
 from undertow.store.reader import RunReader
 
@@ -94,6 +95,25 @@ def test_the_same_run(tmp_path, here, chronicler, events):
     assert [reason.partition(":")[0] for reason in reasons] == (
         ["the run is written by the training's own process"] if kill in events.values() else []
     )
+
+
+def test_what_is_told_does_not_depend_on_what_came_together(tmp_path):
+    """How many frames the background thread finds waiting is a matter of luck; what it tells of them must not be."""
+    train(tmp_path / "run", "never").close()
+    reader = RunReader(tmp_path / "run")
+    frames = list(reader.frames())
+
+    def told(size):
+        account = Account.begin(Known(tmp_path / str(size), reader.facts), resume=False, disk_budget=None)
+        account.take_layers(reader.layers, reader.graph)
+        said = [account.judge(frames[first : first + size]) for first in range(0, len(frames), size)]
+        account.close()
+        return [one for some in said for one in some]
+
+    one_by_one = told(1)
+    assert len(one_by_one) > 1
+    for size in (7, 16, len(frames)):
+        assert told(size) == one_by_one
 
 
 def test_a_process_that_dies_before_it_has_answered(tmp_path, here):

@@ -107,7 +107,7 @@ class Account:
         """Write frames and judge them; the changes are in the journal already."""
         self._writer.append_many([frame for frame in frames if frame.sequence > self._on_disk])
         told: list[Told] = []
-        for frame, changes in self._engine.observe_many(frames):
+        for frame, changes in self._engine.changes(frames):
             for change in changes:
                 self.write_event(EVENT, frame.step, to_record(change))
                 told.append(self._tell(change))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
@@ -101,10 +101,17 @@ class Engine:
         """As `observe` for one frame after the other, at a fraction of the cost while nothing is wrong. Only frames
         at which something changed are listed.
         """
+        return list(self.changes(frames))
+
+    def changes(self, frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[FindingChange]]]:
+        """As `observe_many`, for who asks what is `beside` a change: that is what was found up to its frame, however
+        many came with it. To be taken to the end: frames are judged as they are asked for.
+        """
         if len(frames) < _FEW:
-            each = [(frame, self.observe(frame)) for frame in frames]
-            return [(frame, changes) for frame, changes in each if changes]
-        found: list[tuple[Frame, list[FindingChange]]] = []
+            for frame in frames:
+                if changes := self.observe(frame):
+                    yield frame, changes
+            return
         for stretch in stretches(frames, self._layout):
             verdicts: dict[int, list[tuple[str, Verdict]]] = {}
             with np.errstate(all="ignore"):
@@ -125,8 +132,7 @@ class Engine:
                 settled = [self._settle(code, verdict, frame.step) for code, verdict in verdicts[place]]
                 changes = [change for change in settled if change is not None]
                 if changes:
-                    found.append((frame, changes))
-        return found
+                    yield frame, changes
 
     def _hear(self, rule: Rule, stretch: Stretch) -> list[Said]:
         """What a rule says of the frames of a stretch, where it says anything."""
