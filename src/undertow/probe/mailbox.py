@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -36,9 +37,10 @@ class Mailbox:
         self._posted_bytes = 0  # each written by one thread only: `+=` by two would lose counts
         self._handled_bytes = 0
         self._wake = threading.Event()
-        self._done = threading.Event()
         self._closing = False
-        self._flushing = False
+        self._flushes = threading.Condition()
+        self._asked = 0  # flushes so far, and how many of them are done
+        self._answered = 0
         self.dropped = 0
         self._thread = threading.Thread(target=self._work, name="undertow", daemon=True)
         self._thread.start()
@@ -58,10 +60,11 @@ class Mailbox:
         """Wait until everything posted so far has been handled."""
         if not self._thread.is_alive() or threading.current_thread() is self._thread:
             return True
-        self._done.clear()
-        self._flushing = True
-        self._wake.set()
-        return self._done.wait(timeout)
+        with self._flushes:
+            self._asked += 1
+            mine = self._asked
+            self._wake.set()
+            return self._flushes.wait_for(lambda: self._answered >= mine, timeout)
 
     def close(self, timeout: float) -> bool:
         """Handle what is left and end the thread; False when it did not end in time."""
@@ -75,17 +78,21 @@ class Mailbox:
         while True:
             self._wake.wait(_NAP)
             self._wake.clear()
-            closing, flushing = self._closing, self._flushing
-            self._flushing = False
+            closing, asked = self._closing, self._asked
             self._take()
             while closing and self._items:
                 self._take()
-            if closing or flushing:
+            if closing or asked > self._answered:
                 self._settle()
-                self._done.set()
+                self._answer(sys.maxsize if closing else asked)  # nothing comes after the end
             self._idle()
             if closing:
                 return
+
+    def _answer(self, asked: int) -> None:
+        with self._flushes:
+            self._answered = asked
+            self._flushes.notify_all()
 
     def _take(self) -> None:
         """Handle what has come in by now. What comes in meanwhile waits: a few frames at a time would cost far more."""
