@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from tests.detect.building import Training
@@ -93,7 +94,7 @@ def test_a_group_with_a_rate_of_zero_is_named_as_the_reason() -> None:
 
 def test_frozen_layers_are_one_remark_that_follows_the_model() -> None:
     frozen = {"first": 2.0, "second": 2.0}
-    training = Training().run(3).run(5, gradient_state=frozen)
+    training = Training().run(3).run(5, gradient_state=frozen, gradient_optimizer=1.0)
     (finding,) = training.findings()
     assert (finding.code, finding.severity) == ("UPD004", Severity.INFO)
     assert finding.layers == ("first.weight", "first.bias", "second.weight", "second.bias")
@@ -202,9 +203,30 @@ def test_layers_released_one_after_the_other_are_frozen_by_plan() -> None:
     assert "UPD003" not in training.run(12, **random_weights("first")).alarms()
 
 
-def test_layers_frozen_while_training_are_frozen_by_plan() -> None:
-    training = Training().run(3, **random_weights())
-    assert "UPD003" not in training.run(12, **random_weights("first")).alarms()
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({}, {}, True),
+        ({}, {"scalars": {"lr": 1e-4}}, False),
+        ({}, {"gradient_optimizer": {"first": -1.0}}, False),
+        ({}, {"gradient_optimizer": 1.0}, False),
+        ({"gradient_state": {"second": 2.0}}, {}, False),
+    ],
+    ids=["nothing else changes", "another rate", "an optimizer for the rest", "a new optimizer", "others are released"],
+)
+def test_layers_frozen_while_training(before: dict[str, Any], after: dict[str, Any], found: bool) -> None:
+    usual: dict[str, Any] = {"scalars": {"lr": 0.01}, "weight_kurtosis": 0.5}
+    training = Training().run(3, **usual | before)
+    training.run(8, **usual | {"gradient_state": {"first": 2.0}, "update_norm": {"first": math.nan}} | after)
+    assert ("UPD003" in training.alarms()) is found
+    if found:
+        (finding,) = [one for one in training.findings() if one.code == "UPD003"]
+        assert (finding.first_step, finding.layers) == (3, ("first.weight", "first.bias"))
+
+
+def test_layers_that_are_frozen_and_released_again() -> None:
+    training = Training().run(3).run(2, gradient_state={"first": 2.0}).run(9)
+    assert "UPD003" not in training.run(9, gradient_state={"first": 2.0}).alarms()
 
 
 def test_layers_that_no_model_holds() -> None:

@@ -209,6 +209,12 @@ class TestSymmetricWeights:
         training.run(1, weight_row_spread=0.3, weight_drift=0.05)
         assert not training.findings()[0].ongoing
 
+    def test_columns_of_a_table_that_have_moved_together(self) -> None:
+        training = stack(SymmetricWeights(), "0:Embedding", "1:Linear")
+        assert training.run(2, weight_row_spread={"0.weight": 0.3, "1.weight": 0.3}, weight_drift=0.05).codes() == []
+        training.run(1, weight_row_spread={"0.weight": 1e-8, "1.weight": 0.3}, weight_drift=0.05)
+        assert training.findings()[0].layers == ("0.weight",)
+
     def test_widths_beside_random_means(self) -> None:
         training = stack(SymmetricWeights(), "0:RNN", "1:Linear")  # two matrices of the same shape in one module
         spread = {"0.weight": 0.3, "0.weight_hh_l0": 1e-8, "1.weight": 0.3}

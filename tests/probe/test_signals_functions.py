@@ -67,6 +67,17 @@ def test_one_module_that_serves_several_layers(watch):
     assert w.run.series("activation_dead_fraction", "first")[0] < 1
 
 
+def test_units_that_fall_silent_are_seen_before_the_window_has_passed(watch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 4))
+    with watch(model, activations=True) as w:
+        for number in range(12):
+            if number == 8:
+                nn.init.constant_(model[0].bias, -100.0)
+            step(model, torch.randn(16, 5))
+    np.testing.assert_array_equal(w.run.series("activation_dead_fraction", "1"), [0.0] * 11 + [1.0])
+
+
 class Sum(nn.Module):
     """A container with a sum of its own."""
 

@@ -143,6 +143,16 @@ def test_spread_of_rows(watch):
     assert np.isnan(run.series("weight_row_spread", "3.bias")).all()
 
 
+def test_the_units_of_a_table_are_its_columns(watch):
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 3))
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    with watch(model) as w:
+        model(torch.arange(7)).sum().backward()
+        sgd.step()
+    expected = spread_of(exact(model[0].weight).T)
+    assert w.run.series("weight_row_spread", "0.weight")[0] == pytest.approx(expected, rel=1e-5)
+
+
 def test_spread_of_many_rows_comes_from_some(watch):
     model = nn.Sequential(nn.Linear(300, 500), nn.Linear(500, 4))
     sgd = torch.optim.SGD(model.parameters(), lr=0.0)

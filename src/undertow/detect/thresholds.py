@@ -169,6 +169,8 @@ DEAD_FRAMES = 4  # …over at least so many measured steps,
 DEAD_SETTLED_ROWS, DEAD_SETTLED_FRAMES = 250, 5  # or fewer, where the silent units are as many…
 DEAD_SETTLED = 4.0  # …as when a quarter of the samples had come: of those that speak rarely, more and more have spoken
 DEAD_FRAMES_ALONE = 20  # or measured steps when the number of samples is not known
+BIASED_ZEROS = 0.9  # of the outputs of a ReLU, whose layer began with biases below zero that are…
+BIASED = 4.0  # …so many times as large as what differs between samples there
 ZEROS_OF_A_LAYER = 0.5  # of its own outputs; sums are exactly zero only where the weights are
 SILENT_FRAMES = 2  # measured steps at which every output was exactly zero: no healthy ReLU does that twice
 
@@ -252,6 +254,8 @@ SURE_START = 10.0  # times the loss of a guess, while one matrix has…
 LOUD_TABLE = 2.0  # …this RMS: PyTorch's new tables have 1, and train well as heads, too
 RECURRENT_SCALE = 2.0  # of a plain recurrence: about its spectral radius, so 32 steps multiply by 2**32
 RECURRENT_SMALL = 0.4  # a new one of PyTorch has 0.58: less is left of a signal after thirty steps than 1e-7 anyway…
+RECURRENT_SMALL_OF_OWN = 0.75  # where it was set by hand: an orthogonal start, the usual one, has 1
+EVEN_KURTOSIS = -0.6  # half way from evenly drawn numbers (-1.2) to normal ones
 FAINT_SCALE = 0.5  # of most matrices, below PyTorch's default; and for both…
 FAINT_LOSSES = 60  # …only a training that gets nowhere is told
 

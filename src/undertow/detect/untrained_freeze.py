@@ -167,8 +167,7 @@ class UntrainedFreeze:
 
         Random features that are meant to be random come without normalisations, or with one layer on top of them.
         """
-        scales = [one.id for one in layout.layers.parameters if one.kind == LayerKind.NORM_SCALE]
-        scales = [one for one in scales if self._frozen[one]]
+        scales = self._frozen_scales(layout)
         _, trained = self._matrices(layout)
         if len(scales) < limit.FROZEN_NORMALISED or len(trained) < limit.FROZEN_NORMALISED:
             return []
@@ -178,7 +177,13 @@ class UntrainedFreeze:
     def _new_front(self, layout: Layout) -> list[int]:
         """The same without normalisations, of several layers: a fault only where nothing is learnt from it."""
         frozen, _ = self._matrices(layout)
-        return self._at_the_front(layout, self._first.is_default) if len(frozen) >= limit.FROZEN_NORMALISED else []
+        if len(frozen) < limit.FROZEN_NORMALISED or not self._first.is_new_scale[self._frozen_scales(layout)].all():
+            return []
+        return self._at_the_front(layout, self._first.is_default)
+
+    def _frozen_scales(self, layout: Layout) -> list[int]:
+        scales = [one.id for one in layout.layers.parameters if one.kind == LayerKind.NORM_SCALE]
+        return [one for one in scales if self._frozen[one]]
 
     def _at_the_front(self, layout: Layout, new: NDArray[np.bool_]) -> list[int]:
         """All that is frozen, where every matrix of it is new and comes before those that are trained."""

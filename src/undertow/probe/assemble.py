@@ -40,7 +40,9 @@ from undertow.schema.quantities import (
     Stream,
 )
 
-_ACTIVITY_WINDOW = 20  # sampled frames over which a unit must stay silent to be called dead
+_ACTIVITY_WINDOW = 20  # sampled frames over which a unit must stay silent to be called dead…
+_LOST_FRAMES = 4  # …or so few, when it spoke in nearly all of as many or more before
+_LOST_SPOKE = 0.75
 _SKETCH_EVERY = 64  # gradient frames between two stored sketches
 _MOST_BYTES = 24 << 20  # of readings handled together: much more would fall out of the processor's cache
 _ROW = {name: row for row, name in enumerate(STATISTIC_NAMES)}
@@ -230,12 +232,17 @@ class Assembler:
         return Block(ACTIVATION.name, layout.module_ids, values)
 
     def _dead_fraction(self, layer_id: int, active: list[NDArray[np.uint8]]) -> float:
-        """The share of units that were silent in all frames of the window."""
+        """The share of units that were silent in all frames of the window, or spoke in most and fell silent."""
         width = len(active[0])
         window = self._activity.setdefault(layer_id, deque(maxlen=_ACTIVITY_WINDOW))
         window.append(np.maximum.reduce([units for units in active if len(units) == width]))
         alike = [units for units in window if len(units) == width]
-        return 1.0 - float(np.maximum.reduce(alike).mean())
+        dead = np.maximum.reduce(alike) == 0
+        before, recent = alike[:-_LOST_FRAMES], alike[-_LOST_FRAMES:]
+        if len(before) >= _LOST_FRAMES:
+            spoke = np.mean([units > 0 for units in before], axis=0) >= _LOST_SPOKE
+            dead |= spoke & (np.maximum.reduce(recent) == 0)
+        return float(dead.mean())
 
 
 _ACTIVATION_LINE = {name: line for line, name in enumerate(ACTIVATION.names)}

@@ -128,7 +128,8 @@ WEIGHT = Stream(
         _extra("weight_cosine_to_start", "weight", "1", _WEIGHT, Merge.DERIVED,
                "cosine with the first measured weight, from sketches"),
         _extra("weight_row_spread", "weight", "share", _WEIGHT, Merge.DERIVED,
-               "norm of the rows minus their mean row, over the weight's norm; 0 when all rows are equal"),
+               "norm of the rows minus their mean row, over the weight's norm; 0 when all rows are equal. Of an "
+               "embedding: the same of its columns"),
         _extra("weight_rows_unused", "weight", "share", _WEIGHT, Merge.DERIVED,
                "embeddings: share of rows that have had no gradient in any step looked at since the start"),
     ),
@@ -165,8 +166,8 @@ ACTIVATION = Stream(
         _extra("activation_nonfinite_count", "activation", "count", _ACTIVATION, Merge.SUM,
                "number of NaN and infinite outputs"),
         _extra("activation_dead_fraction", "activation", "share", _ACTIVATION, Merge.DERIVED,
-               "share of units (channels or features) that were never non-zero in the window of recent frames; where a "
-               "ReLU is applied to the output as a function, behind that"),
+               "share of units (channels or features) that were never non-zero in the window of recent frames, or that "
+               "fell silent in its last four frames; where a ReLU is applied to the output as a function, behind that"),
         _extra("activation_saturated_fraction", "activation", "share", _ACTIVATION, Merge.DERIVED,
                "share of outputs at the flat ends of a bounded activation function, or of one that is applied to the "
                "output without a module of its own; other modules have none"),

@@ -43,8 +43,8 @@ class BadlyScaledStart(Waiting):
     that are not divided do that. One module is named where most of it happens. A network that is sure of its answers
     before it has learnt anything counts as well: all of its weights where they are large, or else a table or a head (a
     tied one, too) whose weights have an RMS above two, when the first loss is ten times that of a guess. So does a
-    plain recurrence, as a module or written out, whose weight begins large; or small, when nothing is learnt in sixty
-    steps: it forgets.
+    plain recurrence, as a module or written out, whose weight begins large; or small (below 0.4, or 0.75 where it was
+    not drawn as PyTorch does), when nothing is learnt in sixty steps: it forgets.
 
     Why it is bad
     -------------
@@ -103,7 +103,10 @@ class BadlyScaledStart(Waiting):
             return None
         plain, looped = _recurrences(layout), _looped(view, anatomy)
         alone = [] if anatomy.is_norm.any() else [i for i in looped if _is_alone(layout, i, looped)]
-        self._fading = {i: float(scales[i]) for i in (*plain, *alone) if scales[i] < limit.RECURRENT_SMALL}
+        # PyTorch draws evenly; a recurrence that somebody has set himself, and to less than one, is suspect sooner.
+        is_own = view.all_layers("weight_kurtosis") > limit.EVEN_KURTOSIS
+        small = np.where(is_own, limit.RECURRENT_SMALL_OF_OWN, limit.RECURRENT_SMALL)
+        self._fading = {i: float(scales[i]) for i in (*plain, *alone) if scales[i] < small[i]}
         recurrent = [i for i in (*plain, *looped) if scales[i] > limit.RECURRENT_SCALE]
         if recurrent:
             return self._of_layers(view, scales, recurrent, "recurrent")
