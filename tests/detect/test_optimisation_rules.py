@@ -137,6 +137,11 @@ class TestLossSpike:
         (finding,) = run.findings()
         assert (finding.code, finding.severity, finding.first_step) == ("OPT003", Severity.MODERATE, 60)
 
+    def test_other_data_that_are_learnt_little_by_little_stay_a_hint(self) -> None:
+        run = cross_entropy(training(LossSpike()), falling(60))
+        cross_entropy(run, [*noisy(np.geomspace(20.0, 0.23, 12)), *noisy([0.23] * 6)])
+        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
+
     def test_a_small_spike_of_a_loss_without_a_natural_size_stays_a_hint(self) -> None:
         run = follow(follow(training(LossSpike()), falling(60)), [5.0, *noisy([0.23] * 10)])
         assert [finding.severity for finding in run.findings()] == [Severity.MILD]

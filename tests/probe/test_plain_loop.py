@@ -100,6 +100,32 @@ def test_missing_zero_grad_is_seen(watch):
     assert [f.code for f in w.findings if f.severity.is_alarm] == ["GRD007"]
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_weights_kept_in_another_precision_are_no_fault(watch, in_place):
+    model = mlp(6, 8, 3).bfloat16()
+    masters = [p.detach().float().requires_grad_() for p in model.parameters()]
+    optimizer = torch.optim.Adam(masters, lr=1e-3)
+    for master in masters:
+        master.grad = torch.zeros_like(master)
+    with watch() as w:
+        for step in range(12):
+            model.zero_grad()
+            classes(3)(model(batches(6)(step).bfloat16()).float(), step).backward()
+            for master, p in zip(masters, model.parameters(), strict=True):
+                assert p.grad is not None
+                assert master.grad is not None
+                if in_place:
+                    master.grad.copy_(p.grad)
+                else:
+                    master.grad = p.grad.float()
+            optimizer.step()
+            with torch.no_grad():
+                for master, p in zip(masters, model.parameters(), strict=True):
+                    p.copy_(master)
+    assert np.nanmax(w.run.matrix("gradient_carried")) == 0
+    assert [f.code for f in w.findings if f.severity.is_alarm] == []
+
+
 def test_gradient_edited_through_data_is_the_stepped_one(watch):
     model = mlp(6, 8, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

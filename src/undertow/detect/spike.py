@@ -26,6 +26,8 @@ class Spike:
     peak: float  # the highest so far
     worse_than: float  # times the untrained loss from which on it does harm
     lowest: float  # since it began
+    latest: float
+    steepest: float = 1.0  # how many times lower the loss was from one step to the next, at most
     lasted: int = 0  # steps
     over_after: int | None = None  # steps until the loss was back where it had been; None: it is not
 
@@ -38,9 +40,17 @@ class Spike:
         return extreme and (sudden or (self.lasted >= 3 and self.lowest < self.value / 3))
 
     @property
+    def was_learnt(self) -> bool:
+        """Highest when it began, and down again little by little: other data, with which the model is made familiar.
+        A bad batch is over at once, and what bad steps have done grows before it heals."""
+        sudden = self.peak < thresholds.SPIKE_LEARNT_PEAK * self.value
+        return sudden and self.lasted >= thresholds.SPIKE_LEARNT_STEPS and self.steepest**2 < self.value / self.before
+
+    @property
     def is_harmful(self) -> bool:
         """It came back, so it was no change of task, and was worse than an untrained model; or it is extreme."""
         came_back = self.over_after is not None and self.value > self.worse_than * self.untrained
+        came_back &= not self.was_learnt
         return came_back or self.peak > thresholds.SPIKE_EXTREME * self.untrained
 
 
@@ -89,8 +99,9 @@ class SpikeWatch:
                 untrained = max(loss.first, loss.start)
                 worse = thresholds.SPIKE_ABOVE_START if self._natural else thresholds.SPIKE_ABOVE_START_ELSE
                 self.spike = Spike(
-                    view.step, loss.value, loss.value / loss.ratio, untrained, loss.value, worse, loss.value
-                )
+                    view.step, loss.value, loss.value / loss.ratio, untrained, loss.value, worse, loss.value,
+                    loss.value,
+                )  # fmt: skip
             self._following, self._back = is_spike, 0
         self._recent.append(loss.value)
         if self.spike is None:
@@ -116,6 +127,7 @@ class SpikeWatch:
         spike = self.spike
         assert spike is not None
         spike.peak, spike.lowest, spike.lasted = max(spike.peak, value), min(spike.lowest, value), step - spike.step
+        spike.steepest, spike.latest = max(spike.steepest, spike.latest / value), value
         self._back = self._back + 1 if value < thresholds.SPIKE_BACK * spike.before else 0
         if self._back >= thresholds.SPIKE_BACK_FOR:
             spike.over_after = step - spike.step - self._back + 1

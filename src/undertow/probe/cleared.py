@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.probe.readings import Slots, zeros
+
+_Left = tuple[int, weakref.ref[torch.Tensor], int]  # slot, gradient and its version
 
 
 class Cleared:
@@ -19,6 +22,8 @@ class Cleared:
     def __init__(self) -> None:
         self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._all = False
+        self._added: NDArray[np.bool_] = np.empty(0, np.bool_)  # a backward pass has added to what was left
+        self._left: list[_Left] = []  # what no backward pass has added to since
         self._stepped: list[Slots] = []  # since it was last known what is cleared
 
     def move(self, old: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
@@ -27,6 +32,7 @@ class Cleared:
         known = dict(zip(map(id, old), self._cleared.tolist()))
         self._cleared = np.array([known.get(id(tensor), True) for tensor in new], np.bool_)
         self._all = bool(self._cleared.all())
+        self._added, self._left = np.zeros(len(new), np.bool_), []
 
     def is_known(self, present: bytes) -> bool:
         """True when all gradients are gone, by the flags of those that are there; else `left` says what to look at."""
@@ -42,21 +48,41 @@ class Cleared:
         self._cleared[:] = self._all = True
         return left
 
-    def put(self, slots: Slots, is_zero: NDArray[np.bool_]) -> None:
+    def put(self, slots: Slots, is_zero: NDArray[np.bool_], tensors: Sequence[torch.Tensor]) -> None:
+        """Called as a backward pass begins."""
         self._cleared[slots] = is_zero
         self._all = bool(is_zero.all())
+        waiting = [(slot, tensors[slot].grad) for slot in slots[~is_zero & ~self._added[slots]].tolist()]
+        self._left = [(slot, weakref.ref(old), int(old._version)) for slot, old in waiting if old is not None]
+
+    def note_added(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Called as a backward pass ends: to some of what is left it has added."""
+        if self._left:
+            self._added[[slot for slot, _, _ in self._left]] = True
+            self._left = self._untouched(tensors)
+            self._added[[slot for slot, _, _ in self._left]] = False
+
+    def _untouched(self, tensors: Sequence[torch.Tensor]) -> list[_Left]:
+        left = [(one, one[1](), tensors[one[0]].grad) for one in self._left]
+        return [one for one, old, now in left if old is not None and now is old and old._version == one[2]]
 
     def step(self, slots: Slots) -> None:
         """An optimizer has used the gradients of these."""
         if not self._stepped or self._stepped[-1] is not slots:
             self._stepped.append(slots)
 
-    def carried(self, slots: Slots) -> NDArray[np.float32]:
-        """1 where something of an earlier step is in the gradient."""
+    def carried(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.float32]:
+        """1 where something of an earlier step is in the gradient. What no backward pass added to counts when it is
+        the gradient still: weights that are kept in another precision, say, get a new one from the program itself.
+        """
         self._settle()
-        return zeros(len(slots)) if self._all else (~self._cleared[slots]).astype(np.float32)
+        if self._all:
+            return zeros(len(slots))
+        stays = self._added.copy()
+        stays[[slot for slot, _, _ in self._untouched(tensors)]] = True
+        return (~self._cleared & stays)[slots].astype(np.float32)
 
     def _settle(self) -> None:
         for slots in self._stepped:
-            self._cleared[slots] = self._all = False
+            self._cleared[slots] = self._added[slots] = self._all = False
         self._stepped.clear()

@@ -28,7 +28,9 @@ def frame_of(subjects: Subjects, course: Course, optimizer: Optimizer, slots: Sl
         frame.has_gradient = True
         frame.state = states(subjects, now, frame.exposed)
         # Gradients put in place by hand, without a backward pass, replace the old ones.
-        frame.carried = subjects.cleared.carried(frame.exposed) if now.cleared_known else zeros(len(frame.exposed))
+        frame.carried = zeros(len(frame.exposed))
+        if now.cleared_known:
+            frame.carried = subjects.cleared.carried(frame.exposed, subjects.catalogue.tensors)
         frame.optimizer = subjects.holders(frame.exposed)
         frame.gradients = list(now.gradients)
         frame.stepped = now.stepped

@@ -181,6 +181,7 @@ class Recorder:
         if not self.subjects.ready or (course.in_step and now.closure_read):
             return
         now.closure_read = course.in_step
+        self.subjects.cleared.note_added(self.subjects.catalogue.tensors)
         if now.scaler is not None:
             now.scale = scale_of(now.scaler)
         if not course.plan.gradient and not course.bad_seen and self.subjects.gradients_went_bad(self._reader):

@@ -151,6 +151,7 @@ class SteadyStep:
         known, course = self._known, self._course
         if self._stage != _BACKWARD or known is None:
             return False
+        self._subjects.cleared.note_added(known.tensors)
         if course.plan.gradient:
             if known.differs_in_gradients():
                 return False
@@ -221,7 +222,7 @@ class SteadyStep:
             if plan.weight:
                 frame.exposed = known.exposed
             return frame
-        carried = self._subjects.cleared.carried(known.exposed)
+        carried = self._subjects.cleared.carried(known.exposed, known.tensors)
         gradients = [Reading(known.present, self._read)]
         return RawFrame(
             course.step, time.time(), layout, scalars, known.exposed, True, known.state, carried, known.holders,

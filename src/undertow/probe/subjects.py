@@ -336,7 +336,7 @@ class Subjects:
             slots = self._one(left)
             zero = reader.look_zero(self.gradients(slots))
             if zero is not None:  # else it cannot be told without making the training wait
-                self.cleared.put(slots, zero)
+                self.cleared.put(slots, zero, self.catalogue.tensors)
 
     def holders(self, slots: Slots) -> NDArray[np.float32]:
         """The index of the optimizer that holds each slot, -1 for none."""

@@ -12,13 +12,15 @@ from torch.optim.optimizer import Optimizer
 
 _FIRST = 64  # elements: an update by hand moves some of them
 
+_State = tuple[int, torch.Tensor | None]  # version and first elements, of a tensor that can be read
+
 
 class Strangers:
     """Remembers the parameters of modules that ran unknown, and loose tensors, without keeping them alive."""
 
     def __init__(self) -> None:
         self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
-        self._loose: dict[int, tuple[int, torch.Tensor]] = {}  # version and first elements when first seen
+        self._first: dict[int, _State] = {}  # when first seen
 
     def note(self, ran: Mapping[int, nn.Module], known: Collection[int], roots: Iterable[nn.Module]) -> None:
         """`ran` and `known` by the id of a module; `roots` are those that the program itself called.
@@ -29,8 +31,7 @@ class Strangers:
         """
         for module in ran.values():
             for tensor in _loose_tensors(module):
-                self._parameters.setdefault(id(tensor), weakref.ref(tensor))
-                self._loose.setdefault(id(tensor), _state(tensor))
+                self._remember(tensor)
         strange = {identity: module for identity, module in ran.items() if identity not in known}
         if not strange:
             return
@@ -42,7 +43,13 @@ class Strangers:
         for module in strange.values():
             for parameter in module.parameters(recurse=False):
                 if parameter.requires_grad:
-                    self._parameters[id(parameter)] = weakref.ref(parameter)
+                    self._remember(parameter)
+
+    def _remember(self, tensor: torch.Tensor) -> None:
+        known = self._parameters.get(id(tensor))
+        if known is None or known() is not tensor:
+            self._parameters[id(tensor)] = weakref.ref(tensor)
+            self._first[id(tensor)] = _state(tensor)
 
     def untrained(self, optimizer: Optimizer, watched: Collection[int]) -> float:
         """How many have a gradient, are not held by the optimizer that has just stepped, and have stayed unknown."""
@@ -54,23 +61,27 @@ class Strangers:
         return float(len(waiting))
 
     def _is_moved(self, tensor: torch.Tensor) -> bool:
-        """Whether a loose tensor is no longer what it was: the program updates it by itself."""
-        if id(tensor) not in self._loose:
-            return False
-        (version, before), (latest, now) = self._loose[id(tensor)], _state(tensor)
-        return version != latest or not torch.equal(before, now)
+        """Whether it is no longer what it was: the program updates it by itself, or copies into it what it trains
+        elsewhere, as the weights of a model in half precision."""
+        (version, before), (latest, now) = self._first[id(tensor)], _state(tensor)
+        return version != latest or (before is not None and now is not None and not torch.equal(before, now))
 
 
 def _loose_tensors(module: nn.Module) -> list[torch.Tensor]:
     """Attributes that are to be trained, by their flag, and that `parameters()` does not know."""
     tensors = [value for value in vars(module).values() if type(value) is torch.Tensor]
     tensors = [tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf]
-    # Of others the first elements cannot be had without waiting for a device, or without a copy of the whole.
-    return [one for one in tensors if one.device.type == "cpu" and one.layout == torch.strided and one.is_contiguous()]
+    return [tensor for tensor in tensors if _is_readable(tensor)]
 
 
-def _state(tensor: torch.Tensor) -> tuple[int, torch.Tensor]:
-    return int(tensor._version), tensor.detach().flatten()[:_FIRST].clone()
+def _is_readable(tensor: torch.Tensor) -> bool:
+    """Of others the first elements cannot be had without waiting for a device, or without a copy of the whole."""
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.is_contiguous()
+
+
+def _state(tensor: torch.Tensor) -> _State:
+    first = tensor.detach().flatten()[:_FIRST].clone() if _is_readable(tensor) else None
+    return int(tensor._version), first
 
 
 def _is_criterion(module: nn.Module) -> bool:
