@@ -517,6 +517,13 @@ class TestDefeatingSetting:
         (finding,) = run.findings()
         assert (finding.layers, finding.detected_step <= 3) == (("first.weight",), True)
 
+    def test_weight_decay_of_what_is_no_matrix(self) -> None:
+        run = self.run(
+            falling(10), optimizer_weight_decay={"first.bias": 50.0}, optimizer_rate=3e-3,
+            weight_norm=lambda step: {"first.bias": 0.85**step},
+        )  # fmt: skip
+        assert [finding.layers for finding in run.findings()] == [("first.bias",)]
+
     def test_weight_decay_that_the_weights_bear_is_silent(self) -> None:
         assert self.run(falling(100), optimizer_weight_decay=0.1, optimizer_rate=1e-2).codes() == []
         run = self.run(falling(100), optimizer_weight_decay=1.0, optimizer_rate=3e-3, weight_norm=lambda s: 0.997**s)

@@ -204,6 +204,18 @@ def test_a_group_that_stays_behind_is_named() -> None:
     assert other.findings() == []
 
 
+def test_most_of_a_model_can_stay_behind() -> None:
+    bound = 8**-0.5
+    changes = {"optimizer_rate": {"first": 1e-5, "second": 1e-5, "third": 1e-5, "head": 0.1},
+               "weight_max_abs": 0.99 * bound, "weight_mean": 0.0, "weight_std": bound / 3**0.5,
+               "weight_kurtosis": -1.2}  # fmt: skip
+    streams = ("gradient", "weight", "update", "optimizer")
+    for slow, named in ((1e-6, ("first.weight", "second.weight", "third.weight")), (1e-3, None)):
+        ratios = {"first": slow, "second": slow, "third": slow, "head": 1e-2}
+        training = watched_by(SmallUpdate()).run(5, streams=streams, update_ratio=ratios, **changes)
+        assert [finding.layers for finding in training.findings()] == ([named] if named else [])
+
+
 def taken_back(steps: int, drift: float = 0.021, cosine: float = 0.9, left: float = 1.01) -> list[str]:
     """Updates of a fiftieth of the weight, whose norm is `left` after each step and 1 before the next."""
     training = watched_by(SmallUpdate()).run(

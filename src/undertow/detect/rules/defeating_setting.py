@@ -14,7 +14,7 @@ from undertow.detect.long_memory import LongMemory
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Matrices, Values, matrices_of
 from undertow.detect.rebuilding import Rebuilding
-from undertow.detect.rule import Pace, Said, Verdict
+from undertow.detect.rule import Pace, Said, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers
@@ -32,12 +32,11 @@ class DefeatingSetting:
     The optimizer's own state beside its settings, for the weight matrices: another optimizer object at every step, or
     three times at even intervals with the same rate, as at the top of a loop over epochs; a step counter that stands
     still; Adam's eps far above the root of its second moment while little is learnt, or an unusual one above it; a
-    weight decay that takes several per cent of every weight at each step, of one group or of all, with the weights
-    seen to shrink; a momentum
-    of 0.995 or more while the loss does not fall, or of 0.998 or more; betas of Adam that are exchanged, so that the
-    mean of the gradients remembers many times as long as their scale; and gradients many times as large as Adam's
-    second moment allows for, right before the loss leaps, or steps longer than the rate while it leaps, where the
-    second moment remembers far longer than usual.
+    weight decay that takes several per cent of every weight at each step, of one group (of tables or of gains, too) or
+    of all, with the weights seen to shrink; a momentum of 0.995 or more while the loss does not fall, or of 0.998 or
+    more; betas of Adam that are exchanged, so that the mean of the gradients remembers many times as long as their
+    scale; and gradients many times as large as Adam's second moment allows for, right before the loss leaps, or steps
+    longer than the rate while it leaps, where the second moment remembers far longer than usual.
 
     Why it is bad
     -------------
@@ -76,12 +75,12 @@ class DefeatingSetting:
         self._rebuilt_for = self._eps_for = self._still_for = 0
         self._rebuilt_since = self._eps_since = self._lag_step = 0
         self._counter = self._counter_step = -1.0
-        self._largest_norm: Values = np.empty(0)
+        self._largest_norm = np.empty(0, np.float32)  # of each layer
         self._lag_value = math.nan
         self._largest_momentum = 0.0
 
     def grow(self, count: int) -> None:
-        self._largest_norm = np.empty(0)
+        self._largest_norm = grown(self._largest_norm, count, math.nan)
 
     @property
     def resting(self) -> bool:
@@ -220,16 +219,18 @@ class DefeatingSetting:
     # -- weight decay -------------------------------------------------------------------------------------
 
     def _observe_decay(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
-        decay = matrices.values(view, "optimizer_weight_decay") * matrices.values(view, "optimizer_rate")
-        norms = matrices.values(view, "weight_norm")
+        decay = view.all_layers("optimizer_weight_decay") * view.all_layers("optimizer_rate")
+        norms = view.all_layers("weight_norm")
         if len(self._largest_norm) != len(norms):
-            self._largest_norm = np.full(len(norms), np.nan)
+            self._largest_norm = np.full(len(norms), np.nan, np.float32)
         self._largest_norm = np.fmax(self._largest_norm, norms)
-        known = np.isfinite(decay)
-        if not known.any():
+        known = np.zeros(len(decay), bool)
+        known[matrices.ids] = np.isfinite(decay[matrices.ids])
+        # A group of its own may have a decay that no recipe has, also one of tables or of gains; a large one is judged
+        # by most of the model.
+        absurd = decay > thresholds.DECAY_ABSURD
+        if not known.any() and not absurd.any():
             return self._decay.stay()
-        # A group of its own may have a decay that no recipe has; a large one is judged by most of the model.
-        absurd = known & (decay > thresholds.DECAY_ABSURD)
         members = absurd if absurd.any() else known
         share = float(np.median(decay[members]))
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -241,8 +242,9 @@ class DefeatingSetting:
         if not too_much or not len(kept) or float(np.median(kept)) > thresholds.DECAY_KEPT:
             return self._decay.stay() if too_much else self._decay.end()
         rest = float(np.median(kept))
-        layers = () if (members == known).all() else tuple(view.layout.in_order(matrices.ids[members]))
-        setting = float(np.median(matrices.values(view, "optimizer_weight_decay")[members]))
+        everywhere = bool(members[known].all()) and bool(known.any())
+        layers = () if everywhere else tuple(view.layout.in_order(np.flatnonzero(members)))
+        setting = float(np.median(view.all_layers("optimizer_weight_decay")[members]))
         return self._decay.hold(layers, lambda: self._verdict_decay(view, layers, setting, share, rest))
 
     def _verdict_decay(self, view: View, layers: tuple[int, ...], decay: float, share: float, rest: float) -> Verdict:

@@ -35,9 +35,10 @@ class SmallUpdate:
     matrices move by less than three parts in 100,000 per step, at eight measured steps, while they have a gradient
     and the loss has made no progress; or by less than 1.5 in 10,000 over forty steps, when the gradients of
     successive steps agree besides, so that there is a direction to follow. A single parameter group is named when
-    its learning rate and its steps are a hundredth of the others' or less. And updates of any size count as none when
-    they are taken back, whole or for the most part: step after step points the same way, yet the weights are never
-    further from their start than one or two updates are long, or than half the way of a random walk, because something
+    its learning rate and its steps are a hundredth of the others' or less, also where it holds most of the model and
+    its steps are less than three in 100,000. And updates of any size count as none when they are taken back, whole or
+    for the most part: step after step points the same way, yet the weights are never further from their start than one
+    or two updates are long, or than half the way of a random walk, because something
     writes to them between the steps.
 
     Why it is bad
@@ -232,12 +233,22 @@ class SmallUpdate:
         ids = matrices.ids.astype(np.int32)
         behind = known & (rates < middle(rates[known]) / thresholds.GROUP_BEHIND)
         behind &= ratios < 3.0 * middle(ratios[known]) / thresholds.GROUP_BEHIND
+        behind |= self._most_behind(known, ratios, rates)
         self._behind.end(ids[known & ~behind])
         self._behind.hold(ids[behind], view.step)
         members = [int(i) for i in ids if self._behind.length[i] >= thresholds.GROUP_PATIENCE]
         if not members:
             return self._group.end()
         return self._group.hold(members, lambda: self._group_verdict(view, members, ratios, rates))
+
+    @staticmethod
+    def _most_behind(known: Flags, ratios: Values, rates: Values) -> Flags:
+        """Where most hardly move, by any measure, while some do at a hundred times the rate."""
+        moves = known & (ratios > thresholds.SMALL_STEP)
+        if not moves.any():
+            return moves
+        usual = float(np.median(rates[moves]))
+        return known & (rates < usual / thresholds.GROUP_BEHIND) & (ratios < thresholds.TINY_STEP)
 
     def _verdict(self, view: View) -> Verdict:
         speed = self._speed
@@ -259,12 +270,12 @@ class SmallUpdate:
 
     def _group_verdict(self, view: View, members: list[int], ratios: Values, rates: Values) -> Verdict:
         layout = view.layout
-        place = matrices_of(layout).ids == members[0]
+        place, others = matrices_of(layout).ids == members[0], ~np.isin(matrices_of(layout).ids, members)
         evidence = (
-            Evidence("optimizer_rate", layout.path(members[0]), float(rates[place][0]), middle(rates),
-                     "its learning rate, beside that in the middle of all matrices"),
-            Evidence("update_ratio", layout.path(members[0]), float(ratios[place][0]), middle(ratios),
-                     "its step over its weight, beside that in the middle of all matrices"),
+            Evidence("optimizer_rate", layout.path(members[0]), float(rates[place][0]), middle(rates[others]),
+                     "its learning rate, beside that in the middle of the other matrices"),
+            Evidence("update_ratio", layout.path(members[0]), float(ratios[place][0]), middle(ratios[others]),
+                     "its step over its weight, beside that in the middle of the other matrices"),
         )  # fmt: skip
         verb, its, they = ("moves", "its", "It stays") if len(members) == 1 else ("move", "their", "They stay")
         summary = (
