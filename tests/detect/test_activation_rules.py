@@ -61,6 +61,14 @@ class TestDeadUnits:
         (finding,) = training.findings()
         assert (finding.layers, finding.detected_step) == (("2", "3"), 5)
 
+    @pytest.mark.parametrize(("bias", "codes"), [(-9.0, ["ACT001"]), (-0.5, [])])
+    def test_outputs_that_biases_hold_down(self, bias: float, codes: list[str]) -> None:
+        training = stack(DeadUnits(), *RELUS)
+        measured = {"activation_zero_fraction": {"3": 0.97}, "activation_dead_fraction": 0.0, "activation_std": 0.8}
+        biases = {"weight_mean": {"2.bias": 0.8 * bias}, "weight_max_abs": {"2.bias": abs(bias)}}
+        training.run(2, **measured, **biases, activation_sample_spread=0.5)
+        assert training.codes() == codes
+
     def test_the_number_of_samples_is_remembered(self) -> None:
         training = stack(DeadUnits(), *RELUS)
         dead = {"activation_zero_fraction": 0.97, "activation_dead_fraction": 0.94}

@@ -429,6 +429,7 @@ ONE_ANSWER_AFTER = 60  # losses, where one of the first steps was too large
 TINY_UPDATE = 2e-5  # largest of all matrices; healthy matrices: 1 % below 7e-5
 TINY_UPDATE_FRAMES, TINY_UPDATE_STEPS = 2, 10
 UNEQUAL_RATES = 10.0  # of two optimizers in turn; recipes for adversaries use up to 5
+UNEQUAL_RATES_OF_LONG_STEPS = 3.0  # where the faster one has moved half of its matrices by a tenth in one step
 WON_TO, LOST_TO = 0.3, 1.5  # losses over their starts
 WON_ALONE_TO = 0.15
 WON_FOR = 15  # steps in a row
