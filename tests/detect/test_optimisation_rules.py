@@ -22,6 +22,7 @@ from undertow.detect.rules.oscillating_loss import OscillatingLoss
 from undertow.detect.rules.overfitting import Overfitting
 from undertow.detect.rules.plateau import Plateau
 from undertow.detect.rules.unsuitable_rate import UnsuitableRate
+from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
 
@@ -593,11 +594,18 @@ class TestDefeatingSetting:
 
 class TestUnequalOptimizers:
     def run(
-        self, fast: float, first_loss: Iterable[float], second_loss: Iterable[float], pace: float = 1e-3
+        self,
+        fast: float,
+        first_loss: Iterable[float],
+        second_loss: Iterable[float],
+        pace: float = 1e-3,
+        first_pace: float = 1e-3,
+        kind: float = LossKind.UNKNOWN,
     ) -> Training:
         run = training(UnsuitableRate())
         for one, other in zip(first_loss, second_loss):
-            run.run(1, scalars={"loss": one, "lr": fast, "lr_0": fast}, only=("first", "second"))
+            scalars = {"loss": one, "lr": fast, "lr_0": fast, "loss_kind": kind}
+            run.run(1, scalars=scalars, only=("first", "second"), update_ratio=first_pace, update_norm=first_pace)
             run.run(1, scalars={"loss": other, "lr": 1e-3, "lr_1": 1e-3}, only=("third", "head"), update_ratio=pace)
         return run
 
@@ -615,3 +623,14 @@ class TestUnequalOptimizers:
     def test_equal_rates_and_a_balanced_game_are_silent(self) -> None:
         assert self.run(1e-3, noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))).codes() == []
         assert self.run(0.05, noisy([1.3] * 60), noisy([0.8] * 60)).codes() == []
+
+    def test_long_steps_make_a_few_times_the_rate_too_much(self) -> None:
+        losses = noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))
+        assert self.run(5e-3, *losses, first_pace=0.2).alarms() == ["OPT007"]
+        assert self.run(5e-3, *losses, first_pace=0.02).codes() == []
+
+    def test_where_nothing_is_left_of_one_loss_and_the_other_rose_rates_do_not_matter(self) -> None:
+        gone, risen, fallen = np.geomspace(1.4, 1e-3, 60), -np.geomspace(0.5, 1e-3, 60), np.geomspace(0.7, 0.01, 60)
+        assert self.run(1e-3, noisy(gone), risen).alarms() == ["OPT007"]
+        assert self.run(1e-3, noisy(gone), noisy(fallen)).codes() == []
+        assert self.run(1e-3, noisy(gone), risen, kind=LossKind.MEAN_SQUARE).codes() == []

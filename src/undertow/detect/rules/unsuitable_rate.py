@@ -25,6 +25,7 @@ from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.wording import name_layers, of_themselves
 from undertow.schema.findings import Evidence
+from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
 _SETTINGS = frozenset({"optimizer", "initial_lr"})
@@ -39,12 +40,14 @@ class UnsuitableRate:
     there is much left to learn (a schedule meant for epochs, stepped with every batch). The rate leaps far above what
     it had been, and the loss follows. Updates as large as the weights themselves, and then a loss well above that of
     the untrained model, or above it for three steps at the start, or once at the start with nothing learnt since, or
-    one of the very first updates so large, and since then the loss of a model that gives every sample the same answer:
+    one of the first updates so large, and later the loss of a model that gives every sample the same answer:
     the rate is too high, or a warm-up is missing. Updates of less than a fifty-thousandth of the weights from the first
     step on while the loss stands still: it is too low. A schedule that never gives more than a fiftieth of the rate
     that the optimizer was made with: as one that returns a rate where a factor belongs, so that the two are multiplied.
-    Of two optimizers in turn, that the one with a ten times higher rate has won: its loss is next to nothing, or
-    low while the other's has grown. And one group with thirty times the rate of the others, while nothing is learnt.
+    Of two optimizers in turn, that the one with a ten times higher rate (three times, where it has made steps of a
+    tenth of its weights) has won: its loss is next to nothing, or low while the other's has grown; at any rate, where
+    next to nothing is left of its loss and the other's has risen. And one group with thirty times the rate of the
+    others, while nothing is learnt.
 
     Why it is bad
     -------------
@@ -73,14 +76,16 @@ class UnsuitableRate:
         self._schedule, self._leap = RateSchedule(), Condition("leap")
         self._high, self._low, self._unequal = Condition("high"), Condition("low"), Condition("unequal")
         self._losses: dict[int, Loss] = {}  # the latest of each actor
+        self._kinds: dict[int, float] = {}
         self._stepped: dict[int, tuple[int, ...]] = {}  # the matrices that each actor moves
         self._paces: dict[int, float] = {}  # by how much of themselves, at the latest measured step
+        self._longest: dict[int, float] = {}  # the longest of these so far
         self._fast = FastGroup()
         self._won_for = 0
         self._large: deque[tuple[int, float]] = deque(maxlen=8)  # steps whose update was large
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
         self._leapt_early = False  # in the very first steps, after an update that was large
-        self._large_early = False  # one of the very first updates was large
+        self._large_early = False  # one of the first updates was large
         self._one_answer = OneAnswer()
         self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
         self._above = 0  # losses in a row that were a little above it
@@ -167,9 +172,12 @@ class UnsuitableRate:
             return said
         if loss.actors == 2:
             self._losses[actor] = loss
+            if not math.isnan(kind := view.scalar("loss_kind")):
+                self._kinds[actor] = kind
             pace = middle(matrices_of(view.layout).values(view, "update_ratio"))
             if pace > 0:
                 self._paces[actor] = pace
+                self._longest[actor] = max(pace, self._longest.get(actor, 0.0))
             if actor not in self._stepped and view.row("update_norm") is not None:
                 matrices = matrices_of(view.layout)
                 self._stepped[actor] = tuple(matrices.ids[matrices.values(view, "update_norm") > 0].tolist())
@@ -192,7 +200,7 @@ class UnsuitableRate:
         self._largest = max(self._largest, float(np.fmax.reduce(ratios)))
         if size > thresholds.LARGE_UPDATE:
             self._large.append((view.step, size))
-            self._large_early |= self._seen <= thresholds.ADDED_SEEN_EARLY
+            self._large_early |= self._seen <= thresholds.LARGE_UPDATE_LASTS
 
     # -- a leap -------------------------------------------------------------------------------------------
 
@@ -343,7 +351,7 @@ class UnsuitableRate:
         ]
         harm = "the loss rose above that of the untrained model"
         if one_answer == one_answer:
-            harm = "since then the model gives nearly the same answer to every sample"
+            harm = "now the model gives nearly the same answer to every sample"
             how = "median of the latest losses, and the loss of the best answer that is the same for all"
             evidence.append(Evidence("loss", None, view.loss.level if view.loss else None, one_answer, how))
         elif view.loss is not None:
@@ -397,16 +405,27 @@ class UnsuitableRate:
         if len(self._losses) != 2 or len(self._rates) != 2 or self._losses.keys() != self._rates.keys():
             return ()
         slow, fast = sorted(self._rates, key=lambda actor: self._rates[actor].now)
-        unequal = self._rates[fast].now > thresholds.UNEQUAL_RATES * self._rates[slow].now > 0
+        # A rate that is a few times as high is usual, unless it makes steps of a tenth of the weights.
+        long = self._longest.get(fast, 0.0) > thresholds.LARGE_STEP_BURST
+        factor = thresholds.UNEQUAL_RATES_OF_LONG_STEPS if long else thresholds.UNEQUAL_RATES
+        unequal = self._rates[fast].now > factor * self._rates[slow].now > 0
         winner, loser = self._losses[fast], self._losses[slow]
         grown = winner.remaining < thresholds.WON_TO and loser.remaining > thresholds.LOST_TO
-        won = grown or winner.remaining < thresholds.WON_ALONE_TO
-        self._won_for = self._won_for + 1 if unequal and won else 0
-        if not unequal:
-            return self._unequal.end()
+        won = unequal and (grown or winner.remaining < thresholds.WON_ALONE_TO)
+        if not won:
+            slow, fast = sorted(self._losses, key=lambda actor: self._losses[actor].remaining < thresholds.WON_WHOLLY)
+            won = self._has_won_wholly(slow, fast)
+        self._won_for = self._won_for + 1 if won else 0
         if self._won_for < thresholds.WON_FOR:
-            return self._unequal.stay()
+            return self._unequal.stay() if unequal or won else self._unequal.end()
         return self._unequal.hold(None, lambda: self._verdict_unequal(view, slow, fast))
+
+    def _has_won_wholly(self, loser: int, winner: int) -> bool:
+        """Nothing is left of its loss, and the other's rose: a task that is learnt leaves the other's alone."""
+        lost = self._losses[loser]
+        risen = lost.level - lost.start > thresholds.WON_RISE * max(abs(lost.start), lost.noise)
+        of_numbers = self._kinds.get(winner) in (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)  # a critic's of values
+        return risen and self._losses[winner].remaining < thresholds.WON_WHOLLY and not of_numbers
 
     def _verdict_unequal(self, view: View, slow: int, fast: int) -> Verdict:
         winner, loser = self._losses[fast], self._losses[slow]
@@ -416,9 +435,10 @@ class UnsuitableRate:
             Evidence("loss", None, loser.level, loser.start, "of the slower one, now and at the start"),
         )
         factor = self._rates[fast].now / self._rates[slow].now
+        better = f"a learning rate {factor:.0f} times as high" if factor > 1 else "the easier task"
         summary = (
-            f"One of two optimizers in turn has a learning rate {factor:.0f} times as high and has won: its loss fell "
-            f"to {winner.level:.2g}, and the other (at {loser.level:.2g}) has nothing left to follow."
+            f"One of two optimizers in turn has {better} and has won: its loss fell to {winner.level:.2g}, and the "
+            f"other (at {loser.level:.2g}) has nothing left to follow."
         )
         first = view.step - 2 * self._won_for
         layers = self._stepped.get(fast, ())
