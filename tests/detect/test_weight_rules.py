@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -447,6 +448,13 @@ class TestWeightDrift:
         training.run(15, scalars={"loss": 2.2}, weight_drift=0.8)
         (finding,) = training.findings()
         assert (finding.code, finding.layers) == ("WGT006", ())
+
+    @pytest.mark.parametrize("labels", [{"label_entropy": 0.0}, {"label_entropy": math.log(10), "loss_rows": 10.0}])
+    def test_pairs_that_are_alike_from_the_start_are_nothing_learnt_before(self, labels: dict[str, float]) -> None:
+        training = stack(WeightDrift(), "0:Linear", "1:Linear").run(
+            1, scalars={**self.TRAINED, **labels, "loss": 0.2}, weight_drift=0.1
+        )
+        assert training.run(15, scalars={"loss": 2.2}, weight_drift=0.8).codes() == []
 
     def test_far_from_a_random_start_is_healthy(self) -> None:
         training = stack(WeightDrift(), "0:Linear", "1:Linear")

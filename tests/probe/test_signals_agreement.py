@@ -76,6 +76,18 @@ def test_targets_are_known_where_the_error_is_written_out(watch, name, last):
     assert w.run.scalars("prediction_mean")[0] == pytest.approx(output.mean().item(), rel=1e-3, abs=1e-5)
 
 
+def test_returns_of_a_policy_are_not_judged(watch):
+    model = mlp(6, 10, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with watch(model) as w:
+        output = model(batches(6, 12)(0))
+        chosen = output[:, :2].log_softmax(1)[:, 0]
+        (0.5 * F.mse_loss(output[:, 2:], GOALS) - (chosen * GOALS[:, 0]).mean()).backward()
+        optimizer.step()
+    assert "loss_kind" in w.run.scalar_names
+    assert "output_agreement" not in w.run.scalar_names
+
+
 def test_of_a_broadcast_error_nothing_is_made_again(watch):
     model = mlp(6, 10, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

@@ -228,8 +228,12 @@ class WeightDrift:
         factor = abs(view.scalar("loss_factor"))  # a scaled loss is no better one
         surprise = view.loss.first / factor if factor > 0 else view.loss.first
         guess = math.log(classes) if classes > 1 else math.nan
+        entropy, rows = view.scalar("label_entropy"), view.scalar("loss_rows")
+        # One label for all, or one of its own for each: places in a batch, by which pairs are told from others.
+        of_pairs = entropy == 0 or (rows == classes and entropy > 0.99 * guess)
         self._trained_before = (
             view.scalar("loss_kind") == _CROSS_ENTROPY
+            and not of_pairs
             and surprise < limit.TRAINED_BEFORE * guess
             and right > max(0.5, 3 / classes)
         )

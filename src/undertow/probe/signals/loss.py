@@ -31,7 +31,7 @@ from undertow.probe.signals.reach import Reach, reach_of
 from undertow.probe.signals.remade import remade
 from undertow.probe.signals.shapes import was_broadcast
 from undertow.probe.signals.sources import nearest_parameter
-from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms, number_of
+from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms_and_weights, number_of
 from undertow.schema.quantities import LossKind, LossReduction
 
 _MOST_ELEMENTS = 1 << 18  # copied of one tensor, or
@@ -58,6 +58,7 @@ class LossReading:
     columns: int = 0
     is_probability: float | None = None  # None: the copies tell, or nobody does
     is_logit: float | None = None
+    is_rectified: float | None = None  # logits that come out of a ReLU
     broadcast: float | None = None
     log_probabilities: torch.Tensor | None = None  # leading rows × classes
     labels: torch.Tensor | None = None  # of all rows
@@ -71,6 +72,7 @@ class LossReading:
     target: torch.Tensor | None = None
     address: int | None = None  # of the targets, as the loss function was given them
     source: int | None = None  # id of the parameter that is nearest to it: that of the layer that made its input
+    is_beside_weights: bool = False  # another part of the loss has weights for its rows, as that of a policy has
     reach: Reach | None = None  # of the function that made the prediction, with the targets it is compared with
 
     @property
@@ -81,12 +83,13 @@ class LossReading:
 
 def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
     """`loss_scale`: where a loss scaler keeps its factor, which does not count as one."""
-    terms = find_terms(root, loss_scale)
+    terms, has_weights = find_terms_and_weights(root, loss_scale)
     if not terms:
         return LossReading(LossKind.UNKNOWN)
     readings = [(term, _contract(term)) for term in terms]
     term, reading = min(readings, key=lambda pair: _preference(*pair))
     reading.source = nearest_parameter(term.given)
+    reading.is_beside_weights = has_weights and not math.isnan(term.factor)
     with torch.no_grad():
         if term.kind in _OF_CLASSES:
             _copy_classes(term, reading)
@@ -111,9 +114,11 @@ def _contract(term: Term) -> LossReading:
         log_softmax = producer(term.given)
         if log_softmax is not None and operation(log_softmax[0]) == "LogSoftmax":
             before = _input(log_softmax[0])
+            reading.is_rectified = float(_maker(before) == "Relu")
             reading.is_probability = float(_maker(before) in _SQUASHING or _maker(_unscaled(before)) == "Softmax")
     if term.kind == LossKind.BINARY_OF_LOGITS:
         reading.is_probability = float(maker in _SQUASHING)
+        reading.is_rectified = float(maker == "Relu")
     elif term.kind == LossKind.DIVERGENCE:
         reading.is_logit = float(maker == "Softmax")
     elif term.kind == LossKind.CROSS_ENTROPY and term.by_hand:

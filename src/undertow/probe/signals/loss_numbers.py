@@ -39,6 +39,7 @@ def loss_numbers(reading: LossReading, book: LabelBook) -> dict[str, float]:
         contract = {
             "loss_input_is_probability": reading.is_probability or _is_quotient_of_one(reading),
             "loss_input_is_logit": reading.is_logit if reading.is_logit is not None else _is_logit(reading),
+            "loss_input_is_rectified": reading.is_rectified,
             "loss_broadcast": reading.broadcast,
         }
     return found | {name: float(flag) for name, flag in contract.items() if flag is not None}
@@ -107,7 +108,8 @@ def _of_elements(reading: LossReading, prediction: Floats, target: Floats, book:
         "target_mean": float(target.mean()),
         "target_std": float(target.std()),
     }
-    found |= _agreement(agreement_of_numbers(prediction, target))
+    if not reading.is_beside_weights:  # returns that a policy has earned are hardly foretold for long
+        found |= _agreement(agreement_of_numbers(prediction, target))
     # Targets of one column that are all 0 or 1 are labels of two classes.
     if reading.kind in _BINARY and reading.columns == 1 and np.isin(target, (0.0, 1.0)).all():
         found |= book.numbers(target.reshape(-1).astype(np.int64), 2)

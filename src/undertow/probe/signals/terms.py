@@ -88,11 +88,17 @@ class _Path:
 
 def find_terms(root: torch.Tensor, loss_scale: int | None = None) -> list[Term]:
     """The loss functions of this loss, nearest first. `loss_scale`: where a scaler keeps its factor, which is none."""
+    return find_terms_and_weights(root, loss_scale)[0]
+
+
+def find_terms_and_weights(root: torch.Tensor, loss_scale: int | None = None) -> tuple[list[Term], bool]:
+    """And whether anything before them is multiplied by weights of its rows, as log-probabilities by advantages."""
     if root.grad_fn is None:
-        return []
+        return [], False
     queue: deque[tuple[Edge, _Path]] = deque([((root.grad_fn, int(root.output_nr)), _Path())])
     seen: set[Node] = set()
     found: list[Term] = []
+    has_weights = False
     while queue and len(seen) < MAX_NODES:
         edge, path = queue.popleft()
         node = edge[0]
@@ -103,8 +109,14 @@ def find_terms(root: torch.Tensor, loss_scale: int | None = None) -> list[Term]:
         if term is not None:
             found.append(term)
         elif operation(node) not in _MODEL:
+            has_weights |= operation(node) == "Mul" and _has_weights(node)
             queue.extend(_beyond(edge, path, loss_scale))
-    return found
+    return found, has_weights
+
+
+def _has_weights(node: Node) -> bool:
+    constant = constant_factor(node) if sum(one is not None for one in edges(node)) == 1 else None
+    return isinstance(constant, torch.Tensor) and constant.numel() > 1
 
 
 # -- is this a loss function? ----------------------------------------------------------------------------------
