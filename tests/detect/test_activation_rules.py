@@ -88,6 +88,14 @@ class TestDeadUnits:
         )
         assert training.findings()[0].layers == ("3", "2")
 
+    def test_logits_that_come_out_of_a_relu(self) -> None:
+        training = stack(DeadUnits(), "0:Linear", "1:ReLU", "2:Linear")
+        training.run(1, scalars={"loss_input_is_rectified": 1.0}).run(1, scalars={"loss_input_is_rectified": 0.0})
+        assert training.codes() == []
+        training.run(2, scalars={"loss_input_is_rectified": 1.0})
+        (finding,) = training.findings()
+        assert (finding.layers, finding.severity, finding.first_step) == (("2",), Severity.MODERATE, 2)
+
     def test_a_content_hinge_is_healthy(self) -> None:
         training = stack(DeadUnits(), "0:Linear", "1:ReLU", "2:Linear", "3:ReLU")
         training.run(

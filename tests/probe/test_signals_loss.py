@@ -65,6 +65,18 @@ CROSS_ENTROPIES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("loss_of", "expected"),
+    [
+        (lambda x: F.cross_entropy(F.relu(x), LABELS), 1.0),
+        (lambda x: F.binary_cross_entropy_with_logits(F.relu(x)[:, 0], (LABELS > 1).float()), 1.0),
+        (lambda x: F.cross_entropy(F.relu(x) @ torch.eye(CLASSES), LABELS), 0.0),
+    ],
+)
+def test_logits_out_of_a_relu(watch, loss_of, expected):
+    assert first(one_step(watch, loss_of)[0])["loss_input_is_rectified"] == expected
+
+
 @pytest.mark.parametrize("name", CROSS_ENTROPIES)
 def test_cross_entropy(watch, name):
     scalars, (logits, *_) = one_step(watch, CROSS_ENTROPIES[name])
@@ -315,6 +327,44 @@ def test_a_loss_that_rewards_errors_or_weights_has_no_floor(watch, name):
     model = mlp(6, 10, CLASSES)
     scalars, _ = one_step(watch, lambda x: loss_of(x, model), model, activations=True)
     assert first(scalars).get("loss_without_floor") == expected
+
+
+SAME = (LABELS[:, None] == LABELS[None]).float()
+
+
+def alike(x):
+    """The supervised contrast of a batch with itself."""
+    z = F.normalize(x, dim=1)
+    return ((z @ z.T / 0.2).log_softmax(1) * SAME).sum(1) / SAME.sum(1)
+
+
+def nearest_of_all(x):
+    logits = x @ x.T / 0.5
+    return logits.diag() - torch.logsumexp(logits, 1)
+
+
+LIKELIHOODS = {
+    "contrast": (lambda x: -alike(x).mean(), False),
+    "contrast, wrong": (lambda x: alike(x).mean(), True),
+    "pairs": (lambda x: -nearest_of_all(x).mean(), False),
+    "pairs, wrong": (lambda x: 0.5 * nearest_of_all(x).mean(), True),
+    "soft targets": (lambda x: -(SHARES * x.log_softmax(1)).sum(1).mean(), False),
+    "soft targets, wrong": (lambda x: (SHARES * x.log_softmax(1)).sum(1).mean(), True),
+    "pushed from some, drawn to others": (
+        lambda x: (0.1 * (1 - SAME[:, :4]) - SAME[:, :4]).mul(x.log_softmax(1)).sum(1).mean(), False
+    ),
+    "costs of a policy": (lambda x: (x.log_softmax(1)[:, 0] * SHARES[:, 0]).mean(), False),
+    "more than chance": (lambda x: (x.softmax(1) * x.log_softmax(1)).sum(1).mean(), False),
+    "torch's own": (lambda x: F.cross_entropy(x, SHARES), False),
+    "smoothed": (lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.1), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_right_answers_are_made_likely(watch, name):
+    loss_of, wrong = LIKELIHOODS[name]
+    form = first(one_step(watch, loss_of, activations=True)[0]).get("loss_without_floor")
+    assert (form == Floor.LOWERS_LIKELIHOOD) == wrong
 
 
 class Coder(nn.Module):

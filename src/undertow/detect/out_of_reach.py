@@ -6,6 +6,7 @@ import math
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.looks import Looks
 from undertow.detect.output_layer import output_layers
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
@@ -21,8 +22,7 @@ class OutOfReach:
 
     def __init__(self) -> None:
         self._condition = Condition("reach")
-        self._looks = 0  # in a row
-        self._since = 0
+        self._looks = Looks()
 
     @property
     def resting(self) -> bool:
@@ -33,12 +33,9 @@ class OutOfReach:
         if math.isnan(share):
             return self._condition.stay()
         if share < limit.BEYOND_REACH or (view.loss is not None and view.loss.actors > 1):
-            self._looks = 0
+            self._looks.end()
             return self._condition.end()
-        if self._looks == 0:
-            self._since = view.step
-        self._looks += 1
-        if self._looks < limit.BEYOND_REACH_LOOKS:
+        if self._looks.hold(view.step) < limit.BEYOND_REACH_LOOKS:
             return ()
         return self._condition.hold(None, lambda: self._verdict(view, share))
 
@@ -50,7 +47,7 @@ class OutOfReach:
                 "with others it has no floor. Give it 0 and 1, not -1 and 1 or 0 and 255."
             )
             evidence = Evidence("targets_beyond_reach", None, share, 0.0, how)
-            return Verdict("reach", True, Severity.SEVERE, (), self._since, 0.95, summary, (evidence,))
+            return Verdict("reach", True, Severity.SEVERE, (), self._looks.since, 0.95, summary, (evidence,))
         how = "of the targets' variance lies outside of what the last function can put out"
         evidence = Evidence("targets_beyond_reach", None, share, 0.0, how)
         summary = (
@@ -58,4 +55,4 @@ class OutOfReach:
             f"{min(share, 1.0):.0%} of their variance can never be learnt. Drop that function, or scale the targets."
         )
         layers = output_layers(view)
-        return Verdict("reach", True, Severity.SEVERE, layers, self._since, 0.95, summary, (evidence,))
+        return Verdict("reach", True, Severity.SEVERE, layers, self._looks.since, 0.95, summary, (evidence,))

@@ -172,6 +172,7 @@ DEAD_FRAMES_ALONE = 20  # or measured steps when the number of samples is not kn
 BIASED_ZEROS = 0.9  # of the outputs of a ReLU, whose layer began with biases below zero that are…
 BIASED = 4.0  # …so many times as large as what differs between samples there
 ZEROS_OF_A_LAYER = 0.5  # of its own outputs; sums are exactly zero only where the weights are
+RECTIFIED_LOOKS = 2  # in a row, at which the graph shows a ReLU right before the loss
 SILENT_FRAMES = 2  # measured steps at which every output was exactly zero: no healthy ReLU does that twice
 
 # ACT002. Healthy tanh layers with the usual gain have 0–15 % of their outputs beyond ±0.99.

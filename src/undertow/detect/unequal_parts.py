@@ -6,6 +6,7 @@ import math
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.looks import Looks
 from undertow.detect.rule import Verdict
 from undertow.detect.view import View
 from undertow.schema.findings import Evidence
@@ -17,20 +18,16 @@ class UnequalParts:
 
     def __init__(self) -> None:
         self._condition = Condition("unequal")
-        self._looks = 0  # in a row
-        self._since = 0
+        self._looks = Looks()
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         spread = view.scalar("micro_batch_spread")
         if math.isnan(spread):
             return self._condition.stay()
         if spread < limit.UNEQUAL_PARTS or (view.loss is not None and view.loss.actors > 1):
-            self._looks = 0
+            self._looks.end()
             return self._condition.end()
-        if self._looks == 0:
-            self._since = view.step
-        self._looks += 1
-        if self._looks < limit.UNEQUAL_LOOKS:
+        if self._looks.hold(view.step) < limit.UNEQUAL_LOOKS:
             return ()
         return self._condition.hold(None, lambda: self._verdict(spread))
 
@@ -41,4 +38,4 @@ class UnequalParts:
             "Micro-batches of unequal size count alike: in a small one a row, or a token, weighs up to "
             f"{spread:.3g} times as much as in a large one. Divide the sum of the losses by the rows of the whole step."
         )
-        return Verdict("unequal", True, Severity.MODERATE, (), self._since, 0.85, summary, (evidence,))
+        return Verdict("unequal", True, Severity.MODERATE, (), self._looks.since, 0.85, summary, (evidence,))

@@ -50,7 +50,7 @@ def cost(overhead: Overhead) -> str:
 _WORDS = ("consequence", "place", "first_nonfinite")
 _NAMES = (
     "gradient_state", "gradient_optimizer", "gradient_carried", "activation_training", "loss_broadcast",
-    "loss_input_is_probability", "loss_input_is_logit", "optimizer_rebuilt",
+    "loss_input_is_probability", "loss_input_is_logit", "loss_input_is_rectified", "optimizer_rebuilt",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import NONE, anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
+from undertow.detect.rectified_output import RectifiedOutput
 from undertow.detect.rule import Streak, Verdict, Waiting, grown
 from undertow.detect.view import View
 from undertow.detect.wording import count_of
@@ -35,7 +36,9 @@ class DeadUnits(Waiting):
     speak rarely, more and more have spoken as samples come. Nine of ten outputs that are zero are enough, at two
     sampled steps, where the layer began with biases below zero by four times as much as its outputs differ. Named are
     the first such layer in execution order and the layer whose sums it receives; those behind it see a constant and
-    often die as a consequence. For a ReLU behind the last layer (on the logits) half of the units are enough.
+    often die as a consequence. For a ReLU behind the last layer (on the logits) half of the units are enough. Logits of
+    a cross-entropy, or of a binary one, that come out of a ReLU are reported however many of them are zero: the graph
+    of the loss tells.
 
     Why it is bad
     -------------
@@ -56,7 +59,7 @@ class DeadUnits(Waiting):
     """
 
     code: ClassVar[str] = "ACT001"
-    waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
+    waits_for: ClassVar[frozenset[str]] = frozenset({"activation", "loss_input_is_rectified"})
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
@@ -71,7 +74,7 @@ class DeadUnits(Waiting):
         self._biased: NDArray[np.bool_] | None = None  # candidates whose layer began with biases far below zero
         self._held_down = Streak()  # …and whose outputs are nearly all zero
         self._building = False  # some layer is silent, or was until this frame
-        self._condition = Condition("dead")
+        self._condition, self._rectified = Condition("dead"), RectifiedOutput()
 
     def grow(self, count: int) -> None:
         self._silent.grow(count)
@@ -82,6 +85,9 @@ class DeadUnits(Waiting):
         self._spoke = grown(self._spoke, count, 0.0)
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
+        return (*self._observe_units(view), *self._rectified.observe(view, self._condition.is_open))
+
+    def _observe_units(self, view: View) -> tuple[Verdict, ...]:
         zero_row, dead_row = view.row("activation_zero_fraction"), view.row("activation_dead_fraction")
         if zero_row is None or dead_row is None:
             return ()
