@@ -43,11 +43,20 @@ class LateFreeze:
         return bool(self._forgotten.length.any()) or self._condition.is_open
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
-        """The latest rate is remembered."""
-        if stretch.frames_with("gradient", first, last):
-            known = stretch.scalar("lr")[first:last]
-            known = known[~np.isnan(known)]
-            self._rate = float(known[-1]) if len(known) else self._rate
+        """Rates and holders are remembered. A holder that changes is news: here each layer has one, where it is known."""
+        if self._is_meant or not stretch.frames_with("gradient", first, last):
+            return
+        known = stretch.scalar("lr")[stretch.frames_with("gradient", first, last)]
+        known = known[~np.isnan(known)]
+        self._rate = float(known[-1]) if len(known) else self._rate
+        rows = slice(*np.searchsorted(stretch.at("gradient"), (first, last)))
+        trained = stretch.row("gradient_state")[rows] == GradientState.PRESENT
+        holders = np.fmax.reduce(np.where(trained, stretch.row("gradient_optimizer")[rows], np.float32(np.nan)), axis=0)
+        self._remember(stretch.ids("gradient"), holders)
+
+    def _remember(self, ids: NDArray[np.int32], holders: NDArray[np.float32]) -> None:
+        known = ~np.isnan(holders)
+        self._holder[ids[known]] = holders[known]
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         states, holders, ids = view.row("gradient_state"), view.row("gradient_optimizer"), view.ids("gradient")
@@ -61,8 +70,8 @@ class LateFreeze:
         if released:
             self._is_meant = True
         self._frozen[ids[known]] = now[known]
-        trained = ids[states == GradientState.PRESENT]
-        self._holder[trained] = holders[states == GradientState.PRESENT]
+        trained = states == GradientState.PRESENT
+        self._remember(ids[trained], holders[trained])
         rate = view.scalar("lr")
         self._rate = self._rate if math.isnan(rate) else rate
         waiting = np.flatnonzero(self._forgotten.length[ids] > 0)
