@@ -43,7 +43,7 @@ class LateFreeze:
         return bool(self._forgotten.length.any()) or self._condition.is_open
 
     def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
-        """Rates and holders are remembered. A holder that changes is news: here each layer has one, where it is known."""
+        """Rates and holders are remembered. A holder that changes is news: here each layer has one, where known."""
         if self._is_meant or not stretch.frames_with("gradient", first, last):
             return
         known = stretch.scalar("lr")[stretch.frames_with("gradient", first, last)]
