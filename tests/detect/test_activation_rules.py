@@ -180,6 +180,13 @@ class TestCollapsedRepresentation:
         training.run(30, scalars={"input_std": entering}, activation_std=0.18, activation_sample_spread=0.8)
         assert training.codes() == found
 
+    @pytest.mark.parametrize(("later", "found"), [("lr_1", []), ("lr_0", ["ACT003"])])
+    def test_steps_of_another_optimizer_are_compared_with_their_own(self, later: str, found: list[str]) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "b:Linear", "c:Linear")
+        training.run(3, scalars={"lr_0": 1e-3}, activation_std=1.0, activation_sample_spread=0.8)
+        training.run(30, scalars={later: 1e-3}, activation_std=0.1, activation_sample_spread=0.8)
+        assert training.codes() == found
+
     def test_a_code_that_the_decoder_ignores(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
         training.run(3, activation_std=1.0, activation_sample_spread=0.8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
 from undertow.detect.latent import LatentWatch
 from undertow.detect.layout import Layout
+from undertow.detect.loss_trend import actor_of
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import PLACES, View
@@ -28,6 +30,24 @@ _OF_CLASSIFIERS = (
     LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD, LossKind.BINARY_OF_LOGITS,
     LossKind.BINARY_OF_PROBABILITIES,
 )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Course:
+    """How much samples differ at each layer, in the steps of one optimizer."""
+
+    start: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    start_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    now: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    flat: Streak = field(default_factory=Streak)
+    entered: float = np.nan  # deviation of the data, at the start
+    told: bool = False
+
+    def grow(self, count: int) -> None:
+        self.start = grown(self.start, count, np.nan)
+        self.start_share = grown(self.start_share, count, np.nan)
+        self.now = grown(self.now, count, np.nan)
+        self.flat.grow(count)
 
 
 class CollapsedRepresentation:
@@ -60,10 +80,10 @@ class CollapsedRepresentation:
     before it begins to tell them apart; hence the long wait. A model that starts with huge outputs, and shrinks them in
     all layers, could be taken for collapsed; in healthy training the output learns to tell samples apart, so its
     differences grow. Where the program itself writes to the weights between steps (the clamped critic of a GAN) the
-    comparison begins anew. Weights that decay to zero (WGT005) and dead units (ACT001) make collapsed layers, too, and
-    are named before them. A summary of all samples that is added to each of them is fine, because a way leads around
-    it; so are learnt queries, which no sample enters. Where the data themselves come in less different than they did,
-    that much is no fault of the model.
+    comparison begins anew, and where optimizers step in turn, steps of each are compared with its own. Weights that
+    decay to zero (WGT005) and dead units (ACT001) make collapsed layers, too, and are named before them. A summary of
+    all samples that is added to each of them is fine, because a way leads around it; so are learnt queries, which no
+    sample enters. Where the data themselves come in less different than they did, that much is no fault of the model.
 
     References
     ----------
@@ -76,13 +96,10 @@ class CollapsedRepresentation:
     def __init__(self) -> None:
         self._layout: Layout | None = None
         self._judged: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._entered = np.nan  # deviation of the data, at the start
-        self._start: NDArray[np.float64] = np.zeros(0)
-        self._start_share: NDArray[np.float64] = np.zeros(0)
-        self._now: NDArray[np.float64] = np.zeros(0)
-        self._cadence = Cadence()
+        self._count = 0
+        self._courses: dict[int, _Course] = {}  # by actor: what a critic is shown in its own steps is other than in
+        self._cadence = Cadence()  # …those of the generator, where all is forged
         self._between = BetweenSteps()
-        self._flat = Streak()
         self._condition = Condition("collapsed")
         self._alike = Streak()  # of those that let samples in different and out alike
         self._constant = Condition("constant")
@@ -91,10 +108,9 @@ class CollapsedRepresentation:
         self._classifies = self._has_targets = False
 
     def grow(self, count: int) -> None:
-        self._start = grown(self._start, count, np.nan)
-        self._start_share = grown(self._start_share, count, np.nan)
-        self._now = grown(self._now, count, np.nan)
-        self._flat.grow(count)
+        self._count = max(count, self._count)
+        for course in self._courses.values():
+            course.grow(count)
         self._alike.grow(count)
         self._latent.grow(count)
         self._between.grow(count)
@@ -130,8 +146,7 @@ class CollapsedRepresentation:
 
     def _begin_anew(self) -> None:
         """The program has set weights anew (or clamped them, as a critic's are): all outputs have another size now."""
-        self._start[:] = self._entered = np.nan
-        self._flat.end(np.arange(len(self._start), dtype=np.int32))
+        self._courses.clear()
 
     def _observe_alike(self, view: View) -> tuple[Verdict, ...]:
         spread, deviation = view.all_layers("activation_sample_spread"), view.all_layers("activation_std")
@@ -176,16 +191,17 @@ class CollapsedRepresentation:
         measured = signal > 0  # exactly no difference is a single sample, or a dead layer before it (ACT001)
         if not measured.any():
             return ()
-        new = measured & np.isnan(self._start[ids])
-        self._start[ids[new]], self._start_share[ids[new]] = signal[new], share[new]
-        self._now[ids[measured]] = signal[measured]
-        left = signal / self._start[ids]
+        course = self._course(actor_of(view.frame))
+        new = measured & np.isnan(course.start[ids])
+        course.start[ids[new]], course.start_share[ids[new]] = signal[new], share[new]
+        course.now[ids[measured]] = signal[measured]
+        left = signal / course.start[ids]
         # Samples may come in less different than they did: a game that is won looks the same each time.
         entered = view.scalar("input_std")
-        self._entered = entered if np.isnan(self._entered) else self._entered
-        if 0 < entered < self._entered:
-            left = left * (self._entered / entered)
-        flat = share < np.minimum(limit.COLLAPSED_SHARE, self._start_share[ids] * limit.COLLAPSED_SHARE_TO)
+        course.entered = entered if np.isnan(course.entered) else course.entered
+        if 0 < entered < course.entered:
+            left = left * (course.entered / entered)
+        flat = share < np.minimum(limit.COLLAPSED_SHARE, course.start_share[ids] * limit.COLLAPSED_SHARE_TO)
         flat &= left < limit.COLLAPSED_SIGNAL_TO
         # Outputs alone may shrink to the size of small targets; what is before them collapses with them.
         alone = len(ids) > 1 and not left[-2] < limit.COLLAPSED_BEFORE_OUTPUT
@@ -194,25 +210,33 @@ class CollapsedRepresentation:
             flat |= left < limit.COLLAPSED_TO
             flat[-1] &= not (alone and self._has_targets)
         flat &= measured
-        self._flat.end(ids[measured & ~flat])
-        self._flat.hold(ids[flat], view.step)
+        course.flat.end(ids[measured & ~flat])
+        course.flat.hold(ids[flat], view.step)
         alternates = view.loss is not None and view.loss.actors > 1  # an adversary's answers are no guess
         waits = self._classifies and not alternates
         least = limit.COLLAPSED_STEPS_OF_CLASSIFIER if waits else limit.COLLAPSED_STEPS
-        due = ids[(self._flat.length[ids] >= limit.COLLAPSED_FRAMES) & (self._flat.span[ids] >= least)]
+        due = ids[(course.flat.length[ids] >= limit.COLLAPSED_FRAMES) & (course.flat.span[ids] >= least)]
+        course.told = len(due) > 0
         if not len(due):
-            return self._condition.end()
+            elsewhere = any(other.told for other in self._courses.values())
+            return self._condition.stay() if elsewhere else self._condition.end()
         members = tuple(view.layout.in_order(due))
-        return self._condition.hold(members, lambda: self._verdict(view, members))
+        return self._condition.hold(members, lambda: self._verdict(view, course, members))
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _course(self, actor: int) -> _Course:
+        if actor not in self._courses:
+            self._courses[actor] = _Course()
+            self._courses[actor].grow(self._count)
+        return self._courses[actor]
+
+    def _verdict(self, view: View, course: _Course, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         how = "deviation between samples now, against that at the start"
         evidence = tuple(
-            Evidence("activation_sample_spread", layout.path(i), known(self._now[i]), known(self._start[i]), how)
+            Evidence("activation_sample_spread", layout.path(i), known(course.now[i]), known(course.start[i]), how)
             for i in members[:3]
         )
         verb = "gives" if len(members) == 1 else "give"
         summary = f"{name_layers(layout, members)} {verb} nearly the same output for every sample, and did not before."
-        first_step = int(self._flat.since[list(members)].min())
+        first_step = int(course.flat.since[list(members)].min())
         return Verdict("collapsed", True, Severity.MODERATE, members, first_step, 0.8, summary, evidence)
