@@ -31,13 +31,19 @@ _FORMS = {
         "the squared logarithm of a softmax's normaliser stands in the loss with a minus sign",
         "the penalty that keeps logits small is subtracted, so that they grow for ever. Add it.",
     ),
+    Form.LOWERS_LIKELIHOOD: (
+        "log-probabilities that targets pick stand in the loss with a plus",
+        "it makes the right answers as unlikely as it can. Minimise the negative logarithm.",
+    ),
     Form.PUNISHES_OVERLAP: (
         "the overlap of the prediction with its mask (Dice, or intersection over union) stands in the loss with a plus",
         "it grows with the overlap of prediction and mask, so that the model learns to miss. Minimise one minus it.",
     ),
 }
 
-_WHAT = dict.fromkeys(_FORMS, "The loss has no floor") | {Form.PUNISHES_OVERLAP: "The loss has the wrong sign"}
+_WHAT = dict.fromkeys(_FORMS, "The loss has no floor") | dict.fromkeys(
+    (Form.PUNISHES_OVERLAP, Form.LOWERS_LIKELIHOOD), "The loss has the wrong sign"
+)
 
 
 class Floor:

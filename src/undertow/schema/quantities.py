@@ -323,6 +323,7 @@ class Floor:
     REWARDS_ERRORS = 2.0  # squared errors inside of a density have a minus sign
     REWARDS_WEIGHTS = 3.0  # the squares of weights have one
     REWARDS_NORMALISER = 5.0  # the squared logarithm of a softmax's normaliser has a minus sign
+    LOWERS_LIKELIHOOD = 6.0  # log-probabilities picked by targets have a plus sign
     PUNISHES_OVERLAP = 4.0  # the overlap with a mask (Dice, intersection over union) stands in it with a plus sign
 
 

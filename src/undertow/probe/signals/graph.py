@@ -15,6 +15,7 @@ from undertow.probe.signals.attention_contract import normalised_elsewhere, seen
 from undertow.probe.signals.floor import has_no_floor
 from undertow.probe.signals.functions import Followed, dropped_share, note_functions
 from undertow.probe.signals.latent import read_latent
+from undertow.probe.signals.likelihood import lowers_likelihood
 from undertow.probe.signals.nodes import Node, operation
 from undertow.probe.signals.reward import rewards
 from undertow.probe.signals.router import find_gates
@@ -30,7 +31,7 @@ from undertow.probe.signals.tokens import (
     sees_one_token,
     targets_are_inputs,
 )
-from undertow.schema.quantities import AttentionState
+from undertow.schema.quantities import AttentionState, Floor
 
 _MOST_ATTENTIONS = 256
 _EMPTY_LOOKS = 2  # after which a model is taken to have neither
@@ -77,6 +78,8 @@ class GraphSignals:
             if len(roots) == 1:
                 found += self._latent(roots[0], places)
                 facts["loss_without_floor"] = rewards(roots[0]) or has_no_floor(roots[0], nodes)
+                if lowers_likelihood(roots[0]):
+                    facts["loss_without_floor"] = Floor.LOWERS_LIKELIHOOD
         self._empty_looks = 0 if found else self._empty_looks + 1
         return {name: float(fact) for name, fact in facts.items() if fact is not None}
 
