@@ -63,6 +63,8 @@ def soil(steps: int, seed: int, fault: str) -> dict[str, float]:
     value = math.nan
     for step in range(steps):
         rows = torch.randint(1200, (64,))
+        if fault == "soil_optimizer_in_the_loop":
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
         if fault == "soil_never_cleared":
             pass
         elif fault == "soil_cleared_while_warming_up":
@@ -79,7 +81,8 @@ def soil(steps: int, seed: int, fault: str) -> dict[str, float]:
             loss = ((predicted.squeeze(1) - y[rows]) ** 2).mean()
         loss.backward()
         optimizer.step()
-        milestones.step()
+        if fault != "soil_optimizer_in_the_loop":
+            milestones.step()
         value = loss.item()
     with torch.no_grad():
         error = (net(test_x).squeeze(1) - test_y).square().mean().nan_to_num(100.0).clamp(max=100.0).item()
@@ -106,6 +109,11 @@ soil.mistake(
     "soil_as_a_score", "LSS003",
     summary="The squared error with a minus, as a score to be maximised, is given to an optimizer that minimises.",
     change="drop the minus",
+)  # fmt: skip
+soil.mistake(
+    "soil_optimizer_in_the_loop", "OPT008",
+    summary="The optimizer is built within the loop: its momentum never lasts longer than a step.",
+    change="build it before the loop",
 )  # fmt: skip
 soil.mistake(
     "soil_divided_by_nothing", "NUM004", "NUM002", "NUM001",
