@@ -35,8 +35,8 @@ class WrongSign:
     wrong way. Last, a loss without a floor: a value and its exponential that fall together where they must pull against
     each other (the log-determinant of a flow, the logarithm of a deviation), or a loss far below zero that falls ever
     faster. And the overlap of a prediction with a mask (Dice's coefficient, intersection over union) that is minimised
-    in place of one minus it, or log-probabilities picked by targets that stand in a loss of one's own, as in a contrast,
-    without their minus. Of errors between numbers: an output that a ReLU, a sigmoid or the like made, and targets
+    in place of one minus it, or log-probabilities picked by targets that lack their minus in a loss written by hand, as
+    of a contrast. Of errors between numbers: an output that a ReLU, a sigmoid or the like made, and targets
     outside of the range of that function, by a tenth of their variance or more at two measured steps in a row;
     targets of a binary cross-entropy outside of 0 to 1 likewise.
 
