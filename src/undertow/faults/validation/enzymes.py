@@ -86,19 +86,19 @@ def enzymes(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 enzymes.mistake(
     "enzyme_rate_of_a_third",
-    "OPT007", "UPD001", "OPT001", "OPT005", "OPT004", "GRD005",
+    "OPT007", "UPD001", "OPT001", "OPT004", "GRD005",
     summary="Adam runs at a rate of 0.3.",
     change="0.003",
 )  # fmt: skip
 enzymes.mistake(
     "enzyme_rate_a_little_high",
-    "OPT007", "UPD001", "OPT004", "GRD005", "OPT005",
+    "OPT007", "UPD001", "OPT001", "OPT004", "GRD005",
     summary="Adam runs at a rate of 0.06, twenty times too high for this model.",
     change="0.003",
 )  # fmt: skip
 enzymes.mistake(
     "enzyme_rate_of_a_millionth",
-    "OPT007", "UPD002", "OPT005",
+    "OPT007", "UPD002",
     summary="The rate is 1e-6 and nothing is learned in reasonable time.",
     change="0.003",
 )  # fmt: skip
@@ -135,7 +135,7 @@ def enzyme_in_one_cycle(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 enzyme_in_one_cycle.mistake(
     "enzyme_cycle_counted_in_epochs",
-    "OPT007", "UPD002", "OPT002", "OPT005",
+    "OPT007", "UPD002",
     summary="The cycle is as long as there are epochs but moves on with every batch: after twelve it is over.",
     change="the number of batches",
 )  # fmt: skip

@@ -108,7 +108,7 @@ insulin.mistake(
 )  # fmt: skip
 insulin.mistake(
     "sugar_squares_never_forgotten",
-    "OPT008", "DAT002", "DAT001", "OPT003", "UPD001", "GRD006", "DAT003", "OPT001",
+    "OPT008", "DAT002", "DAT001", "OPT003", "UPD001", "GRD006", "DAT003",
     summary="At step 90 readings come twelve times larger, and a beta2 of 0.9999 cannot follow.",
     change="one unit for all sensors, beta2 of 0.99",
     onset=90,
@@ -151,7 +151,7 @@ def insulin_by_descent(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 insulin_by_descent.mistake(
     "sugar_momentum_of_0999",
-    "OPT008", "OPT004", "OPT007", "UPD001", "OPT001",
+    "OPT008", "OPT004", "OPT007", "UPD001",
     summary="A momentum of 0.999 swings across the valley with a long period.",
     change="momentum of 0.9",
 )  # fmt: skip

@@ -178,7 +178,7 @@ peptides.mistake(
 )  # fmt: skip
 peptides.mistake(
     "peptide_no_warm_up",
-    "OPT007", "UPD001", "OPT001", "OPT003", "GRD002", "GRD006", "ACT004", "OPT005",
+    "OPT007", "UPD001", "OPT001", "OPT003", "OPT004", "GRD005",
     summary="The encoder starts at a rate of 0.03 without a warm-up and never recovers.",
     change="warm up to 4e-3",
 )  # fmt: skip

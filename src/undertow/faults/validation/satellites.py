@@ -123,7 +123,7 @@ satellites.mistake(
 )  # fmt: skip
 satellites.mistake(
     "tile_bottom_masked",
-    "GRD004", "UPD003", "UPD002",
+    "GRD004", "UPD003",
     summary="A mask left from a pruning trial multiplies the gradient of the bottom convolution by zero.",
     change="remove the mask",
     layers=("bottom",),
@@ -132,20 +132,20 @@ satellites.mistake(
 )  # fmt: skip
 satellites.mistake(
     "tile_hook_for_a_saliency_map",
-    "GRD004", "UPD003", "UPD002",
+    "GRD004", "UPD003",
     summary="Hooks that a saliency map once needed return zeros for the first convolution.",
     change="remove the hooks",
     layers=("enter",),
 )  # fmt: skip
 satellites.mistake(
     "tile_schedule_every_batch",
-    "OPT007", "UPD002", "OPT002", "OPT005",
+    "OPT007", "UPD002",
     summary="The schedule meant for epochs is stepped after every batch: the rate halves every third step.",
     change="step it once an epoch",
 )  # fmt: skip
 satellites.mistake(
     "tile_without_data",
-    "DAT002", "OPT003", "GRD006", "UPD001", "DAT001",
+    "DAT002", "OPT003", "GRD006", "DAT001",
     summary="Three batches from step 115 on hold tiles full of the marker for missing pixels, -9999.",
     change="drop tiles without data",
     onset=115,
