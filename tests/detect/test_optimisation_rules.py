@@ -68,6 +68,11 @@ class TestDivergingLoss:
         assert finding.detected_step <= 11
         assert cross_entropy(training(DivergingLoss()), [2.3, 140, 70, 30, *noisy([2.3] * 30)]).codes() == []
 
+    def test_what_had_learnt_was_not_thrown_off_by_its_first_steps(self) -> None:
+        losses = [*noisy(np.geomspace(2.3, 0.01, 30)), *noisy(np.geomspace(12.0, 0.5, 50))]
+        summaries = [finding.summary for finding in cross_entropy(training(DivergingLoss()), losses).findings()]
+        assert not any("threw" in summary for summary in summaries)
+
     def test_first_steps_that_make_a_classifier_worse_than_a_guess(self) -> None:
         thrown = [2.3, *noisy([4.2] * 20), *noisy(np.geomspace(4.0, 1.5, 30))]
         run = cross_entropy(training(DivergingLoss()), thrown)

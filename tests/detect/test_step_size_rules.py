@@ -133,6 +133,10 @@ def test_a_group_that_runs_ahead_is_named() -> None:
     training.run(5, streams=("gradient", "weight", "update", "optimizer"), **changes)
     (finding,) = training.findings()
     assert (finding.severity, finding.layers, finding.detected_step) == (Severity.MODERATE, ("second.weight",), 2)
+    # A head that is trained at a hundred times the rate, in steps that others make, too.
+    usual = {**changes, "update_ratio": {"second": 0.06}, "update_norm": {"second": 0.06}}
+    other = watched_by(LargeUpdate()).run(5, streams=("gradient", "weight", "update", "optimizer"), **usual)
+    assert other.findings() == []
 
 
 # -- UPD002 -------------------------------------------------------------------------------------------------------

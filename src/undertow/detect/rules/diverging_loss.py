@@ -164,6 +164,8 @@ class DivergingLoss:
 
     def _is_worse_than_a_guess(self, loss: Loss) -> bool:
         early = thresholds.DIVERGED_START <= loss.seen <= thresholds.DIVERGED_AT_ONCE_WITHIN
+        if loss.best < thresholds.LEARNT_TO * loss.start:  # it had learnt: what comes now is another task
+            return False
         return early and self._guesses and loss.level > thresholds.THROWN_TO * max(loss.first, self._guess)
 
     def _base(self, loss: Loss) -> float:

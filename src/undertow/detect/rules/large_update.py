@@ -34,7 +34,7 @@ class LargeUpdate:
     speaks when steps of a tenth of the weight or more are followed by losses far above the one they started from, or
     when the weights have travelled twice their own length in steps of a twentieth or more and the loss is no better
     for it; the layers of a parameter group are named when its learning rate is thirty times that of the others. A
-    single group is told, too, when its steps are as much longer as its rate is higher.
+    single group is told, too, when its steps are a tenth of its weights and as much longer as its rate is higher.
 
     Why it is bad
     -------------
@@ -190,7 +190,7 @@ class LargeUpdate:
         usual_step = middle(ratios[known])
         steps = matrices.values(view, "update_norm") / matrices.usual_norm
         ahead: NDArray[np.bool_] = known & np.isin(matrices.ids, self._fast.members)
-        ahead &= (steps > thresholds.LARGE_STEP) & (steps > 0.3 * thresholds.GROUP_AHEAD * usual_step)
+        ahead &= (steps > thresholds.LARGE_STEP_BURST) & (steps > 0.3 * thresholds.GROUP_AHEAD * usual_step)
         self._ahead.end(ids[known & ~ahead])
         self._ahead.hold(ids[ahead], view.step)
         members = [int(i) for i in ids if self._ahead.length[i] >= thresholds.GROUP_PATIENCE]
