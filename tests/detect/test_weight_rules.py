@@ -262,9 +262,9 @@ class TestSymmetricWeights:
 
 
 class TestShrinkingWeights:
-    def decay(self, share: float, turn: float, steps: int, only: str = ""):
+    def decay(self, share: float, turn: float, steps: int, only: str = "", parts: str = "Linear Linear Linear"):
         """Each step takes `share` of the weights away and moves them by `turn` of their length sideways."""
-        training = stack(ShrinkingWeights(), "0:Linear", "1:Linear", "2:Linear")
+        training = stack(ShrinkingWeights(), *(f"{number}:{part}" for number, part in enumerate(parts.split())))
         norm = 1.0
         for _ in range(steps):
             after, length = norm * (1 - share), norm * (share**2 + turn**2) ** 0.5
@@ -288,6 +288,10 @@ class TestShrinkingWeights:
     def test_usual_decay_and_usual_learning(self) -> None:
         assert self.decay(share=1e-4, turn=0.01, steps=50).codes() == []
         assert self.decay(share=0.004, turn=0.02, steps=50).codes() == []
+
+    def test_a_head_alone_shrinks_where_its_table_is_loud(self) -> None:
+        assert self.decay(share=0.04, turn=0.01, steps=9, only="1", parts="Embedding Linear").codes() == []
+        assert self.decay(share=0.04, turn=0.01, steps=9, parts="Embedding Linear").alarms() == ["WGT005"]
 
     def test_one_matrix_must_have_lost_two_thirds(self) -> None:
         assert self.decay(share=0.05, turn=0.01, steps=12, only="1").codes() == []

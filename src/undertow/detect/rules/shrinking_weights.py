@@ -12,15 +12,23 @@ from undertow.detect import thresholds as limit
 from undertow.detect.anatomy import anatomy_of
 from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
+from undertow.detect.layout import Layout
 from undertow.detect.rule import Pace, Said, Streak, Verdict
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
 from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
+from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
 
 Row = NDArray[np.float32]  # of one frame, or of many
+
+
+def tables_of(layout: Layout) -> NDArray[np.int64]:
+    """Embeddings that are trained."""
+    tables = [layer for layer in layout.layers.parameters if layer.kind is LayerKind.EMBEDDING and layer.trainable]
+    return np.array([table.id for table in tables], np.int64)
 
 
 class ShrinkingWeights:
@@ -177,7 +185,10 @@ class ShrinkingWeights:
         if len(matrices) and np.mean(lasts[matrices]) >= limit.SHRINKING_TOGETHER:
             together = matrices[lasts[matrices]]
             kept = float(np.median(now[together] / self._start.norm[together]))
-            if self._is_set(view, together) or not self._learns_more(view, kept):
+            # What nobody has set concerns all weights: a head alone shrinks where its first answers are too large.
+            everything = np.concatenate([matrices, tables_of(view.layout)])
+            most = np.mean(lasts[everything]) >= limit.SHRINKING_TOGETHER
+            if self._is_set(view, together) or (most and not self._learns_more(view, kept)):
                 return together
         lasting = np.flatnonzero(lasts & ~view.layout.is_bias)
         return lasting[now[lasting] < limit.SHRUNK_ALONE_TO * self._start.norm[lasting]]
