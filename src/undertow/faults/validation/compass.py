@@ -54,7 +54,7 @@ def compass_by_trial(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 @program(steps=160, bites="loss", adversarial="gradients of gradients, and two terms of different size")
 def compass_field(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """A potential whose Laplacian must vanish inside a square, known at the rim; sines inside the network."""
+    """A potential whose Laplacian must vanish inside a square, known at the rim."""
     torch.manual_seed(seed)
     g = torch.Generator().manual_seed(seed)
     net = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))

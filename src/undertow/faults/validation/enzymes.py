@@ -113,7 +113,7 @@ enzymes.mistake(
 
 @program(steps=160, bites="accuracy")
 def enzyme_in_one_cycle(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """One cycle of the rate over the run, descent with momentum, and attention rounds that start small."""
+    """One cycle of the rate over the run, descent with momentum, one round of attention."""
     torch.manual_seed(seed)
     model = Docking(rounds=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

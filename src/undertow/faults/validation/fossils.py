@@ -81,7 +81,7 @@ fossils.mistake(
 )  # fmt: skip
 
 
-@program(steps=300, bites="gap", adversarial="a loss of both signs that goes nowhere, and a critic that is clamped")
+@program(steps=300, bites="gap", adversarial="a loss of both signs that goes nowhere, and gradients of gradients")
 def fossil_distance(steps: int, seed: int, fault: str) -> dict[str, float]:
     """A critic with a penalty on its slope (gradients of gradients), four turns for each of the artist's."""
     torch.manual_seed(seed)

@@ -125,7 +125,7 @@ ledgers.mistake(
 )  # fmt: skip
 
 
-@program(steps=150, bites="accuracy", adversarial="a table of three thousand rows of which each batch touches a few")
+@program(steps=150, bites="loss", adversarial="a table of three thousand rows of which each batch touches a few")
 def ledger_every_customer(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Customers in a large table with sparse gradients and an optimizer of its own; the rest with Adagrad."""
     torch.manual_seed(seed)
@@ -172,7 +172,7 @@ def ledger_honest_noise(steps: int, seed: int, fault: str) -> dict[str, float]:
     return {"loss": sum(history[-10:]) / 10, "first": history[0], "accuracy": accuracy_of(model, seed)}
 
 
-@program(steps=160, bites="accuracy", adversarial="raw amounts in the thousands at the door")
+@program(steps=160, bites="loss", adversarial="raw amounts in the thousands at the door")
 def ledger_cents_behind_a_norm(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Cents go into a batch norm first, which is what it is there for."""
     torch.manual_seed(seed)

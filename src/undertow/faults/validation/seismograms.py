@@ -73,7 +73,7 @@ def seismograms(steps: int, seed: int, fault: str) -> dict[str, float]:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
-        value = loss.item()
+        value = loss.item() if loss.isfinite() else 1e6
         first = value if step == 0 else first
     test_waves, test_kinds = record(seed + 300, 256)
     with torch.no_grad():

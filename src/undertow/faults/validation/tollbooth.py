@@ -113,7 +113,7 @@ tollbooth.mistake(
 )  # fmt: skip
 
 
-@program(steps=150, bites="loss", adversarial="experts that are rarely called")
+@program(steps=150, bites="loss")
 def booth_soft_lanes(steps: int, seed: int, fault: str) -> dict[str, float]:
     """All experts answer and are weighed softly; the rare kind of traffic has an expert of its own."""
     torch.manual_seed(seed)

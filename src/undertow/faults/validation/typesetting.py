@@ -107,7 +107,7 @@ typesetting.mistake(
 )  # fmt: skip
 
 
-@program(steps=140, bites="accuracy", adversarial="a state that is detached in every forward pass")
+@program(steps=140, bites="loss", adversarial="a state that is detached in every forward pass")
 def type_long_galley(steps: int, seed: int, fault: str) -> dict[str, float]:
     """One long text per row, read in pieces; the state is carried over and cut from the graph, as it must be."""
     torch.manual_seed(seed)
@@ -150,9 +150,9 @@ def type_apprentice(steps: int, seed: int, fault: str) -> dict[str, float]:
     return {"loss": sum(history[-10:]) / 10, "first": history[0], **examine(model, seed)}
 
 
-@program(steps=120, bites="accuracy", adversarial="gradients that are not cleared between backward passes")
+@program(steps=120, bites="loss", adversarial="gradients that are not cleared between backward passes")
 def type_in_small_batches(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """Four small batches make a step, each loss divided by four; two readers in both directions name the author."""
+    """Four small batches make a step, each loss divided by four; a reader in both directions names the missing letter."""
     torch.manual_seed(seed)
     rng = torch.Generator().manual_seed(seed)
     letters = nn.Embedding(LETTERS, 12)
