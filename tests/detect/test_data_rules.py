@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.random import default_rng
 from tests.detect.building import Training
 
@@ -165,14 +166,20 @@ class TestUnrelatedNumbers:
 
 class TestLabelNoise:
     def run(
-        self, accuracy: float, rank: float, looks: int = 60, level: float = 1.5, factors: tuple[float, ...] = (1.0,)
+        self,
+        accuracy: float,
+        rank: float,
+        looks: int = 60,
+        level: float = 1.5,
+        factors: tuple[float, ...] = (1.0,),
+        rising: float = 0.0,
     ) -> list[str]:
         run = training(UnrelatedTargets())
         for look in range(looks):
             scalars = {
                 "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 50.0,
                 "loss": 2.3 if look < 9 else level, "loss_factor": factors[look % len(factors)],
-                "output_accuracy": accuracy, "output_miss_rank": rank,
+                "output_accuracy": accuracy + rising * (look - looks), "output_miss_rank": rank,
             }  # fmt: skip
             run.run(1, scalars=scalars)
         return run.codes()
@@ -185,6 +192,10 @@ class TestLabelNoise:
 
     def test_labels_that_are_missed_at_random(self) -> None:
         assert self.run(0.55, 0.45) == ["DAT004"]
+
+    @pytest.mark.parametrize(("rising", "found"), [(0.02, []), (0.002, ["DAT004"])])
+    def test_what_is_being_learnt_gets_time(self, rising: float, found: list[str]) -> None:
+        assert self.run(0.68, 0.45, looks=42, rising=rising) == found
 
     def test_what_is_half_learnt_in_the_first_steps_gets_time(self) -> None:
         assert self.run(0.55, 0.45, looks=25) == []

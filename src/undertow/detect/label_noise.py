@@ -54,7 +54,10 @@ class LabelNoise:
         if len(self._looks) < limit.MISSED_LEAST_LOOKS or missed < limit.MISSED_LEAST:
             return self._condition.stay()
         mean = sum(one[1] * one[2] for one in self._looks) / missed
-        if mean < limit.MISSED_AT_RANDOM or share < limit.MISSED_SHARE:
+        earlier = list(self._looks)[: len(self._looks) // 2]
+        before = sum(one[1] for one in earlier) / view.scalar("loss_rows") / len(earlier)
+        is_learning = share < limit.MISSED_FALLING * before  # what is missed may be right, and learnt soon
+        if mean < limit.MISSED_AT_RANDOM or share < limit.MISSED_SHARE or is_learning:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(mean, share))
 
