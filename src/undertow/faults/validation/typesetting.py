@@ -152,7 +152,7 @@ def type_apprentice(steps: int, seed: int, fault: str) -> dict[str, float]:
 
 @program(steps=120, bites="loss", adversarial="gradients that are not cleared between backward passes")
 def type_in_small_batches(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """Four small batches make a step, each loss divided by four; a reader in both directions names the missing letter."""
+    """Four small batches make a step, each loss divided by four; read both ways for a missing letter."""
     torch.manual_seed(seed)
     rng = torch.Generator().manual_seed(seed)
     letters = nn.Embedding(LETTERS, 12)
