@@ -92,12 +92,14 @@ class WeightDrift:
     @property
     def resting(self) -> bool:
         conditions = (self._forgetting, self._copied, self._overwritten, self._set_back)
-        return not (self._trained_before or self._pairs or any(one.is_open for one in conditions))
+        return not (self._pairs or any(one.is_open for one in conditions))
 
     def news(self, stretch: Stretch) -> Flags:
         out = stretch.scalar("optimizer_made_anew") == 1
         if self._trained_before is None:
             out |= ~np.isnan(stretch.scalar("loss"))
+        elif self._trained_before:
+            out |= stretch.loss("level") > limit.FORGETTING * stretch.loss("first")
         if stretch.has("gradient"):
             holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
             trained = ((holders >= 0) & (states != GradientState.FROZEN)).astype(np.float32)
