@@ -215,7 +215,6 @@ BROADCASTS = {
     "column against row": (lambda x: F.mse_loss(x[:, :1], TARGETS[:, 0]), 1.0),
     "row against column": (lambda x: F.mse_loss(x[:, 0], TARGETS[:, :1]), 1.0),
     "by hand": (lambda x: (x[:, :1] - TARGETS[:, 0]).pow(2).mean(), 1.0),
-    "by hand, multiplied": (lambda x: ((x[:, :1] - TARGETS[:, 0]) * (x[:, :1] - TARGETS[:, 0])).mean(), None),
     "absolute": (lambda x: F.l1_loss(x[:, :1], TARGETS[:, 0]), 1.0),
     "smooth": (lambda x: F.smooth_l1_loss(x[:, :1], TARGETS[:, 0]), 1.0),
     "huber": (lambda x: F.huber_loss(x[:, :1], TARGETS[:, 0]), 1.0),
@@ -225,6 +224,25 @@ BROADCASTS = {
     "one target for all": (lambda x: F.mse_loss(x, torch.ones(1)), 0.0),
     "quantiles of one target": (lambda x: (x - TARGETS[:, :1]).abs().mean(), 0.0),
 }
+
+
+STRETCHED = {
+    "square, multiplied out": (lambda x: ((x[:, :1] - TARGETS[:, 0]) * (x[:, :1] - TARGETS[:, 0])).mean(), True),
+    "hyperbolic": (lambda x: torch.log(torch.cosh(x[:, :1] - TARGETS[:, 0])).mean(), True),
+    "hyperbolic, as it should be": (lambda x: torch.log(torch.cosh(x[:, 0] - TARGETS[:, 0])).mean(), False),
+    "counts": (lambda x: F.poisson_nll_loss(x[:, :1], TARGETS[:, 0].abs()), True),
+    "counts, as they should be": (lambda x: F.poisson_nll_loss(x[:, :1], TARGETS[:, :1].abs()), False),
+    "margin": (lambda x: (1 - TARGETS[:, 0].sign() * x[:, :1]).clamp(min=0).mean(), True),
+    "kernel": (lambda x: torch.exp(-((x[:, :1] - TARGETS[:, 0]) ** 2)).mean(), False),
+    "risk sets": (lambda x: torch.log((x[:, :1].exp() * torch.ones(ROWS, ROWS).tril()).sum(0)).mean(), False),
+    "all pairs": (lambda x: F.softplus(x[:, :1] - x[:, 0]).mean(), False),
+}
+
+
+@pytest.mark.parametrize("name", STRETCHED)
+def test_a_column_that_met_a_row_in_a_loss_of_ones_own(watch, name):
+    loss_of, expected = STRETCHED[name]
+    assert (first(one_step(watch, loss_of)[0]).get("loss_broadcast") == 1.0) == expected
 
 
 @pytest.mark.parametrize("name", BROADCASTS)

@@ -20,7 +20,8 @@ class BroadcastLoss(Waiting):
     What it sees
     ------------
     The shapes that met in an elementwise loss (squared or absolute error, binary cross-entropy), in the graph of the
-    loss itself, at two measured steps in a row. The layer whose output the loss was given is named.
+    loss itself, at two measured steps in a row. In a loss of one's own, a column of N predictions that became a matrix
+    of N by N where it met its targets. The layer whose output the loss was given is named.
 
     Why it is bad
     -------------
@@ -30,7 +31,8 @@ class BroadcastLoss(Waiting):
     When it is wrong
     ----------------
     Comparing all with all can be meant (pairwise distances); that is rarely written as the loss of a training. A
-    single number as the target (a GAN's "all real") is not reported. No false alarm in the zoo.
+    single number as the target (a GAN's "all real") is not reported. No false alarm in the zoo; losses
+    of one's own are looked at since.
 
     References
     ----------

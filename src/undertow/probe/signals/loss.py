@@ -29,7 +29,7 @@ from undertow.probe.signals.nodes import (
 )
 from undertow.probe.signals.reach import Reach, reach_of
 from undertow.probe.signals.remade import remade
-from undertow.probe.signals.shapes import was_broadcast
+from undertow.probe.signals.shapes import stretched_column, was_broadcast
 from undertow.probe.signals.sources import nearest_parameter
 from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms_and_weights, number_of
 from undertow.schema.quantities import LossKind, LossReduction
@@ -85,7 +85,10 @@ def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
     """`loss_scale`: where a loss scaler keeps its factor, which does not count as one."""
     terms, has_weights = find_terms_and_weights(root, loss_scale)
     if not terms:
-        return LossReading(LossKind.UNKNOWN)
+        reading, column = LossReading(LossKind.UNKNOWN), stretched_column(root)
+        if column is not None:
+            reading.broadcast, reading.source = 1.0, nearest_parameter(column)
+        return reading
     readings = [(term, _contract(term)) for term in terms]
     term, reading = min(readings, key=lambda pair: _preference(*pair))
     reading.source = nearest_parameter(term.given)

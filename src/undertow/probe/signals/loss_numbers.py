@@ -25,7 +25,7 @@ def loss_numbers(reading: LossReading, book: LabelBook) -> dict[str, float]:
     """The scalars of a frame that speak of its loss function; a name is missing where nothing is known."""
     found = {"loss_kind": reading.kind}
     if reading.kind == LossKind.UNKNOWN:
-        return found
+        return found if reading.broadcast is None else found | {"loss_broadcast": reading.broadcast}
     found |= {"loss_factor": reading.factor, "loss_reduction": reading.reduction}
     if reading.rows:
         found |= {"loss_rows": float(reading.rows), "loss_classes": float(reading.columns)}
