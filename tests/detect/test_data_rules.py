@@ -117,6 +117,9 @@ class TestUnrelatedTargets:
         assert self.run(noisy([1.5] * 120, 0.01), more=rare).codes() == ["DAT004"]
         assert self.run(noisy([1.4] * 120, 0.01), more=rare).codes() == []
 
+    def test_a_weak_relation_that_is_proved(self) -> None:
+        assert self.run(noisy([CHANCE] * 120, 0.01), more={"output_agreement": 1.5}).codes() == []
+
     def test_a_plateau_at_the_start_is_healthy(self) -> None:
         plateau, learning = noisy([CHANCE] * 70, 0.01), noisy(np.geomspace(CHANCE, 0.5, 60), 0.01)
         assert self.run([*plateau, *learning]).codes() == []
@@ -236,6 +239,9 @@ class TestAgreement:
 
     def test_a_little_is_a_relation(self) -> None:
         assert self.run([*[0.0] * 20, *[1.2] * 150]).codes() == []
+
+    def test_a_weak_relation_that_is_found_late(self) -> None:
+        assert self.run([*[0.0] * 66, *[1.2] * 100]).codes() == []
 
     def test_to_be_wrong_more_often_than_by_chance_is_a_relation(self) -> None:
         assert self.run([*[-2.0] * 80, *[0.0] * 50, *[3.0] * 40]).codes() == []

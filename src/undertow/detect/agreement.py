@@ -39,6 +39,12 @@ class Agreement:
     def is_open(self) -> bool:
         return self._never.is_open or self._lost.is_open
 
+    @property
+    def is_proved(self) -> bool:
+        """Answers fit their own targets better, if only by a little, at looks enough to be sure of it."""
+        looks = [deviations for _, deviations in self._latest]
+        return len(looks) == limit.AGREEMENT_LOOKS and fmean(looks) > limit.AGREEMENT_PROVED
+
     def observe(self, view: View) -> tuple[Verdict, ...]:
         loss, deviations = view.loss, view.scalar("output_agreement")
         self._follow_weights(view)
@@ -82,6 +88,9 @@ class Agreement:
         if abs(mean) > limit.AGREEMENT_NONE:  # to be wrong more often than by chance is a relation, too
             self._found = True
             return self._never.stay()  # perhaps by heart: what was said stays
+        recent = fmean(deviations for _, deviations in list(self._latest)[-limit.AGREEMENT_RECENT :])
+        if recent > limit.AGREEMENT_NONE:  # a weak relation that is being found: most looks are of the first steps
+            return self._never.stay()
         # Rows of a table learn only when they are looked up.
         patience = max(limit.AGREEMENT_STEPS, 0.5 * view.layout.derived(_rows_of_tables))
         if loss.seen < patience or not self._drift > limit.AGREEMENT_DRIFT or not self._moves_well:

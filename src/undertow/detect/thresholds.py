@@ -495,7 +495,9 @@ CHANCE_ALIVE = 0.08  # …here answers differ, over the deviation of the targets
 # How much better answers fit their own targets than others of the batch, in deviations of chance. In 130 healthy
 # programs the mean of the latest looks is above this within 45 steps; where tables of hundreds of rows are learnt, 123.
 AGREEMENT_LOOKS = 32
-AGREEMENT_NONE = 0.5
+AGREEMENT_NONE = 0.5  # mean of all of them, and…
+AGREEMENT_RECENT = 8  # …of the latest
+AGREEMENT_PROVED = 0.8  # mean of all of them: by chance in less than one window of 100,000
 AGREEMENT_STEPS = 75
 AGREEMENT_DRIFT = 0.08
 AGREEMENT_KNOWN = 3.0  # mean of a few looks at some time, of which later less is left than…

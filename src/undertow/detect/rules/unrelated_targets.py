@@ -49,8 +49,9 @@ class UnrelatedTargets:
     context): confidence is low. Tasks with many classes get half a step per class. Wrong labels that are known by heart
     look like right ones, and below four classes, or a third of the labels, they are not seen. Labels that cannot be
     known by chance (a game of dice) look like wrong ones.
-    Samples that come again within the first steps are known by heart so soon that nothing is seen. Measured: no false
-    alarm in one run each of 297 healthy programs that rules were tuned beside.
+    Samples that come again within the first steps are known by heart so soon that nothing is seen. A relation that is
+    weak but proved by the exchange is left alone, and so are returns that a policy earns. Measured: no false alarm in
+    one run each of 297 healthy programs that rules were tuned beside, and one in 318 runs of 106 that were held out.
 
     References
     ----------
@@ -128,6 +129,8 @@ class UnrelatedTargets:
         low, high = thresholds.HEALTHY_UPDATE
         healthy = len(self._updates) > 0 and low < median(self._updates) < high
         if not (at_chance and still and healthy and median(self._cosines) < thresholds.CHANCE_COSINE):
+            return self._condition.stay()
+        if self._agreement.is_proved:  # a weak relation among much that is chance: there is little to be learnt
             return self._condition.stay()
         if view.row("weight_drift") is not None:
             self._drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
