@@ -60,6 +60,10 @@ class TestBadlyScaledStart:
         for step in range(90):
             training.run(1, scalars={"loss": 0.99**step}, **faint)
         assert training.codes() == []
+        adversaries = stack(BadlyScaledStart(), *LINEARS)
+        for step in range(140):
+            adversaries.run(1, scalars={"loss": 1.0, f"lr_{step % 2}": 1e-3}, **faint)
+        assert adversaries.codes() == []
         usual = faint | {"weight_norm": scaled(_0=0.58, _2=0.58, _4=0.58, _6=0.58)}
         assert stack(BadlyScaledStart(), *LINEARS).run(90, **usual).codes() == []
 

@@ -125,7 +125,7 @@ class BadlyScaledStart(Waiting):
         learnt."""
         if view.loss is None or view.loss.seen < limit.FAINT_LOSSES:
             return self._condition.stay()
-        if has_learnt(view.loss):
+        if has_learnt(view.loss) or view.loss.actors > 1:  # losses of adversaries need not fall
             return self._condition.end()
         return self._condition.hold(True, lambda: self._in_doubt or self._fading_verdict(view))
 
@@ -216,7 +216,8 @@ class BadlyScaledStart(Waiting):
         odd: list[int] = []
         for place in np.flatnonzero(np.abs(away) > limit.JUMP_DECADES).tolist():
             module = modules[place]
-            if anatomy.is_normalised(module) or view.layout.layers[module].group in attending:
+            layer = view.layout.layers[module]
+            if anatomy.is_normalised(module) or layer.group in attending or layer.path in attending:
                 continue
             before = float(signals[place - 1]) if place else np.nan
             after, scale, last = float(signals[place]), float(scales[place]), float(signals[-1])
