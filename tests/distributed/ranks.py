@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs.py"
+PATIENCE = 400.0  # seconds: against waiting for ever, and far above what a busy machine takes
 
 
 def free_port() -> int:
@@ -40,7 +41,7 @@ def start(ranks: int, arguments: Sequence[str], program: Path = PROGRAMS) -> lis
     ]
 
 
-def finish(processes: Sequence[subprocess.Popen[str]], timeout: float = 400.0) -> list[str]:
+def finish(processes: Sequence[subprocess.Popen[str]], timeout: float = PATIENCE) -> list[str]:
     """What each rank printed; their exit codes must be 0."""
     said: list[str] = []
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.distributed.ranks import PATIENCE
 
 import undertow
 from undertow.checkpoints.team import Team
@@ -38,7 +39,7 @@ dist.destroy_process_group()
 def torchrun(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     here = dict(os.environ, OMP_NUM_THREADS="1")
-    done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -74,5 +75,5 @@ def test_weights_of_a_checkpoint_over_two_processes(tmp_path: Path) -> None:
     arguments = ("-m", "undertow", "weights", "later.pt", "--against", "model.pt", "--json")
     together = json.loads(torchrun(tmp_path, *arguments).stdout)
     command = [sys.executable, *arguments]
-    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120).stdout
+    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     assert together == json.loads(alone)
