@@ -30,8 +30,15 @@ _SHORT = 1.0  # seconds; a training that ends before this has no use for it
 
 class Chronicle:
     def __init__(
-        self, folder: Path, facts: RunFacts, resume: bool, disk_budget: int | None, chronicler: str = "never"
+        self,
+        folder: Path,
+        facts: RunFacts,
+        resume: bool,
+        disk_budget: int | None,
+        chronicler: str = "never",
+        is_crowded: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_crowded`: whether another process would find no processor that the training leaves alone."""
         self.folder, self.facts = folder, facts
         self.assembler = Assembler()
         self.on_frames: Callable[[Sequence[Frame]], None] | None = None  # told of what was just written
@@ -45,6 +52,7 @@ class Chronicle:
         self._spent = 0.0
         self._coming: Remote | None = None  # a process that is still starting
         self._is_stuck = False  # neither another process nor this one can go on
+        self._is_crowded = is_crowded
         self._may_hand_over = chronicler == "auto" and can_start() and is_worthwhile()
         if chronicler == "always":
             self._start_process()
@@ -158,12 +166,15 @@ class Chronicle:
         if isinstance(self._account, Account):
             if self._coming is not None:
                 self._wait_for_process(self._coming)
-            elif self._may_hand_over and self._spent > _WORTH_A_PROCESS and time.monotonic() - self._began > _SHORT:
+            elif self._is_worth_a_process() and not self._is_crowded():
                 self._start_process()
         elif self._account.lost and not self._is_stuck:
             self._take_back(self._account)
             return True
         return False
+
+    def _is_worth_a_process(self) -> bool:
+        return self._may_hand_over and self._spent > _WORTH_A_PROCESS and time.monotonic() - self._began > _SHORT
 
     def _start_process(self) -> None:
         self._may_hand_over = False

@@ -143,6 +143,7 @@ class Watch:
             settings.resume,
             settings.disk_budget or None,
             "never" if prompt else settings.chronicler,
+            self._is_crowded,
         )
         if settings.run_dir is None:
             point_latest(settings.directory, self.folder)
@@ -159,7 +160,7 @@ class Watch:
         handle, idle = self._handle, self._idle
         if self._ranks is not None:
             handle, idle = self._ranks.around(handle, idle, self._stumble)
-        self._mailbox = Mailbox(handle, idle, prompt, self._settle)
+        self._mailbox = Mailbox(handle, idle, prompt, self._settle, self._is_crowded)
         post = self._post if prompt else self._mailbox.post
         self._recorder = Recorder(subjects, self._governor, post, self._step_aside, self._first_step)
         self._recorder.start()
@@ -263,12 +264,13 @@ class Watch:
             return not mine
         return any(root is known for root in roots.values() for known in mine)
 
-    def _post(self, item: Item) -> None:
-        self._mailbox.post(item)
+    def _post(self, item: Item) -> float:
+        waited = self._mailbox.post(item)
         if isinstance(item, RawFrame):
             critical = self._herald.critical()
             if critical is not None:
                 raise critical
+        return waited
 
     def _step_aside(self, error: Exception) -> None:
         """An internal error: the training goes on without us, and the user hears of it once."""
@@ -287,6 +289,11 @@ class Watch:
             f"error UT100: {type(error).__name__}: {error}. Undertow has stepped aside and your training goes on; "
             f"details are in {self.folder / 'events.jsonl'}"
         )
+
+    def _is_crowded(self) -> bool:
+        """Whether the training has a thread of its own on every processor. On a GPU those have nothing to do, and
+        the background of several ranks waits for others, which nobody must do for it."""
+        return self._ranks is None and self._facts.device == "cpu" and competes(torch.get_num_threads())
 
     # -- in the background thread -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 
 import numpy as np
@@ -165,10 +166,24 @@ def test_a_resumed_run_keeps_its_one_seam(tmp_path):
     assert np.isfinite(run.series("gradient_norm", "0.weight")).all()
 
 
-def test_by_itself_once_it_is_worth_it(tmp_path, monkeypatch):
+def _make_worthwhile(monkeypatch, crowded: bool) -> None:
     monkeypatch.setattr(chronicle, "_WORTH_A_PROCESS", 0.0)
     monkeypatch.setattr(chronicle, "_SHORT", 0.0)
     monkeypatch.setattr(chronicle, "is_worthwhile", lambda: True)
+    monkeypatch.setattr(importlib.import_module("undertow.watch"), "competes", lambda threads: crowded)
+
+
+def test_not_where_the_training_needs_every_processor(tmp_path, monkeypatch):
+    _make_worthwhile(monkeypatch, crowded=True)
+    watch = train(tmp_path / "run", "auto", steps=60, at={10: flush, 40: flush})
+    assert isinstance(watch._chronicle._account, Account)
+    assert watch._chronicle._coming is None
+    watch.close()
+    assert len(undertow.open_run(tmp_path / "run").steps) == 60
+
+
+def test_by_itself_once_it_is_worth_it(tmp_path, monkeypatch):
+    _make_worthwhile(monkeypatch, crowded=False)
 
     def wait(watch):
         end = time.monotonic() + 60

@@ -5,8 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
+import numpy as np
+import pytest
+
+from undertow.probe import mailbox as module
+from undertow.probe.catalogue import Layout
 from undertow.probe.mailbox import Item, Mailbox
-from undertow.probe.readings import Note
+from undertow.probe.readings import Note, RawFrame
 
 
 class Held:
@@ -64,3 +69,55 @@ def test_who_asks_while_the_thread_ends_is_answered() -> None:
     assert mailbox.close(60)
     asking.join(60)
     assert answers == [True]
+
+
+def frame(step: int) -> RawFrame:
+    none = np.zeros(0, np.int64)
+    return RawFrame(
+        step, 0.0, Layout(none.astype(np.int32), none, none, np.zeros(1, np.int64), none.astype(np.int32)), {}
+    )
+
+
+def test_where_both_need_the_same_processors_the_training_stands_still_while_the_thread_works() -> None:
+    handled: list[Item] = []
+    mailbox = Mailbox(handled.extend, idle=lambda: None, takes_turns=lambda: True)
+    waited = [mailbox.post(frame(step)) for step in range(module._WAKE_AT)]
+    assert len(handled) == module._WAKE_AT  # by the time the last call has returned
+    assert waited[-1] > 0
+    assert mailbox.close(60)
+
+
+def test_a_thread_that_has_waited_long_enough_gets_the_next_turn() -> None:
+    handled: list[Item] = []
+    mailbox = Mailbox(handled.extend, idle=lambda: None, takes_turns=lambda: True)
+    mailbox.post(frame(0))
+    ends = time.monotonic() + 60
+    while not handled and time.monotonic() < ends:
+        waited = mailbox.post(frame(1))
+        if waited:
+            assert handled
+        time.sleep(0.001)
+    assert handled
+    assert mailbox.close(60)
+
+
+def test_a_thread_that_hangs_does_not_hold_up_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TURN", 0.01)
+    held = Held()
+    mailbox = Mailbox(held, idle=lambda: None, takes_turns=lambda: True)
+    for step in range(module._WAKE_AT):
+        mailbox.post(frame(step))  # the last of them returns though nothing can be handled
+    assert held.begun.wait(60)
+    assert not held.handled
+    held.may.set()
+    assert mailbox.close(60)
+    assert len(held.handled) == module._WAKE_AT
+
+
+def test_with_processors_to_spare_the_training_never_stands_still() -> None:
+    held = Held()
+    mailbox = Mailbox(held, idle=lambda: None)
+    waited = sum(mailbox.post(frame(step)) for step in range(module._WAKE_AT))
+    assert waited == 0
+    held.may.set()
+    assert mailbox.close(60)

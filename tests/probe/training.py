@@ -25,10 +25,10 @@ def listen_in(w: Watch, found: list[RawFrame]) -> None:
     recorder = w._recorder
     post = recorder._post
 
-    def listen(item: Item) -> None:
+    def listen(item: Item) -> float:
         if isinstance(item, RawFrame):
             found.append(item)
-        post(item)
+        return post(item)
 
     recorder._post = recorder._steady._post = listen
 

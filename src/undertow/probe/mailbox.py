@@ -1,9 +1,15 @@
-"""From the training thread to the background thread. The training never waits; the thread sleeps, never spins."""
+"""From the training thread to the background thread, which sleeps, never spins.
+
+The training does not wait for it, unless both need the same processors. Then whatever the thread does holds up the
+training for longer than it takes: torch's threads wait for the one it has displaced. So the two take turns: the
+training stands still while the thread works over many frames at once, and has all processors in between.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -15,6 +21,8 @@ Item = RawFrame | NewLayers | Note
 _NAP = 0.2  # seconds; a frame must be on disk within one
 _WAKE_AT = 256  # items, or
 _WAKE_AT_BYTES = 32 << 20
+_TURN = 0.1  # seconds; the training stands still no longer than this
+_PATIENCE = 0.05  # seconds for which the thread waits for its turn; steps may be long
 MOST_BYTES = 256 << 20  # beyond this frames are dropped and counted: memory is the user's
 
 
@@ -25,14 +33,19 @@ class Mailbox:
         idle: Callable[[], None],
         prompt: bool = False,
         settle: Callable[[], None] = lambda: None,
+        takes_turns: Callable[[], bool] = lambda: False,
     ) -> None:
         """`prompt`: handle every item at once, for users who want the training stopped by what is found.
         `settle`: wait for what was handled to have its effect; for when somebody waits for that.
+        `takes_turns`: whether the thread and the training need the same processors.
         """
         self._prompt = prompt
         self._handle = handle
         self._idle = idle
         self._settle = settle
+        self._takes_turns = takes_turns
+        self._wants_turn = False
+        self._rests = threading.Event()
         self._items: deque[tuple[Item, int]] = deque()
         self._posted_bytes = 0  # each written by one thread only: `+=` by two would lose counts
         self._handled_bytes = 0
@@ -45,16 +58,29 @@ class Mailbox:
         self._thread = threading.Thread(target=self._work, name="undertow", daemon=True)
         self._thread.start()
 
-    def post(self, item: Item) -> None:
+    def post(self, item: Item) -> float:
+        """The seconds for which the training has stood still."""
         size = item.nbytes if isinstance(item, RawFrame) else 0
         waiting = self._posted_bytes - self._handled_bytes + size
         if waiting > MOST_BYTES and size:
             self.dropped += 1
-            return
+            return 0.0
         self._items.append((item, size))
         self._posted_bytes += size
-        if self._prompt or len(self._items) >= _WAKE_AT or waiting >= _WAKE_AT_BYTES:
+        if self._prompt or self._wants_turn or len(self._items) >= _WAKE_AT or waiting >= _WAKE_AT_BYTES:
+            return self._wake_up(is_frame=size > 0)
+        return 0.0
+
+    def _wake_up(self, is_frame: bool) -> float:
+        if self._prompt or not is_frame or not self._takes_turns():
             self._wake.set()
+            return 0.0
+        began = time.perf_counter()
+        self._wants_turn = False
+        self._rests.clear()
+        self._wake.set()
+        self._rests.wait(_TURN)
+        return time.perf_counter() - began
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything posted so far has been handled."""
@@ -76,7 +102,10 @@ class Mailbox:
 
     def _work(self) -> None:
         while True:
-            self._wake.wait(_NAP)
+            if not self._wake.wait(_NAP) and self._items and self._takes_turns():
+                self._wants_turn = True
+                self._wake.wait(_PATIENCE)
+                self._wants_turn = False
             self._wake.clear()
             closing, asked = self._closing, self._asked
             self._take()
@@ -86,6 +115,7 @@ class Mailbox:
                 self._settle()
                 self._answer(sys.maxsize if closing else asked)  # nothing comes after the end
             self._idle()
+            self._rests.set()
             if closing:
                 return
 

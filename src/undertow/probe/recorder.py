@@ -47,7 +47,7 @@ class Recorder:
         self,
         subjects: Subjects,
         governor: Governor,
-        post: Callable[[Item], None],
+        post: Callable[[Item], float],
         failed: Callable[[Exception], None],
         first_step: int = 0,
     ) -> None:
@@ -338,9 +338,10 @@ class Recorder:
             spent["activation"] = spent.get("activation", 0.0) + forward.seconds
             forward.take()
         frame.signals = self._lookout.signals.take(spent.get("signal", 0.0), self.governor.allowed)
-        self._post(frame)
+        waited = self._post(frame)  # for the background thread, which counts its time itself
+        self._purse.always.seconds -= waited
         self.governor.spent(spent, seconds, first=course.step == course.first_step)
-        course.began = now
+        course.began = now + waited
         self._prepare_next()
 
     def _prepare_next(self) -> None:

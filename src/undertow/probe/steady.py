@@ -57,7 +57,7 @@ class SteadyStep:
         purse: Purse,
         governor: Governor,
         emit: Callable[[RawFrame], None],
-        post: Callable[[RawFrame], None],
+        post: Callable[[RawFrame], float],
     ) -> None:
         self._course, self._subjects, self._reader, self._weights = course, subjects, reader, weights
         self._lookout, self._purse, self._governor = lookout, purse, governor
@@ -234,11 +234,12 @@ class SteadyStep:
         course, now = self._course, _now()
         frame.scalars["step_time"] = now - course.began
         self._seconds += now - course.began
-        course.began = now
         course.ended = True
         self._idle -= 1
         self._rested += 1
-        self._post(frame)
+        waited = self._post(frame)  # for the background thread, which counts its time itself
+        self._purse.always.seconds -= waited
+        course.began = now + waited
         self._stage = _BETWEEN
         if not self._idle:
             self._settle()
