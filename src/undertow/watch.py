@@ -320,11 +320,11 @@ class Watch:
         began = time.thread_time()
         for told in self._chronicle.record(raws):
             self._herald.announce(told)
-        kind = "gradient" if any(raw.has_gradient for raw in raws) else "always"
+        measured = sum(raw.has_gradient for raw in raws)
         seconds = time.thread_time() - began
         if competes(torch.get_num_threads()):
             seconds += self._chronicle.take_seconds_elsewhere()
-        self._governor.background(kind, seconds, len(raws))
+        self._governor.background("gradient" if measured else "always", seconds, measured or len(raws))
 
     def _idle(self) -> None:
         try:

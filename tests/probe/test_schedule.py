@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
+from torch import nn
 
+import undertow
 from undertow.probe.schedule import FREE_SECONDS, Governor
 
 
@@ -66,3 +69,17 @@ def test_reports_its_own_cost():
     governor.background("gradient", 0.01, 10)
     assert governor.seconds_per_step == pytest.approx(2e-3)
     assert governor.fraction == pytest.approx(0.02 / 0.1, rel=1e-6)
+
+
+def test_the_background_counts_for_the_steps_that_are_measured(tmp_path, monkeypatch):
+    """Frames between them, with a loss and little more, are not what it works on."""
+    counted: list[tuple[str, int]] = []
+    monkeypatch.setattr(Governor, "background", lambda self, kind, seconds, frames: counted.append((kind, frames)))
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with undertow.watch(model, optimizer, run_dir=tmp_path / "run", every=4, activations=False, quiet=True):
+        for _ in range(40):
+            optimizer.zero_grad()
+            model(torch.ones(5, 3)).square().mean().backward()
+            optimizer.step()
+    assert sum(frames for kind, frames in counted if kind == "gradient") == 10

@@ -113,7 +113,8 @@ class Governor:
                 self._set_intervals()
 
     def background(self, kind: str, seconds: float, frames: int) -> None:
-        """Processor time the background thread spent on some frames of this kind.
+        """Processor time the background thread spent on so many frames of this kind, and on those between them, at
+        which less was measured.
 
         Frames that nothing was measured for come together only at odd times: they say nothing about the others.
         """
