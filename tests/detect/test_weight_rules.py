@@ -302,13 +302,17 @@ class TestShrinkingWeights:
         (finding,) = self.decay(share=0.05, turn=0.01, steps=30, only="1").findings()
         assert finding.layers == ("1.weight",)
 
-    def test_scales_of_normalisations(self) -> None:
+    @pytest.mark.parametrize(("decay", "found"), [(0.0, []), (40.0, [("norm.weight",)])])
+    def test_scales_of_normalisations_may_be_learnt_to_be_small(
+        self, decay: float, found: list[tuple[str, ...]]
+    ) -> None:
         training, norm = stack(ShrinkingWeights(), "0:Linear", "norm:LayerNorm", "2:Linear"), 1.0
         for _ in range(6):
             training.run(1, weight_norm={"norm.weight": 0.7 * norm}, update_norm={"norm.weight": 0.3 * norm},
-                         update_ratio={"norm.weight": 0.3})  # fmt: skip
+                         update_ratio={"norm.weight": 0.3}, optimizer_weight_decay={"norm.weight": decay},
+                         optimizer_rate=0.01, streams=("weight", "update", "optimizer"))  # fmt: skip
             norm *= 0.7
-        assert training.findings()[0].layers == ("norm.weight",)
+        assert [finding.layers for finding in training.findings()] == found
 
     def test_ends(self) -> None:
         training = self.decay(share=0.05, turn=0.01, steps=6)

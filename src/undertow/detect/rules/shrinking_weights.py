@@ -13,7 +13,7 @@ from undertow.detect.anatomy import anatomy_of
 from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
 from undertow.detect.layout import Layout
-from undertow.detect.rule import Pace, Said, Streak, Verdict
+from undertow.detect.rule import Pace, Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.view import View
 from undertow.detect.weight_start import WeightStart
@@ -39,10 +39,10 @@ class ShrinkingWeights:
     How much of each update points straight at zero: the loss of norm over the length of the update, for all weight
     matrices. What learns turns a weight and changes its length little; what decays shortens it and does not turn it.
     Reported when most matrices lose at least 0.3 % of their length at each of three measured steps in a row and most
-    of every update is that loss (half of it where they lose 1 %), or when a single matrix, or the scale of a
-    normalisation, has lost more than two thirds in this way. However it came about, a matrix of which less than a
-    hundredth of its length at the start is left, at two measured steps, is reported, too: one that is clamped, or
-    multiplied by something small between the steps.
+    of every update is that loss (half of it where they lose 1 %), or when a single matrix has lost more than two
+    thirds in this way, or the scale of a normalisation has, and its weight decay explains it. However it came about,
+    a matrix of which less than a hundredth of its length at the start is left, at two measured steps, is reported,
+    too: one that is clamped, or multiplied by something small between the steps.
 
     Why it is bad
     -------------
@@ -67,7 +67,7 @@ class ShrinkingWeights:
         self._start = WeightStart()
         self._shrinks = Streak()
         self._building = False
-        self._decays = False  # as far as the settings of the optimizer say
+        self._taken: NDArray[np.float64] = np.zeros(0)  # of each weight at a step, as the settings of its optimizer say
         self._condition, self._gone = Condition("shrinking"), Condition("gone")
         self._nothing_left = Streak()
         self._between = BetweenSteps()
@@ -77,6 +77,7 @@ class ShrinkingWeights:
         self._shrinks.grow(count)
         self._nothing_left.grow(count)
         self._between.grow(count)
+        self._taken = grown(self._taken, count, 0.0)
 
     @property
     def resting(self) -> bool:
@@ -157,6 +158,7 @@ class ShrinkingWeights:
         self._shrinks.end(ids[measured & ~shrinks])
         self._shrinks.hold(ids[shrinks], view.step)
         self._building = bool(self._shrinks.length.any())
+        self._look_at_settings(view)
         members = self._members(view, ids, norms)
         if not len(members):
             return self._condition.end()
@@ -188,17 +190,22 @@ class ShrinkingWeights:
             # What nobody has set concerns all weights: a head alone shrinks where its first answers are too large.
             everything = np.concatenate([matrices, tables_of(view.layout)])
             most = np.mean(lasts[everything]) >= limit.SHRINKING_TOGETHER
-            if self._is_set(view, together) or (most and not self._learns_more(view, kept)):
+            if self._is_set(together) or (most and not self._learns_more(view, kept)):
                 return together
         lasting = np.flatnonzero(lasts & ~view.layout.is_bias)
-        return lasting[now[lasting] < limit.SHRUNK_ALONE_TO * self._start.norm[lasting]]
+        lasting = lasting[now[lasting] < limit.SHRUNK_ALONE_TO * self._start.norm[lasting]]
+        # A scale of a normalisation may be learnt to be small within a few long steps: a decay must explain it.
+        scales = np.setdiff1d(lasting, np.concatenate([matrices, tables_of(view.layout)]))
+        return lasting if not len(scales) or self._is_set(scales) else np.setdiff1d(lasting, scales)
 
-    def _is_set(self, view: View, members: NDArray[np.int64]) -> bool:
-        """The optimizer takes this much away by itself."""
+    def _look_at_settings(self, view: View) -> None:
         if view.row("optimizer_weight_decay") is not None:
             taken = view.all_layers("optimizer_weight_decay") * view.all_layers("optimizer_rate")
-            self._decays = bool(np.nanmedian(taken[members]) > 0.5 * limit.SHRINKS_BY)
-        return self._decays
+            self._taken = np.where(np.isnan(taken), self._taken, taken)
+
+    def _is_set(self, members: NDArray[np.int64]) -> bool:
+        """The optimizer takes this much away by itself."""
+        return bool(np.median(self._taken[members]) > 0.5 * limit.SHRINKS_BY)
 
     @staticmethod
     def _learns_more(view: View, kept: float) -> bool:
