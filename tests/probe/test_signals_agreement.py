@@ -52,6 +52,14 @@ def test_one_answer_for_all_agrees_with_nothing(answer):
     assert agreement_of_classes(np.full((20, 3), -1.0), RANDOM.integers(3, size=20), 1) is None
 
 
+@pytest.mark.parametrize(("rare", "known"), [(2, False), (3, True)])
+def test_targets_that_are_nearly_all_alike_say_nothing(rare: int, known: bool) -> None:
+    labels = (np.arange(48) < rare).astype(np.int64)
+    logs = np.log(RANDOM.dirichlet(np.ones(2), size=48))
+    assert (agreement_of_classes(logs, labels, 1) is not None) == known
+    assert (agreement_of_numbers(logs[:, :1], labels[:, None].astype(np.float64)) is not None) == known
+
+
 GOALS = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
 BY_HAND = {
     "square": lambda x: (x - GOALS).square().mean(),

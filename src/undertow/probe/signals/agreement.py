@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FEWEST = 8  # samples
+_FEWEST_OTHERS = 3  # samples whose target is not the most common one: with fewer, next to nothing is exchanged
 _MOST = 48
 _MOST_ALONG = 64  # places, or columns, of a sample
 _MOST_JUDGED = 1 << 15
@@ -27,6 +28,8 @@ def agreement_of_classes(logs: Floats, labels: Labels, places: int, ignored: int
     along = _spread(places, _MOST_ALONG)
     some = _spread(samples, min(_MOST, int((_MOST_JUDGED / len(along)) ** 0.5)))
     rows = some[:, None] * places + along
+    if _are_nearly_alike(labels[rows]):
+        return None
     judged = np.zeros((len(some), len(some)))
     for place in range(len(along)):
         judged += logs[rows[:, place]][:, labels[rows[:, place]]]
@@ -40,10 +43,17 @@ def agreement_of_numbers(prediction: Floats, target: Floats) -> float | None:
     prediction, target = (one.reshape(len(one), -1) for one in (prediction, target))
     along, some = _spread(prediction.shape[1], _MOST_ALONG), _spread(len(prediction), _MOST)
     prediction, target = prediction[some][:, along], target[some][:, along]
+    if _are_nearly_alike(target):
+        return None
     judged = np.zeros((len(some), len(some)))
     for column in range(len(along)):
         judged += np.multiply.outer(prediction[:, column], target[:, column])
     return _own_before_others(judged)
+
+
+def _are_nearly_alike(targets: Floats | Labels) -> bool:
+    counts = np.unique(targets, axis=0, return_counts=True)[1]
+    return len(targets) - int(counts.max()) < _FEWEST_OTHERS
 
 
 def _own_before_others(judged: Floats) -> float | None:
