@@ -214,6 +214,14 @@ class TestCollapsedRepresentation:
         training.run(30, scalars={"loss_kind": kind}, activation_std=shrunk, activation_sample_spread=0.8)
         assert training.codes() == found
 
+    @pytest.mark.parametrize(("steps", "found"), [(100, []), (200, ["ACT003"])])
+    def test_the_mean_of_all_targets_comes_before_what_tells_them_apart(self, steps: int, found: list[str]) -> None:
+        training = stack(CollapsedRepresentation(), "a:Linear", "head:Linear")
+        training.run(1, activation_std=1.0, activation_sample_spread=0.8)
+        few = {"a": 0.4, "head": 1e-3}
+        training.run(steps, scalars={"loss_kind": 3.0}, activation_std=few, activation_sample_spread=few)
+        assert training.codes() == found
+
     def test_a_small_layer_of_a_model_that_learns_is_healthy(self) -> None:
         training = stack(CollapsedRepresentation(), "encoder:Linear", "code:Linear", "decoder:Linear")
         training.run(1, activation_std=1.0, activation_sample_spread=0.8)
@@ -293,6 +301,18 @@ class TestAttentionCollapse:
             sharp = {"attention_logit_max": 25.0, "attention_entropy": 0.5 * 0.7**step}
             training.run(1, scalars={"loss": 2.0 * 0.7**step}, **sharp)
         assert training.codes() == []
+
+    def test_logits_that_grow_when_all_is_learnt(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
+        for step in range(20):
+            training.run(1, scalars={"loss": 2.0 * 0.7**step}, attention_logit_max=5.0 * 1.3**step)
+        assert training.codes() == []
+
+    def test_logits_that_are_large_before_stay_a_finding(self) -> None:
+        training = stack(AttentionCollapse(), "0:Linear", "1:Linear")
+        for step in range(20):
+            training.run(1, scalars={"loss": 2.0 * 0.7**step}, attention_logit_max={"0": 5.0, "1": 90.0})
+        assert training.findings()[0].ongoing
 
     def test_all_blocks_are_no_block(self) -> None:
         training = stack(AttentionCollapse(), "0:Linear", "1:Linear").run(9, attention_logit_max=5.0)

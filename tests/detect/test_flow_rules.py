@@ -7,6 +7,7 @@ import math
 import pytest
 from tests.detect.building import Training
 
+from undertow.schema.layers import LayerTable
 from undertow.schema.severity import Severity
 
 NONE = 1.0
@@ -62,6 +63,18 @@ def test_a_head_that_has_not_had_its_turn_yet_is_silent() -> None:
     training = cut(Training("trunk", "left", "right"), 15, {"right": NONE})
     training.run(20)
     assert training.findings() == []
+
+
+def test_a_head_beside_others_may_join_the_loss_late() -> None:
+    training = Training("trunk", "left", "right")
+    shapes = {"trunk.weight": (32, 8), "left.weight": (4, 32), "right.weight": (3, 32)}
+    training.layers = LayerTable.of(
+        [layer.replace(shape=shapes[layer.path]) if layer.path in shapes else layer for layer in training.layers]
+    )
+    training.engine.set_layers(training.layers, training.graph)
+    cut(training, 99, {"left": NONE})
+    assert training.alarms() == []
+    assert cut(training, 5, {"left": NONE}).alarms() == ["GRD003"]
 
 
 def test_a_graph_cut_later_is_seen_after_fifty_steps() -> None:

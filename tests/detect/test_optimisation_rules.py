@@ -183,14 +183,18 @@ class TestOscillatingLoss:
         assert run.codes() == []
 
     def test_a_model_that_begins_anew_with_its_optimizer_makes_no_waves(self) -> None:
-        folds = [*falling(40, to=0.2)] * 6
+        waves = [*falling(30, to=0.5), *noisy([1.0 + 0.8 * math.cos(step / 8) for step in range(300)])]
         alarms: list[list[str]] = []
         for anew in (1.0, 0.0):
             run = training(OscillatingLoss())
-            for step, loss in enumerate(folds):
-                run.run(1, scalars={"loss": loss, "optimizer_made_anew": anew if step % 40 == 0 else 0.0})
+            for step, loss in enumerate(waves):
+                run.run(1, scalars={"loss": loss, "optimizer_made_anew": anew if step % 50 == 0 else 0.0})
             alarms.append(run.alarms())
         assert alarms == [[], ["OPT004"]]
+
+    def test_harder_data_now_and_then_make_no_waves(self) -> None:
+        stages = [*falling(40, to=0.2)] * 8
+        assert follow(training(OscillatingLoss()), noisy(stages)).codes() == []
 
     def test_noise_and_several_tasks_are_silent(self) -> None:
         sizes = default_rng(2).choice([0.1, 0.5, 2.3], 400)

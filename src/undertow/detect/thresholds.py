@@ -381,7 +381,7 @@ SPIKE_SUDDEN = 1e4  # times the level before, in one step: steps that are too la
 SPIKE_AFTER_RISE = 40  # steps after a rise of the learning rate, which explains a spike
 
 # OPT004. Swings: nine losses in a row that all keep clear of nine others.
-WAVES = 4
+WAVES = 6
 WAVE_SHARE = 0.2  # gap between them, as a part of what was learnt…
 WAVE_SHARE_OF_START = 0.1  # …and of the first loss
 WAVE_LONGEST = 100  # steps, when only one swing is known

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect.anatomy import anatomy_of
 from undertow.detect.layout import Layout
 from undertow.detect.rule import Said, Streak, Verdict, grown
 from undertow.detect.stretch import Flags, Stretch
@@ -20,6 +21,7 @@ from undertow.schema.severity import Severity
 # Optimizer steps without a gradient, since watching began, before the rule speaks …
 UPSTREAM_STEPS = 5  # … of layers that run before every layer that has one: the picture of a cut graph
 ELSEWHERE_STEPS = 20  # … of others: a head whose loss is used only in some steps looks the same for a while
+HEAD_STEPS = 100  # … of heads beside others, whose turn may come later
 LATER_STEPS = 50  # … of layers that once had a gradient; steps of the training, of which …
 LATER_MEASURED = 10  # … so many measured
 
@@ -44,7 +46,8 @@ class NoGradient:
     Modules that never ran (an unused head, the pooler of a pretrained model), or only in a pass of their own without
     gradients, are only noted. In a compiled model nobody sees what runs: there, several modules without a gradient
     count as cut off when all that is declared behind them has one. Heads that are used in some steps have a gradient
-    in those, so the rule waits for several steps of the optimizer that holds them. A bias alone, beside a weight that
+    in those, so the rule waits for several steps of the optimizer that holds them; and a head beside others may join
+    the loss later, so there it waits for a hundred. A bias alone, beside a weight that
     does get a gradient, is not cut off: the loss does not depend on it, as where only the slope of the output counts
     (an energy whose gradient is the score). That is only noted. Layers meant to be fixed should say so with
     `requires_grad_(False)`; they are then reported as UPD004.
@@ -173,6 +176,7 @@ class NoGradient:
         due = self._none.lasted(patience)
         due |= self._none.lasted(LATER_MEASURED) & (view.step - self._none.since >= LATER_STEPS)
         long = self._none.lasted(ELSEWHERE_STEPS)
+        due &= (view.step - self._none.since >= HEAD_STEPS - 1) | ~self._heads(layout, due & ~self._had & ~upstream)
         unknown = ~ran & ~unused & ~self._had
         cut = due & ran
         if cut.any():  # what else lies before the cut most likely belongs to it
@@ -188,6 +192,27 @@ class NoGradient:
             "unknown": long & unknown & ~cut & ~alone,
         }
         return tuple(v for key, mask in groups.items() for v in self._settle(view, key, mask))
+
+    def _heads(self, layout: Layout, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Those that take what a layer with a gradient gives, and behind which only others are declared that take the
+        same: heads beside one another, of which one may join the loss later. What takes the same as the first layer of
+        all begins at the data.
+        """
+        out = np.zeros(layout.count, bool)
+        places = np.flatnonzero(missing)
+        if not len(places):
+            return out
+        fan_in, flowing = anatomy_of(layout).fan_in, self._had & (self._none.length == 0)
+        wide = ~np.isnan(fan_in)
+        given = {layout.layers[int(i)].shape[0] for i in np.flatnonzero(flowing & wide) if i < places[0]}
+        taken = fan_in[missing & wide]
+        behind = np.flatnonzero(flowing & wide)
+        behind = behind[behind > places[0]]
+        first = int(np.flatnonzero(flowing & wide)[0]) if given else 0
+        hangs_on = len(taken) > 0 and taken[0] in given and taken[0] != fan_in[first]
+        if hangs_on and np.isin(fan_in[behind], taken).all():
+            out[places] = True
+        return out
 
     def _all_before(self, layout: Layout, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Several modules, declared before everything that has a gradient: hardly all of them are unused."""

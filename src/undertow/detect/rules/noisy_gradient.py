@@ -37,8 +37,8 @@ class NoisyGradient:
     When it is wrong
     ----------------
     Late in training noise dominates in health, when the loss has fallen and little is left to learn; nothing is said
-    then. Two or three backward passes per step are mostly different losses, not micro-batches, and do not count. In
-    the zoo of healthy trainings there was no false alarm in 68.
+    then. Two or three backward passes per step are mostly different losses, not micro-batches, and do not count.
+    Rewards, and targets that follow from their inputs weakly, are as noisy in health: this is a remark, never an alarm.
 
     References
     ----------
@@ -99,5 +99,5 @@ class NoisyGradient:
             evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "the loss, beside its start"))
         summary = "The gradient is nearly all noise, and the loss has not moved since the start."
         return Verdict(
-            self._condition.key, True, Severity.MODERATE, (), since, 0.6, summary, tuple(evidence)
+            self._condition.key, True, Severity.MILD, (), since, 0.6, summary, tuple(evidence)
         )  # batch size or data are at fault, no layer

@@ -25,8 +25,8 @@ class OscillatingLoss:
     ------------
     Waves: nine losses in a row that are all above nine earlier ones, then nine that are all below these, and so on. A
     swing counts when the gap between them is a fifth of all that was ever learnt, and a tenth of the first loss. It is
-    an alarm after four swings of which the latest is still half as large as the largest, under a learning rate that
-    does not swing itself.
+    an alarm after six swings of which the latest is still half as large as the largest, under a learning rate that
+    does not swing itself. Where a single step made all of a rise, other data came: swings are counted anew from there.
 
     Why it is bad
     -------------
@@ -37,7 +37,8 @@ class OscillatingLoss:
     Noise of small batches and losses of several tasks jump from step to step and never keep apart for nine steps.
     Cyclic learning rates make waves on purpose, and so does a model that begins anew with its optimizer. Full-batch
     training at the edge of stability falls while it oscillates. Losses below zero and optimizers in turn are left out.
-    No false alarm in the zoo.
+    Measured: one false alarm in 102 healthy programs that no rule had been tuned on, where harder data came twice;
+    since then six swings are asked for instead of four, none of them made by a single step.
 
     References
     ----------
@@ -53,6 +54,8 @@ class OscillatingLoss:
         # Since the last turning point: the lowest ceiling and the highest floor of nine losses in a row.
         self._ceiling, self._floor = math.inf, -math.inf
         self._direction = 0
+        self._last = math.nan
+        self._leap = 0.0  # the largest rise from one step to the next since then
         self._swings: list[tuple[int, float]] = []  # (step, size)
         self._rate_low = self._rate_high = math.nan
 
@@ -76,12 +79,13 @@ class OscillatingLoss:
 
     def _turns(self, loss: Loss) -> bool:
         """Whether this loss shows a turning point. If not, it is remembered."""
+        leap = max(self._leap, loss.value - self._last)
         ceiling, floor = min(self._ceiling, loss.high), max(self._floor, loss.low)
         turns = (self._direction <= 0 and loss.low - ceiling > self._enough(loss)) or (
             self._direction >= 0 and floor - loss.high > self._enough(loss)
         )
         if not turns:
-            self._ceiling, self._floor = ceiling, floor
+            self._ceiling, self._floor, self._leap, self._last = ceiling, floor, leap, loss.value
         return turns
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
@@ -93,6 +97,7 @@ class OscillatingLoss:
         if view.frame.scalars.get("optimizer_made_anew") == 1:  # another training begins, as of the next fold
             self._swings.clear()
             self._direction, self._ceiling, self._floor = 0, math.inf, -math.inf
+        self._leap, self._last = max(self._leap, loss.value - self._last), loss.value
         rate = view.frame.scalars.get("lr", math.nan)
         self._rate_low, self._rate_high = _widened(self._rate_low, self._rate_high, rate)
         if loss.seen < thresholds.DIVERGED_START:
@@ -123,9 +128,12 @@ class OscillatingLoss:
         return max(thresholds.WAVE_SHARE * (loss.start - loss.best), thresholds.WAVE_SHARE_OF_START * loss.start)
 
     def _swing(self, loss: Loss, direction: int, size: float) -> None:
-        if self._direction:
+        if direction > 0 and self._leap > size:  # in one step: other data came, which is no wave
+            self._swings.clear()
+        elif self._direction:
             self._swings.append((loss.step, size))
             del self._swings[:-8]
+        self._leap = 0.0
         self._direction, self._ceiling, self._floor = direction, loss.high, loss.low
 
     def _period(self) -> float:
