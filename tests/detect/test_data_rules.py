@@ -262,6 +262,14 @@ class TestAgreement:
     def test_another_task_is_learnt_soon(self) -> None:
         assert self.run([*[6.0] * 60, *[0.5] * 6, *[3.0] * 30]).codes() == []
 
+    def test_a_relation_that_fewer_rows_still_prove(self) -> None:
+        assert self.run([*[18.0] * 60, *[1.5] * 30]).codes() == []
+
+    def test_another_loss_is_another_task(self) -> None:
+        run = self.run([6.0] * 60)
+        other = {"loss": 1.0, "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 5.0, "output_agreement": 0.1}
+        assert run.run(25, scalars=other, update_ratio=3e-3, weight_drift=0.15).codes() == []
+
 
 class TestRepeatedBatch:
     def run(self, repeated: float, inputs: Iterable[float], **more: float) -> list[str]:
@@ -341,6 +349,14 @@ class TestUnmixedBatches:
     def test_numbers_that_are_mixed(self) -> None:
         generator = default_rng(0)
         assert self.numbers((float(generator.normal(3, 0.125)) for _ in range(40)), 1.0).codes() == []
+
+    def test_a_rare_reward_moves_the_mean_of_its_batch(self) -> None:
+        run = training(UnmixedBatches())
+        for step in range(30):
+            kind = {"loss_kind": LossKind.MEAN_SQUARE, "loss_rows": 64.0, "loss": 1.0}
+            mean, deviation = (1.0, 1.5) if step % 4 == 3 else (0.0, 0.02)
+            run.run(1, scalars={**kind, "target_mean": mean, "target_std": deviation})
+        assert run.codes() == []
 
     def test_targets_that_a_learner_moves_itself(self) -> None:
         assert self.numbers((-0.02 * step for step in range(400)), 0.3).codes() == []

@@ -34,6 +34,7 @@ class Agreement:
         self._found = False  # more than chance, at some time
         self._best = 0.0  # mean of a few looks in a row
         self._drift = math.nan
+        self._task: tuple[float, float] | None = None  # kind of the loss, and its classes
 
     @property
     def is_open(self) -> bool:
@@ -50,8 +51,20 @@ class Agreement:
         self._follow_weights(view)
         if math.isnan(deviations) or loss is None or loss.actors > 1:
             return (*self._never.stay(), *self._lost.stay())
+        self._follow_task(view)
         self._latest.append((view.step, deviations))
         return (*self._observe_never(view, loss), *self._observe_lost())
+
+    def _follow_task(self, view: View) -> None:
+        """What was known of one task is not lost when another takes its place."""
+        kind, classes = view.scalar("loss_kind"), view.scalar("loss_classes")
+        if math.isnan(kind):
+            return
+        task = (kind, -1.0 if math.isnan(classes) else classes)
+        if self._task is not None and task != self._task:
+            self._latest.clear()
+            self._best = 0.0
+        self._task = task
 
     def _follow_weights(self, view: View) -> None:
         if view.row("update_ratio") is not None:
@@ -91,6 +104,8 @@ class Agreement:
         recent = fmean(deviations for _, deviations in list(self._latest)[-limit.AGREEMENT_RECENT :])
         if recent > limit.AGREEMENT_NONE:  # a weak relation that is being found: most looks are of the first steps
             return self._never.stay()
+        if loss.positive and loss.falling and -loss.slope * loss.span > limit.AGREEMENT_FALLING * loss.level:
+            return self._never.stay()  # what is the same for all samples is learnt first: a mean, a rare class
         # Rows of a table learn only when they are looked up.
         patience = max(limit.AGREEMENT_STEPS, 0.5 * view.layout.derived(_rows_of_tables))
         if loss.seen < patience or not self._drift > limit.AGREEMENT_DRIFT or not self._moves_well:
@@ -103,7 +118,8 @@ class Agreement:
             return ()
         mean = fmean(deviations for _, deviations in few)
         self._best = max(self._best, mean)
-        if self._best < limit.AGREEMENT_KNOWN or mean > limit.AGREEMENT_LOST * self._best:
+        left = min(limit.AGREEMENT_LOST * self._best, limit.AGREEMENT_PROVED)  # fewer rows prove less, but prove it
+        if self._best < limit.AGREEMENT_KNOWN or mean > left:
             return self._lost.end()
         if not self._moves_well:
             return self._lost.stay()

@@ -126,6 +126,7 @@ class BadlyScaledStart(Waiting):
         if view.loss is None or view.loss.seen < limit.FAINT_LOSSES:
             return self._condition.stay()
         if has_learnt(view.loss) or view.loss.actors > 1:  # losses of adversaries need not fall
+            self._fading, self._in_doubt = {}, None  # a start that let the loss fall once was no hindrance
             return self._condition.end()
         return self._condition.hold(True, lambda: self._in_doubt or self._fading_verdict(view))
 

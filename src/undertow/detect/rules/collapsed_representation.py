@@ -57,16 +57,16 @@ class CollapsedRepresentation:
     ------------
     How much the output of each layer with a weight matrix differs between samples, in the steps in which activations
     are sampled, against the same layer at the start. Two things are reported, at two sampled steps in a row, over
-    twelve steps at least (150 for a classifier): a layer of whose variance next to nothing lies between samples any
-    more (0.3 %, and a tenth of what it was, while the differences themselves have halved at least: a bias that grows
-    only hides them), and a layer whose differences have shrunk to 20 % while those of the model's output have at least
-    halved, so that what comes behind ignores it. The last layer counts only where those of the layer before it have
-    shrunk, too, or where no targets are known: outputs follow the size of the targets. And a place where samples come
-    in different and go out exactly alike from the first step on (a mean over the samples themselves, say) while no
-    other way leads around it: at three sampled steps, over four steps at least. Of a variational autoencoder, which
-    has the divergence of its code from a standard normal prior in the loss, that divergence in nats per sample: below
-    0.02, for forty steps (twelve, where it had told one bit and more), the code tells nothing, and where noise is added
-    to it no other layer shows it.
+    twelve steps at least (150 for a classifier, and for the last layer alone where targets are known): a layer of whose
+    variance next to nothing lies between samples any more (0.3 %, and a tenth of what it was, while the differences
+    themselves have halved at least: a bias that grows only hides them), and a layer whose differences have shrunk to 20
+    % while those of the model's output have at least halved, so that what comes behind ignores it. The last layer
+    counts only where those of the layer before it have shrunk, too, or where no targets are known: outputs follow the
+    size of the targets. And a place where samples come in different and go out exactly alike from the first step on (a
+    mean over the samples themselves, say) while no other way leads around it: at three sampled steps, over four steps
+    at least. Of a variational autoencoder, which has the divergence of its code from a standard normal prior in the
+    loss, that divergence in nats per sample: below 0.02, for forty steps (twelve, where it had told one bit and more),
+    the code tells nothing, and where noise is added to it no other layer shows it.
 
     Why it is bad
     -------------
@@ -213,9 +213,14 @@ class CollapsedRepresentation:
         course.flat.end(ids[measured & ~flat])
         course.flat.hold(ids[flat], view.step)
         alternates = view.loss is not None and view.loss.actors > 1  # an adversary's answers are no guess
-        waits = self._classifies and not alternates
+        # As a classifier learns to guess first, so does the mean of all targets come before what tells them apart.
+        falling = self._has_targets and view.loss is not None and view.loss.falling
+        waits = (self._classifies or falling) and not alternates
         least = limit.COLLAPSED_STEPS_OF_CLASSIFIER if waits else limit.COLLAPSED_STEPS
         due = ids[(course.flat.length[ids] >= limit.COLLAPSED_FRAMES) & (course.flat.span[ids] >= least)]
+        guesses = self._has_targets and due.tolist() == [ids[-1]]
+        if guesses and not course.flat.span[ids[-1]] >= limit.COLLAPSED_STEPS_OF_CLASSIFIER:
+            due = due[:0]
         course.told = len(due) > 0
         if not len(due):
             elsewhere = any(other.told for other in self._courses.values())
