@@ -184,7 +184,9 @@ class NeverUpdated:
     def news(self, stretch: Stretch) -> Flags:
         news = self._unheld.news(stretch)
         if stretch.has("gradient"):
-            news |= stretch.changed("gradient", stretch.row("gradient_state"))
+            states = stretch.row("gradient_state")
+            news |= stretch.changed("gradient", states)
+            news[stretch.at("gradient")] |= ~(states == GradientState.PRESENT).any(axis=1)
             news |= stretch.flags("gradient", stretch.row("gradient_carried") == 1)
         if stretch.has("update"):
             news |= stretch.flags("update", stretch.row("update_norm") == 0)
