@@ -113,11 +113,6 @@ def start_standard_normal(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def start_a_little_loud(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.6)
-
-
 @program(steps=160, bites="accuracy")
 def embroidery_tower(steps: int, seed: int, fault: str) -> dict[str, float]:
     """Four wide ReLU layers on the flattened chart, SGD with momentum and a step schedule."""
@@ -126,8 +121,6 @@ def embroidery_tower(steps: int, seed: int, fault: str) -> dict[str, float]:
     net = Tower()
     if fault == "tower_standard_normal":
         net.apply(start_standard_normal)
-    if fault == "tower_a_little_loud":
-        net.apply(start_a_little_loud)
     if fault == "tower_second_layer_sunk":
         nn.init.constant_(net.get_parameter("layers.1.bias"), -4.0)
     opt = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
@@ -151,12 +144,6 @@ embroidery_tower.mistake(
     "tower_standard_normal",
     "WGT003", "GRD002", "OPT001", "UPD001", "NUM001", "NUM002", "NUM004", "ACT001", "NUM003",
     summary="Weights drawn with a standard deviation of one: every layer multiplies by seven.",
-    change="He initialisation",
-)  # fmt: skip
-embroidery_tower.mistake(
-    "tower_a_little_loud",
-    "WGT003", "GRD002", "OPT001", "UPD001", "NUM001", "NUM002", "NUM004", "ACT001", "NUM003",
-    summary="Weights drawn with a standard deviation of 0.6: every layer multiplies by four.",
     change="He initialisation",
 )  # fmt: skip
 embroidery_tower.mistake(
