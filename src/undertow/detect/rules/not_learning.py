@@ -119,7 +119,8 @@ class NotLearning:
         if self._is_at_chance(loss, patience):
             return self._condition.hold("chance", lambda: self._verdict(loss))
         never = loss.best > thresholds.NOT_LEARNING_BEST * loss.start  # what was learnt and lost is OPT001
-        flat = never and loss.remaining > thresholds.NOT_LEARNING_REMAINING and not loss.falling
+        flat = never and thresholds.NOT_LEARNING_REMAINING < loss.remaining < thresholds.NOT_LEARNING_ABOVE
+        flat &= not loss.falling
         seen = loss.noise < thresholds.NOT_LEARNING_NOISE * loss.start
         if not flat or not seen:
             return self._condition.end()

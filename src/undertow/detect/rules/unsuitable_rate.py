@@ -315,7 +315,8 @@ class UnsuitableRate:
         near = thresholds.ONE_ANSWER_FROM * one < loss.level < thresholds.ONE_ANSWER_TO * one
         if median(self._answers or [0.0]) > thresholds.CHANCE_ALIVE:
             return False  # answers differ and are no better for it: DAT004
-        return near and loss.low > thresholds.ONE_ANSWER_LOW * one
+        # What has known more before began anew, with another model or another task.
+        return near and min(loss.low, loss.best) > thresholds.ONE_ANSWER_LOW * one
 
     def _is_held_up(self, loss: Loss) -> bool:
         """A group far ahead of the others, all of which learn nothing: what it holds has long been thrown away."""
