@@ -360,6 +360,7 @@ class TestUnmixedBatches:
 
     def test_targets_that_a_learner_moves_itself(self) -> None:
         assert self.numbers((-0.02 * step for step in range(400)), 0.3).codes() == []
+        assert self.numbers((0.0 if step < 10 else -1.0 for step in range(30)), 0.05).codes() == []
 
     def test_one_class_only_is_no_sorting(self) -> None:
         assert self.run([[3] * 32] * 50).codes() == []

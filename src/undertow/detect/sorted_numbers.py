@@ -21,7 +21,7 @@ class SortedNumbers:
     """Means of mixed batches differ by the deviation of the targets over the root of the rows; these by more than it.
 
     What bootstraps its own targets moves all of them at once, so it is judged by the first batches only: targets that
-    follow what was learnt have not gone far by then.
+    follow what was learnt have not gone far by then, and where the very first batches are mixed, so are the data.
     """
 
     def __init__(self) -> None:
@@ -29,6 +29,7 @@ class SortedNumbers:
         self._means: deque[float] = deque(maxlen=limit.SORTED_MEMORY)
         self._deviations: deque[float] = deque(maxlen=limit.SORTED_MEMORY)
         self._first_step = 0
+        self._mixed = False
 
     @property
     def is_open(self) -> bool:
@@ -36,7 +37,7 @@ class SortedNumbers:
 
     def observe(self, view: View) -> tuple[Verdict, ...]:
         mean, deviation = view.scalar("target_mean"), view.scalar("target_std")
-        if math.isnan(mean) or view.scalar("loss_kind") not in _OF_NUMBERS:
+        if self._mixed or math.isnan(mean) or view.scalar("loss_kind") not in _OF_NUMBERS:
             return self._condition.stay()
         several = view.loss is not None and view.loss.actors > 1
         if several or not view.scalar("loss_rows") >= limit.SORTED_ROWS or not deviation > 0:
@@ -50,6 +51,7 @@ class SortedNumbers:
         between = pstdev(self._means)
         # Rare large targets (the reward at the end of a game) move some means, and widen those very batches.
         within = math.sqrt(fmean(deviation**2 for deviation in self._deviations))
+        self._mixed = len(self._means) == limit.SORTED_NUMBERS_LOOKS and between < limit.SORTED_NUMBERS_MIXED * within
         if between < limit.SORTED_NUMBERS * within:
             return self._condition.end()
         if not self._condition.is_open and view.step - self._first_step > limit.SORTED_NUMBERS_WITHIN:
