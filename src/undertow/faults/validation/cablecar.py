@@ -139,11 +139,11 @@ def cablecar_second_line(steps: int, seed: int, fault: str) -> dict[str, float]:
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
     correction = nn.Sequential(nn.Linear(2, 24), nn.Tanh(), last)
-    optimizer = torch.optim.Adam(correction.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(correction.parameters(), lr=1e-2)
     first = smooth = 0.0
     for step in range(max(1, steps - 60)):
         state = torch.randn(128, 2)
-        place, speed, _ = drive(state[:, 0], state[:, 1], 0.8 * torch.sin(2 * state[:, 0]))
+        place, speed, _ = drive(state[:, 0], state[:, 1], 2.5 * torch.sin(2 * state[:, 0]))
         loss = nn.functional.mse_loss(base(state) + correction(state), torch.stack([place, speed], 1))
         optimizer.zero_grad()
         loss.backward()

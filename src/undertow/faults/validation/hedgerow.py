@@ -82,7 +82,7 @@ def hedgerow(steps: int, seed: int, fault: str) -> dict[str, float]:
         optimizer.zero_grad()
         loss = fn.cross_entropy(net(images[batch]), labels[batch])
         loss.backward()
-        if fault == "hedgerow_clip_tightens" and step == 40:
+        if fault == "hedgerow_clip_tightens" and step == 25:
             limit = 1e-4
         nn.utils.clip_grad_norm_(net.parameters(), limit)
         optimizer.step()
@@ -150,9 +150,9 @@ hedgerow.mistake(
 hedgerow.mistake(
     "hedgerow_clip_tightens",
     "GRD010", "UPD002", "OPT007",
-    summary="At step 40 the bound of the clipping falls to a ten-thousandth: a unit is wrong in the configuration.",
+    summary="At step 25 the bound of the clipping falls to a ten-thousandth: a unit is wrong in the configuration.",
     change="clip at 5",
-    onset=40,
+    onset=25,
 )  # fmt: skip
 
 
