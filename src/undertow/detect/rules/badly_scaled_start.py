@@ -123,11 +123,13 @@ class BadlyScaledStart(Waiting):
     def _watch_progress(self, view: View) -> tuple[Verdict, ...]:
         """A signal that fades, from layer to layer or from one step of time to the next: a fault where nothing is
         learnt."""
-        if view.loss is None or view.loss.seen < limit.FAINT_LOSSES:
+        if view.loss is None or 2 * view.loss.seen < limit.FAINT_LOSSES:
             return self._condition.stay()
         if has_learnt(view.loss) or view.loss.actors > 1:  # losses of adversaries need not fall
             self._fading, self._in_doubt = {}, None  # a start that let the loss fall once was no hindrance
             return self._condition.end()
+        if view.loss.seen < limit.FAINT_LOSSES:
+            return self._condition.stay()
         return self._condition.hold(True, lambda: self._in_doubt or self._fading_verdict(view))
 
     def _fading_verdict(self, view: View) -> Verdict:
