@@ -153,6 +153,7 @@ hedgerow.mistake(
     summary="At step 25 the bound of the clipping falls to a ten-thousandth: a unit is wrong in the configuration.",
     change="clip at 5",
     onset=25,
+    bites="loss",
 )  # fmt: skip
 
 
