@@ -58,6 +58,7 @@ SCALARS: dict[str, list[float]] = {
     "loss_rows": [64.0, 1.0],
     "val_loss": [1.0, 3.0],
     "optimizer_made_anew": [1.0, 0.0],
+    "another_training": [1.0, 0.0],
     "input_std": [1.0, 300.0],
     "label_entropy": [2.0, 0.0],
     "target_mean": [0.0, 1e4],

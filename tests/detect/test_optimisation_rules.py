@@ -170,6 +170,14 @@ class TestLossSpike:
         assert follow(training(LossSpike()), losses).codes() == []
 
 
+def test_another_training_in_the_same_run_begins_anew() -> None:
+    for anew, expected in ((0.0, ["OPT007"]), (1.0, [])):
+        run = follow(training(UnsuitableRate()), falling(60), [0.002] * 60)
+        run.run(1, scalars={"loss": 2.3, "lr": 0.1, "another_training": anew})
+        follow(run, noisy(np.geomspace(2.3, 1.5, 60)), [0.1] * 60)
+        assert run.alarms() == expected
+
+
 class TestOscillatingLoss:
     def test_waves_under_a_constant_rate(self) -> None:
         waves = [1.0 + 0.8 * math.cos(step / 8) for step in range(250)]

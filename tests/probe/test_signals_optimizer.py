@@ -94,6 +94,24 @@ def test_an_optimizer_made_anew(watch):
     assert w.run.series("optimizer_step_count", "0.weight").tolist() == [1.0] * 4
 
 
+def test_another_training_begins_with_other_parameters(watch):
+    encoder, decoder, head = mlp(6, 10), mlp(10, 6), mlp(10, 4)
+    made: list[torch.optim.Optimizer] = []
+
+    def over(*parts: nn.Module) -> torch.optim.Optimizer:
+        made[:] = [torch.optim.SGD([p for part in parts for p in part.parameters()], lr=0.1)]
+        return made[0]
+
+    with watch(nn.ModuleList([encoder, decoder, head])) as w:
+        for parts in ((encoder, decoder), (encoder, decoder), (encoder, head), (encoder, head), (encoder, decoder)):
+            optimizer = over(*parts)
+            optimizer.zero_grad()
+            parts[1](parts[0](batches(6)(0))).square().mean().backward()
+            optimizer.step()
+            del optimizer
+    assert np.nan_to_num(w.run.scalars("another_training")).tolist() == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
 def test_an_optimizer_made_anew_once(watch):
     model = mlp(6, 10, 4)
     made = []

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from undertow.detect.layout import Layout
-from undertow.detect.loss_trend import LossTrend
+from undertow.detect.loss_trend import ANOTHER_TRAINING, LossTrend
 from undertow.detect.rule import Pace, Rule, Said, Verdict, attend, is_attentive, is_patient, pace_of
 from undertow.detect.rules import RULES
 from undertow.detect.stretch import Stretch, stretches
@@ -22,6 +22,11 @@ from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
 _EVERY_FRAME = 64  # steps at the start of which every rule sees every frame
+# Rules that compare losses, rates, targets or gradients with those of earlier steps.
+_OF_ONE_TRAINING = frozenset(
+    {"OPT001", "OPT002", "OPT003", "OPT004", "OPT005", "OPT006", "OPT007", "LSS003", "GRD005", "GRD006", "GRD008",
+     "UPD001", "DAT002", "DAT003", "DAT004"}
+)  # fmt: skip
 _FEW = 6  # frames; below this, looking at them together costs more than one by one
 
 
@@ -80,6 +85,7 @@ class Engine:
             if len(block.layer_ids) and int(block.layer_ids.max()) >= count:
                 return changes  # layers that no table names: nothing can be said of them
         view = View(frame, self._layout)
+        changes += self._begin_anew(frame)
         with np.errstate(all="ignore"):  # a division by zero must not print into the user's terminal
             view.loss = self._losses.observe(frame)
             resting = {pace for pace in self._shown if not self._is_due(pace, frame)}
@@ -114,6 +120,7 @@ class Engine:
             return
         for stretch in stretches(frames, self._layout):
             verdicts: dict[int, list[tuple[str, Verdict]]] = {}
+            closed = self._begin_anew(stretch.frames[0])
             with np.errstate(all="ignore"):
                 stretch.losses = [self._losses.observe(frame) for frame in stretch.frames]
                 shown = self._thinned(stretch)
@@ -127,10 +134,10 @@ class Engine:
                         continue
                     for place, said in spoken:
                         verdicts.setdefault(place, []).extend((rule.code, verdict) for verdict in said)
-            for place in sorted(verdicts):
+            for place in sorted({*verdicts, 0} if closed else verdicts):
                 frame = stretch.frames[place]
-                settled = [self._settle(code, verdict, frame.step) for code, verdict in verdicts[place]]
-                changes = [change for change in settled if change is not None]
+                settled = [self._settle(code, verdict, frame.step) for code, verdict in verdicts.get(place, ())]
+                changes = [*(closed if place == 0 else ()), *(change for change in settled if change is not None)]
                 if changes:
                     yield frame, changes
 
@@ -146,6 +153,18 @@ class Engine:
             observe = rule.observe
             spoken = ((place, observe(view)) for place, view in enumerate(stretch.views()))
         return [(stretch.places[place], said) for place, said in spoken if said]
+
+    def _begin_anew(self, frame: Frame) -> list[FindingChange]:
+        """Where another training begins in the same run, rules about the course of one forget the one before."""
+        if frame.scalars.get(ANOTHER_TRAINING) != 1:
+            return []
+        for place, rule in enumerate(self._rules):
+            if rule.code in _OF_ONE_TRAINING:
+                self._rules[place] = type(rule)()
+                self._rules[place].grow(self._layout.count)
+        over = [place for place, case in self._cases.items() if place[0] in _OF_ONE_TRAINING and case.ongoing]
+        settled = [self._settle(code, Verdict(key, holds=False), frame.step) for code, key in over]
+        return [change for change in settled if change is not None]
 
     def _leave_out(self, rule: Rule, error: Exception) -> None:
         """A rule that stumbles is left out from then on; the others go on."""

@@ -14,7 +14,7 @@ from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
-_Look = tuple[int, float, float]  # step, how many were missed, mean rank of their labels
+_Look = tuple[int, float, float, float]  # step, how many were missed, mean rank of their labels, how sure it was
 
 
 class LabelNoise:
@@ -38,16 +38,16 @@ class LabelNoise:
         factor = view.scalar("loss_factor")
         self._mixed |= abs(factor - self._factor) > 0.01 * abs(factor)
         self._factor = factor
-        if (
-            self._mixed
-        ):  # a share that is drawn anew for each batch: samples are mixed, and these are half of the labels
+        # A share that is drawn anew for each batch: samples are mixed, and these are half of the labels.
+        if self._mixed:
             return self._condition.end()
         accuracy, chance = view.scalar("output_accuracy"), 1 / classes
         self._latest.append(accuracy)
         if fmean(self._latest) < chance + limit.MISSED_LEARNT * (1 - chance) or not has_learnt(loss):
             self._looks.clear()  # it knows too little still: every class is as likely
             return self._condition.stay()
-        self._looks.append((view.step, view.scalar("loss_rows") * (1 - accuracy), rank))
+        sure = view.scalar("output_max_probability") / max(accuracy, chance)
+        self._looks.append((view.step, view.scalar("loss_rows") * (1 - accuracy), rank, sure))
         missed = sum(one[1] for one in self._looks)
         later = list(self._looks)[len(self._looks) // 2 :]  # before, more was to be learnt
         share = sum(one[1] for one in later) / view.scalar("loss_rows") / len(later)
@@ -57,7 +57,9 @@ class LabelNoise:
         earlier = list(self._looks)[: len(self._looks) // 2]
         before = sum(one[1] for one in earlier) / view.scalar("loss_rows") / len(earlier)
         is_learning = share < limit.MISSED_FALLING * before  # what is missed may be right, and learnt soon
-        if mean < limit.MISSED_AT_RANDOM or share < limit.MISSED_SHARE or is_learning:
+        # Answers that are right more often than the model believes are still being learnt: all ranks are close.
+        unsure = fmean(one[3] for one in later) < limit.MISSED_SURE
+        if mean < limit.MISSED_AT_RANDOM or share < limit.MISSED_SHARE or is_learning or unsure:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(mean, share))
 

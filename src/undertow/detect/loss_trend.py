@@ -34,6 +34,7 @@ _START = 5  # losses whose median is the start
 _BLOCKS = 24  # the whole history in at most so many means; then neighbours merge
 _TO_DEVIATION = 1.4826 / math.sqrt(2)  # from the median of absolute differences
 _INTERVAL = 2.576  # 99 %
+ANOTHER_TRAINING = "another_training"  # a scalar: the optimizers before are gone, and new parameters are trained
 _MOST_ACTORS = 4  # more are one optimizer that is made anew again and again
 
 
@@ -207,6 +208,8 @@ class LossTrend:
         value = frame.scalars.get("loss")
         if value is None or not math.isfinite(value):
             return None
+        if frame.scalars.get(ANOTHER_TRAINING) == 1:
+            self._courses, self._merged = {}, False
         actor = 0 if self._merged else actor_of(frame)
         course = self._courses.get(actor)
         if course is None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.layout import Layout
-from undertow.detect.loss_trend import Loss
+from undertow.detect.loss_trend import ANOTHER_TRAINING, Loss
 from undertow.detect.view import PLACES, View
 from undertow.schema.frames import Frame
 
@@ -77,8 +77,10 @@ class Stretch:
         return len(self.frames)
 
     def take(self, frame: Frame) -> bool:
-        """Add a frame; False, and nothing is added, when its layers are others."""
+        """Add a frame; False, and nothing is added, when its layers are others, or another training begins with it."""
         stacks, place = self._stacks, len(self.frames)
+        if place and frame.scalars.get(ANOTHER_TRAINING) == 1:
+            return False
         for stream, block in frame.blocks.items():
             stack = stacks.get(stream)
             if stack is None:

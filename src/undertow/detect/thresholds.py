@@ -511,6 +511,7 @@ MISSED_LEARNT = 0.25  # accuracy between chance and 1
 MISSED_AT_RANDOM = 0.33
 MISSED_SHARE = 0.3  # of the answers at the later half of the looks: a fifth of wrong labels does no harm
 MISSED_FALLING = 0.9  # times as many as at the earlier half, or fewer: the rest may be learnt, too
+MISSED_SURE = 0.75  # of how often it is right, the model says itself; 1 and more where labels are wrong
 MISSED_LEAST = 150  # answers
 MISSED_AFTER = 30  # losses: before, what is learnt changes with every step
 MISSED_LEAST_LOOKS, MISSED_LOOKS = 8, 24

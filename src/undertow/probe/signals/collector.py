@@ -177,6 +177,8 @@ class SignalCollector:
         rebuilt = self._holders.is_rebuilt(optimizer, slots)
         if rebuilt:
             self._now.numbers["optimizer_made_anew"] = 1.0
+        if self._holders.begins_another:
+            self._now.numbers["another_training"] = 1.0
         if self._steps < _ALWAYS:
             self._now.numbers |= group_numbers(optimizer)
             self._now.numbers["unregistered_parameters"] = self._strangers.untrained(optimizer, owners)

@@ -147,6 +147,8 @@ class Holders:
 
     def __init__(self) -> None:
         self._seen: dict[bytes, weakref.WeakSet[Optimizer]] = {}
+        self._latest = b""
+        self.begins_another = False  # with the step that was asked for last, another training began
 
     def is_rebuilt(self, optimizer: Optimizer, slots: NDArray[np.int64]) -> bool:
         """True when these parameters were stepped before, and never by this object. To be asked once in every step.
@@ -155,6 +157,8 @@ class Holders:
         """
         key = slots.tobytes()
         seen = self._seen.get(key)
+        self.begins_another = seen is None and self._is_another(slots)
+        self._latest = key
         if seen is None:
             self._seen[key] = weakref.WeakSet([optimizer])
             return False
@@ -162,3 +166,13 @@ class Holders:
             return False
         seen.add(optimizer)
         return True
+
+    def _is_another(self, slots: NDArray[np.int64]) -> bool:
+        """All optimizers before are gone; some of what the latest one trained rests now, and new parameters are
+        trained: as a classifier on what an autoencoder has learnt.
+        """
+        if not self._seen or any(len(objects) for objects in self._seen.values()):
+            return False
+        known = {slot for key in self._seen for slot in np.frombuffer(key, slots.dtype).tolist()}
+        mine = set(slots.tolist())
+        return bool(mine - known) and not mine.issuperset(np.frombuffer(self._latest, slots.dtype).tolist())
