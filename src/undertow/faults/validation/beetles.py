@@ -30,7 +30,7 @@ class Drawer:
         self.x = torch.sin(hidden @ bend * 0.5) * 1.4 + 0.15 * torch.randn(2600, 20, generator=g)
 
     def draw(self, n: int) -> tuple[Tensor, Tensor]:
-        at = torch.randint(0, 2000, (n,))
+        at = torch.randperm(2000)[:n]
         return self.x[at], self.y[at]
 
 
