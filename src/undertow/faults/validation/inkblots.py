@@ -90,11 +90,10 @@ inkblot_vae.mistake(
     "LSS001",
     summary="The decoder's output goes through a sigmoid before the loss that takes logits.",
     change="give it the logits",
-    layers=("decoder",),
 )
 inkblot_vae.mistake(
     "inkblot_divergence_rewarded",
-    "LSS003", "OPT001", "NUM001", "NUM002", "NUM004", "GRD002", "GRD009", "NUM003", "WGT001",
+    "LSS003", "OPT001", "GRD009", "GRD002",
     summary="From step 50 on the divergence is subtracted: the farther from the prior, the better.",
     change="add the divergence",
     onset=50,
