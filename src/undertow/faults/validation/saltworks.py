@@ -74,7 +74,7 @@ brine_springs.mistake(
     "WGT003", "WGT004", "GRD002", "OPT001", "ACT001", "UPD001", "NUM001", "NUM002", "NUM004",
     summary="The fourth matrix is drawn with a standard deviation of 25, in place of 0.25: a lost decimal point.",
     change="He initialisation for the fourth matrix",
-    layers=("6",),
+    layers=("6", "7"),
 )  # fmt: skip
 brine_springs.mistake(
     "brine_every_weight_the_same",
