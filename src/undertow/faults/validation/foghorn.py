@@ -92,9 +92,8 @@ def foghorn(steps: int, seed: int, fault: str) -> dict[str, float]:
             nn.utils.clip_grad_norm_(model.parameters(), 2.0)
             scaler.step(optimizer)
             scaler.update()
-        if step == 0:
-            first = loss.item()
         loss_value = loss.item() if loss.isfinite() else 1e4
+        first = loss_value if step == 0 else first
     with torch.no_grad():
         accuracy = (model(x).argmax(1) == y).float().mean().item()
     return {"loss": loss_value, "first": first, "accuracy": accuracy}
