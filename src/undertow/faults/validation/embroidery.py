@@ -123,7 +123,8 @@ def embroidery_tower(steps: int, seed: int, fault: str) -> dict[str, float]:
         net.apply(start_standard_normal)
     if fault == "tower_second_layer_sunk":
         nn.init.constant_(net.get_parameter("layers.1.bias"), -4.0)
-    opt = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    rate = 0.3 if fault == "tower_burnt_by_its_rate" else 0.05
+    opt = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9, weight_decay=1e-4)
     sched = torch.optim.lr_scheduler.MultiStepLR(opt, [100, 140], gamma=0.3)
     loss = torch.zeros(())
     for _ in range(steps):
@@ -145,6 +146,12 @@ embroidery_tower.mistake(
     "WGT003", "GRD002", "OPT001", "UPD001", "NUM001", "NUM002", "NUM004", "ACT001", "NUM003",
     summary="Weights drawn with a standard deviation of one: every layer multiplies by seven.",
     change="He initialisation",
+)  # fmt: skip
+embroidery_tower.mistake(
+    "tower_burnt_by_its_rate",
+    "OPT007", "ACT001", "UPD001", "OPT001", "OPT005", "GRD002", "GRD006", "OPT003",
+    summary="A learning rate of 0.3: within a few steps nine in ten units of the inner layers are dead.",
+    change="a rate of 0.05",
 )  # fmt: skip
 embroidery_tower.mistake(
     "tower_second_layer_sunk",
