@@ -137,12 +137,12 @@ def test_most_of_a_model_left_out(middle: tuple[str, ...], scale: float, severit
 
 def test_a_frozen_layer_that_was_never_trained() -> None:
     training = Training()
-    training.run(4, **random_weights("second"))
+    training.run(30, **random_weights("second"))
     assert training.alarms() == []
     training.run(2, **random_weights("second"))
     (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
     assert (finding.severity, finding.layers) == (Severity.MODERATE, ("second.weight", "second.bias"))
-    assert (finding.first_step, finding.detected_step) == (0, 4)
+    assert (finding.first_step, finding.detected_step) == (0, 30)
     training.run(1, **random_weights())
     (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
     assert not finding.ongoing
@@ -153,7 +153,7 @@ def test_a_whole_part_that_rests_is_meant_unless_it_is_one_of_a_series(resting: 
     names = ("layer1.a", "layer1.b", f"{resting}.a", f"{resting}.b", "layer3.a", "layer3.b", "head")
     frozen = random_weights(f"{resting}.a", f"{resting}.b")
     frozen["weight_norm"] = {f"{name}.weight": 1.6 + place / 50 for place, name in enumerate(names)}
-    assert ("UPD003" in Training(*names).run(9, **frozen).alarms()) is found
+    assert ("UPD003" in Training(*names).run(40, **frozen).alarms()) is found
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_frozen_backbone_that_nobody_has_loaded(blocks: int, scale: float, cod
     training = stack(NeverUpdated(), *names, "head:Linear", frozen=frozen)
     rest, still = dict.fromkeys(frozen, float(GradientState.FROZEN)), dict.fromkeys(frozen, 0.0)
     training.run(
-        8, gradient_state=rest, update_norm=still, update_ratio=still,
+        40, gradient_state=rest, update_norm=still, update_ratio=still,
         weight_max_abs=norms, weight_mean=norms, weight_std=dict.fromkeys(norms, 0.0),
     )  # fmt: skip
     assert training.alarms() == codes
@@ -217,11 +217,33 @@ def test_layers_released_one_after_the_other_are_frozen_by_plan() -> None:
 def test_layers_frozen_while_training(before: dict[str, Any], after: dict[str, Any], found: bool) -> None:
     usual: dict[str, Any] = {"scalars": {"lr": 0.01}, "weight_kurtosis": 0.5}
     training = Training().run(3, **usual | before)
-    training.run(8, **usual | {"gradient_state": {"first": 2.0}, "update_norm": {"first": math.nan}} | after)
+    training.run(45, **usual | {"gradient_state": {"first": 2.0}, "update_norm": {"first": math.nan}} | after)
     assert ("UPD003" in training.alarms()) is found
     if found:
         (finding,) = [one for one in training.findings() if one.code == "UPD003"]
         assert (finding.first_step, finding.layers) == (3, ("first.weight", "first.bias"))
+
+
+def test_a_new_layer_that_waits_for_its_turn_is_silent() -> None:
+    training = Training().run(20, **random_weights("second"))
+    assert "UPD003" not in training.run(20, **random_weights()).codes()
+
+
+def test_layers_frozen_one_after_the_other_are_frozen_by_plan() -> None:
+    training = Training().run(20)
+    for frozen in (("first",), ("first", "second")):
+        resting = dict.fromkeys(frozen, 2.0)
+        training.run(30, gradient_state=resting, update_norm=dict.fromkeys(frozen, math.nan))
+    assert "UPD003" not in training.alarms()
+
+
+@pytest.mark.parametrize(("left", "found"), [(0.05, False), (0.8, True)])
+def test_layers_frozen_when_nearly_all_is_learnt_are_a_remark(left: float, found: bool) -> None:
+    training = Training().run(20)
+    for step in range(60):
+        frozen = {"gradient_state": {"first": 2.0}, "update_norm": {"first": math.nan}} if step > 12 else {}
+        training.run(1, scalars={"loss": left}, **frozen)
+    assert ("UPD003" in training.alarms()) is found
 
 
 def test_layers_that_are_frozen_and_released_again() -> None:

@@ -21,8 +21,9 @@ from undertow.schema.severity import Severity
 class LateFreeze:
     """Matrices that were trained, and rest while the same optimizer still holds them and moves others.
 
-    Who freezes layers by plan makes a new optimizer for the rest, or gives it another rate, or releases others; what a
-    look at the filters, an export or a probe leaves frozen stays with the optimizer it had.
+    Who freezes layers by plan makes a new optimizer for the rest, or gives it another rate, or releases others, or
+    freezes one layer after the other, or when most is learnt; what a look at the filters, an export or a probe leaves
+    frozen stays with the optimizer it had.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,7 @@ class LateFreeze:
         self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
         self._forgotten = Streak()
         self._is_meant = False  # some layer was frozen before, or released
+        self._was_learnt = False  # most of the loss was gone when it was frozen: it costs little
         self._condition = Condition("late")
 
     def grow(self, count: int) -> None:
@@ -83,6 +85,7 @@ class LateFreeze:
         waiting = waiting[self._forgotten.since[ids[waiting]] < view.step]
         self._forgotten.hold(ids[waiting], view.step)
         due = self._forgotten.lasted(limit.FROZEN_PATIENCE)
+        due &= view.step - self._forgotten.since >= limit.FROZEN_PATIENCE_LATE
         if not due.any():
             return self._condition.stay()
         members = tuple(view.layout.in_order(np.flatnonzero(due)))
@@ -102,6 +105,7 @@ class LateFreeze:
         if self._frozen.any() or not matrices or not same_rate or len(stays) < len(new):
             self._is_meant = True
             return
+        self._was_learnt = view.loss is not None and view.loss.remaining < limit.FROZEN_LEARNT
         self._forgotten.hold(np.array(sorted(stays), np.int32), view.step)
 
     def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
@@ -116,4 +120,5 @@ class LateFreeze:
             f"{name_layers(view.layout, members)} {'was' if one else 'were'} trained until step {since} and "
             f"{'is' if one else 'are'} frozen since, while the optimizer goes on as before: forgotten after a look?"
         )
-        return Verdict("late", True, Severity.MODERATE, members, since, 0.75, summary, evidence)
+        severity = Severity.MILD if self._was_learnt else Severity.MODERATE
+        return Verdict("late", True, severity, members, since, 0.75, summary, evidence)

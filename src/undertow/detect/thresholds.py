@@ -102,6 +102,9 @@ FROZEN_BACKBONE = 3  # matrices, and normalisations, at least; and so many froze
 FROZEN_PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released by then
 FROZEN_PATIENCE_WITH_MANY = 100  # steps: who releases one layer after the other has released the first by then
 FROZEN_PATIENCE_IN_VAIN = 55  # steps in which nothing is learnt from what is frozen
+FROZEN_PATIENCE_ALONE = 30  # steps: a layer that waits for its turn has had it by then
+FROZEN_PATIENCE_LATE = 40  # steps: who freezes one layer after the other has frozen the next one by then
+FROZEN_LEARNT = 0.1  # of the first loss, left when it was frozen
 FROZEN_RATE = 1.5  # times, by which a rate changes in one step where freezing is part of a plan
 SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
 # UPD003, UPD004. How numbers were drawn.
@@ -497,7 +500,8 @@ CHANCE_ALIVE = 0.08  # …here answers differ, over the deviation of the targets
 # programs the mean of the latest looks is above this within 45 steps; where tables of hundreds of rows are learnt, 123.
 AGREEMENT_LOOKS = 32
 AGREEMENT_NONE = 0.5  # mean of all of them, and…
-AGREEMENT_RECENT = 8  # …of the latest
+AGREEMENT_RECENT = 16  # …of the latest, which may be…
+AGREEMENT_RECENT_NONE = 0.3  # …no more than this
 AGREEMENT_PROVED = 0.8  # mean of all of them: by chance in less than one window of 100,000
 AGREEMENT_STEPS = 75
 AGREEMENT_DRIFT = 0.08

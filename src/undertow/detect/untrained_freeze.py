@@ -77,7 +77,11 @@ class UntrainedFreeze:
         if not self.members.any():
             many = self.idle_adapters(layout) or self._most_of_it(layout) or self._unloaded_part(layout)
         idle = [] if many or self.members.any() else self._new_front(layout)
+        alone = self.members.any()
+        if alone and lasted < limit.FROZEN_PATIENCE_ALONE:
+            self.members = np.zeros(len(self.members), bool)
         waits = (
+            ((alone,) if alone else (), limit.FROZEN_PATIENCE_ALONE),
             (idle, limit.FROZEN_PATIENCE_IN_VAIN),
             (many, limit.FROZEN_PATIENCE_WITH_MANY),
             (tables, limit.FROZEN_PATIENCE_WITH_TABLES),

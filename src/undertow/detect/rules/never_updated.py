@@ -60,8 +60,9 @@ class NeverUpdated:
     have rested for a hundred steps. Frozen layers are left alone when they are a named part as a whole (a new one
     excepted that has normalisations, or with which nothing is learnt), a copy of a trained layer, the base of an
     adapter, more than half as many as the trained ones, or released later, and in the middle of a run when the
-    optimizer is made anew or gets another rate: whoever freezes by plan, with nothing else changed, is taken to have
-    forgotten it; a single layer of random features that is meant to stay random, and a deep one with normalisations,
+    optimizer is made anew or gets another rate, or others are frozen within forty steps; when nearly all is learnt by
+    then, it is a remark. Whoever else freezes by plan, with nothing else changed, is taken to have forgotten it; a new
+    layer is given thirty steps to be released; a single layer of random features that is meant to stay random, and a deep one with normalisations,
     are taken for a mistake.
 
     References
