@@ -62,8 +62,8 @@ class NeverUpdated:
     adapter, more than half as many as the trained ones, or released later, and in the middle of a run when the
     optimizer is made anew or gets another rate, or others are frozen within forty steps; when nearly all is learnt by
     then, it is a remark. Whoever else freezes by plan, with nothing else changed, is taken to have forgotten it; a new
-    layer is given thirty steps to be released; a single layer of random features that is meant to stay random, and a deep one with normalisations,
-    are taken for a mistake.
+    layer is given thirty steps to be released; a single layer of random features that is meant to stay random, and a
+    deep one with normalisations, are taken for a mistake.
 
     References
     ----------
