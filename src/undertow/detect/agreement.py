@@ -102,7 +102,7 @@ class Agreement:
             self._found = True
             return self._never.stay()  # perhaps by heart: what was said stays
         recent = fmean(deviations for _, deviations in list(self._latest)[-limit.AGREEMENT_RECENT :])
-        if recent > limit.AGREEMENT_NONE:  # a weak relation that is being found: most looks are of the first steps
+        if recent > limit.AGREEMENT_RECENT_NONE:  # a weak relation that is being found: most looks are old
             return self._never.stay()
         if loss.positive and loss.falling and -loss.slope * loss.span > limit.AGREEMENT_FALLING * loss.level:
             return self._never.stay()  # what is the same for all samples is learnt first: a mean, a rare class
