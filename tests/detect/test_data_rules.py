@@ -176,11 +176,13 @@ class TestLabelNoise:
         level: float = 1.5,
         factors: tuple[float, ...] = (1.0,),
         rising: float = 0.0,
+        last: float = 50.0,
     ) -> list[str]:
         run = training(UnrelatedTargets())
         for look in range(looks):
             scalars = {
-                "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 50.0,
+                "loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0,
+                "loss_rows": last if look % 20 == 19 else 50.0,
                 "loss": 2.3 if look < 9 else level, "loss_factor": factors[look % len(factors)],
                 "output_accuracy": accuracy + rising * (look - looks), "output_miss_rank": rank,
             }  # fmt: skip
@@ -215,6 +217,9 @@ class TestLabelNoise:
     def test_a_fifth_of_wrong_labels_does_no_harm(self) -> None:
         assert self.run(0.8, 0.5, looks=200) == []
 
+    def test_the_last_batch_of_an_epoch_is_small(self) -> None:
+        assert self.run(0.8, 0.5, looks=200, last=5.0) == []
+
 
 class TestAgreement:
     def run(self, agreement: Iterable[float], drift: float = 0.15, pace: float = 3e-3, rows: int = 0) -> Training:
@@ -232,6 +237,13 @@ class TestAgreement:
         (finding,) = self.run([0.0] * 90).findings()
         assert (finding.code, finding.severity, finding.layers) == ("DAT004", Severity.MODERATE, ())
         assert finding.detected_step == 74
+
+    def test_what_is_the_same_for_all_samples_is_learnt_first(self) -> None:
+        run = training(UnrelatedTargets())
+        for step, draw in enumerate(np.random.default_rng(2).normal(size=150)):
+            scalars = {"loss": 600 * 0.97**step, "loss_kind": LossKind.ABSOLUTE, "output_agreement": draw}
+            run.run(1, scalars=scalars, update_ratio=3e-3, weight_drift=0.15)
+        assert run.codes() == []
 
     def test_what_is_learnt_by_heart_later_does_not_take_it_back(self) -> None:
         (finding,) = self.run([*[0.0] * 90, *[3.0] * 40]).findings()

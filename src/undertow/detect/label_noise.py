@@ -14,7 +14,8 @@ from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
-_Look = tuple[int, float, float, float]  # step, how many were missed, mean rank of their labels, how sure it was
+# Step, how many were missed, mean rank of their labels, how sure it was, of how many.
+_Look = tuple[int, float, float, float, float]
 
 
 class LabelNoise:
@@ -47,16 +48,16 @@ class LabelNoise:
             self._looks.clear()  # it knows too little still: every class is as likely
             return self._condition.stay()
         sure = view.scalar("output_max_probability") / max(accuracy, chance)
-        self._looks.append((view.step, view.scalar("loss_rows") * (1 - accuracy), rank, sure))
+        rows = view.scalar("loss_rows")
+        self._looks.append((view.step, rows * (1 - accuracy), rank, sure, rows))
         missed = sum(one[1] for one in self._looks)
         later = list(self._looks)[len(self._looks) // 2 :]  # before, more was to be learnt
-        share = sum(one[1] for one in later) / view.scalar("loss_rows") / len(later)
+        share = _share(later)
         if len(self._looks) < limit.MISSED_LEAST_LOOKS or missed < limit.MISSED_LEAST:
             return self._condition.stay()
         mean = sum(one[1] * one[2] for one in self._looks) / missed
         earlier = list(self._looks)[: len(self._looks) // 2]
-        before = sum(one[1] for one in earlier) / view.scalar("loss_rows") / len(earlier)
-        is_learning = share < limit.MISSED_FALLING * before  # what is missed may be right, and learnt soon
+        is_learning = share < limit.MISSED_FALLING * _share(earlier)  # what is missed may be right, and learnt soon
         # Answers that are right more often than the model believes are still being learnt: all ranks are close.
         unsure = fmean(one[3] for one in later) < limit.MISSED_SURE
         if mean < limit.MISSED_AT_RANDOM or share < limit.MISSED_SHARE or is_learning or unsure:
@@ -74,3 +75,8 @@ class LabelNoise:
             "its next guess. A part of the labels is probably wrong."
         )
         return Verdict("noise", True, Severity.MODERATE, (), self._looks[0][0], 0.6, summary, evidence)
+
+
+def _share(looks: list[_Look]) -> float:
+    """Of all answers that were missed; the last batch of an epoch may hold few."""
+    return sum(one[1] for one in looks) / sum(one[4] for one in looks)
