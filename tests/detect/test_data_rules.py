@@ -234,9 +234,9 @@ class TestAgreement:
         return run
 
     def test_answers_that_never_fit_their_own_targets(self) -> None:
-        (finding,) = self.run([0.0] * 90).findings()
+        (finding,) = self.run([0.0] * 125).findings()
         assert (finding.code, finding.severity, finding.layers) == ("DAT004", Severity.MODERATE, ())
-        assert finding.detected_step == 74
+        assert finding.detected_step == 109
 
     def test_what_is_the_same_for_all_samples_is_learnt_first(self) -> None:
         run = training(UnrelatedTargets())
@@ -246,7 +246,7 @@ class TestAgreement:
         assert run.codes() == []
 
     def test_what_is_learnt_by_heart_later_does_not_take_it_back(self) -> None:
-        (finding,) = self.run([*[0.0] * 90, *[3.0] * 40]).findings()
+        (finding,) = self.run([*[0.0] * 125, *[3.0] * 40]).findings()
         assert finding.ongoing
 
     def test_a_little_is_a_relation(self) -> None:
