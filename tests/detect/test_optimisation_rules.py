@@ -232,6 +232,10 @@ class TestNotLearning:
         assert (finding.code, finding.severity) == ("OPT005", Severity.MODERATE)
         assert finding.confidence < 0.7
 
+    def test_a_task_that_becomes_harder(self) -> None:
+        losses = noisy([*[1.6, 3.6, 4.1, 4.6, 4.7], *[5.2] * 200], share=0.005)
+        assert follow(training(NotLearning()), losses, weight_drift=0.5).codes() == []
+
     def test_weights_that_hardly_moved_get_more_time(self) -> None:
         run = follow(training(NotLearning()), noisy([2.3] * 300, share=0.01), weight_drift=0.1)
         assert run.codes() == []
@@ -432,18 +436,28 @@ class TestUnsuitableRate:
             run = follow(training(UnsuitableRate()), [2.3, 4.0], update_ratio=0.5, update_norm=5.0)
             assert follow(run, losses).alarms() == alarms
 
+    @pytest.mark.parametrize(("momentum", "alarms"), [(0.0, []), (0.9, ["OPT007"])])
+    def test_the_first_steps_of_rmsprop_are_long_by_design(self, momentum: float, alarms: list[str]) -> None:
+        run, streams = training(UnsuitableRate()), ("gradient", "weight", "update", "optimizer")
+        for step, loss in enumerate((0.5, 1.3, 0.9, 1.3, 0.4, 1.2, 0.4, 0.3, 0.9, 0.3, 0.9, 0.2)):
+            ratio = 0.5 / (step + 1) ** 0.5 if step < 5 else 0.01
+            run.run(1, scalars={"loss": loss, "lr": 1e-3}, streams=streams, update_ratio=ratio, update_norm=10 * ratio,
+                    optimizer_eps_ratio=1e5, optimizer_momentum=momentum)  # fmt: skip
+        assert run.alarms() == alarms
+
     @pytest.mark.parametrize(
-        ("first_update", "level", "alarms"), [(0.4, 1.5, ["OPT007"]), (0.01, 1.5, []), (0.4, 1.3, [])]
+        ("first_update", "level", "before", "alarms"),
+        [(0.4, 1.5, 2.0, ["OPT007"]), (0.01, 1.5, 2.0, []), (0.4, 1.3, 2.0, []), (0.4, 1.5, 0.3, [])],
     )
     def test_one_large_step_and_one_answer_for_all_since(
-        self, first_update: float, level: float, alarms: list[str]
+        self, first_update: float, level: float, before: float, alarms: list[str]
     ) -> None:
         run = training(UnsuitableRate())
         known = {
             "loss_kind": 1.0, "loss_classes": 10.0, "loss_reduction": 1.0, "loss_rows": 64.0,
             "label_entropy_pooled": 1.5, "lr": 0.1,
         }  # fmt: skip
-        for step, loss in enumerate([3.0, 2.0, *noisy([level] * 80, 0.01)]):
+        for step, loss in enumerate([3.0, *[before] * 9, *noisy([level] * 80, 0.01)]):
             ratio = 1e-3 if step else first_update
             run.run(1, scalars=known | {"loss": loss}, update_ratio=ratio, update_norm=10 * ratio)
         assert run.alarms() == alarms

@@ -46,6 +46,15 @@ def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
     assert training.codes() == ["UPD001"]
 
 
+@pytest.mark.parametrize(("momentum", "found"), [(0.0, []), (0.9, ["UPD001"])])
+def test_the_first_steps_of_rmsprop_are_long_by_design(momentum: float, found: list[str]) -> None:
+    training, streams = watched_by(LargeUpdate()), ("gradient", "weight", "update", "optimizer")
+    settings = {"optimizer_eps_ratio": 1e5, "optimizer_momentum": momentum, "streams": streams}
+    for count, loss in enumerate((0.5, 1.3, 0.9, 1.3, 0.9, 1.2, 0.4, 0.3, 0.3, 0.2)):
+        step(training, loss, 0.3 / (count + 1) ** 0.5 if count < 8 else 0.01, **settings)
+    assert training.codes() == found
+
+
 def test_steps_that_lead_nowhere() -> None:
     training = watched_by(LargeUpdate())
     for count in range(40):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.fast_group import FastGroup
+from undertow.detect.long_start import LongStart
 from undertow.detect.loss_trend import Loss
 from undertow.detect.matrices import Values, matrices_of, middle
 from undertow.detect.progress import has_learnt
@@ -64,6 +65,7 @@ class LargeUpdate:
         self._condition = Condition("steps")
         self._group, self._fast = Condition("group"), FastGroup()
         self._ahead = Streak()
+        self._long_start = LongStart()
         self._since = 0
         self._speed = 0.0
         self._fastest = 0.0
@@ -107,6 +109,7 @@ class LargeUpdate:
         if view.skipped:
             return ()
         self._fast.observe(view)
+        self._long_start.observe(view)
         group: tuple[Verdict, ...] = ()
         if view.ids("update") is None:
             if self._base is not None and 0 < view.step - self._last_step <= thresholds.LARGE_STEP_MEMORY:
@@ -115,7 +118,8 @@ class LargeUpdate:
         else:
             ratios = matrices_of(view.layout).update_ratios(view)
             if np.isfinite(ratios).any():
-                self._move(view, middle(ratios))
+                if not self._long_start.covers(view.step):
+                    self._move(view, middle(ratios))
                 group = self._judge_groups(view, ratios)
         if self._base is None:
             return (*self._condition.stay(), *group)

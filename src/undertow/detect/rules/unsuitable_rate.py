@@ -15,6 +15,7 @@ from undertow.detect import thresholds
 from undertow.detect.condition import Condition
 from undertow.detect.fast_group import FastGroup
 from undertow.detect.guess import loss_of_a_guess
+from undertow.detect.long_start import LongStart
 from undertow.detect.loss_trend import Loss, actor_of
 from undertow.detect.matrices import matrices_of, middle
 from undertow.detect.one_answer import OneAnswer
@@ -89,7 +90,7 @@ class UnsuitableRate:
         self._one_answer = OneAnswer()
         self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
         self._above = 0  # losses in a row that were a little above it
-        self._starts_long = False  # RMSprop: its second moment starts at zero, and nothing makes up for that
+        self._long_start = LongStart()
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._implausible_start = False
         self._largest = 0.0  # update over weight, of any matrix at any step
@@ -150,10 +151,7 @@ class UnsuitableRate:
         history.add(rate, view.step)
         loss = view.loss
         self._fast.observe(view)
-        if view.ids("optimizer") is not None:
-            matrices = matrices_of(view.layout)
-            scaled = matrices.values(view, "optimizer_eps_ratio") > 0
-            self._starts_long = bool((scaled & (matrices.values(view, "optimizer_momentum") == 0)).any())
+        self._long_start.observe(view)
         if self._begun is None:
             self._begun = view.step
         if loss is not None:
@@ -266,7 +264,7 @@ class UnsuitableRate:
             return self._high.stay()
         self._above = self._above + 1 if loss.value > thresholds.ABOVE_FIRST * loss.first else 0
         early = loss.seen <= thresholds.LARGE_UPDATE_LASTS
-        patience = thresholds.ABOVE_FOR_AT_LENGTH if self._starts_long else thresholds.ABOVE_FOR
+        patience = thresholds.ABOVE_FOR_AT_LENGTH if self._long_start.is_long else thresholds.ABOVE_FOR
         stays = early and self._above >= patience and loss.low < loss.high
         stays = stays and loss.level > thresholds.ABOVE_FIRST * loss.first and len(self._large) > 1
         if self._is_stuck(loss) and not self._schedule.is_gone:
@@ -281,6 +279,8 @@ class UnsuitableRate:
                 return self._high.end()
             return self._high.stay()
         recent = [step for step, _ in self._large if step >= view.step - thresholds.LARGE_UPDATE_LASTS]
+        if recent and not stays and all(map(self._long_start.covers, recent)):
+            return self._high.stay()
         if not recent:
             if loss.jump > thresholds.LEAP_JUMP and view.step - self._looked <= thresholds.LARGE_UPDATE_LASTS:
                 self._foreign_until = view.step + thresholds.LARGE_UPDATE_LASTS
