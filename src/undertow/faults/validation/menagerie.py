@@ -138,9 +138,9 @@ def beast_that_skips(steps: int, seed: int, fault: str) -> dict[str, float]:
     return {"loss": loss.item(), "accuracy": right.item()}
 
 
-@program(steps=200, bites="loss", adversarial="nine zeros in ten activations are dead units")
+@program(steps=200, bites="loss", adversarial="three zeros in four activations are dead units")
 def beast_of_few_sparks(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """A wide layer with a threshold of which a tenth is active at a time, another tenth for each animal."""
+    """A wide layer with a threshold of which a quarter is active at a time, another quarter for each animal."""
     torch.manual_seed(seed)
     mixing = torch.randn(40, 30)
     wide, back = nn.Linear(30, 256), nn.Linear(256, 30)
@@ -154,23 +154,6 @@ def beast_of_few_sparks(steps: int, seed: int, fault: str) -> dict[str, float]:
         adam.zero_grad()
         loss.backward()
         adam.step()
-    return {"loss": loss.item()}
-
-
-@program(steps=200, bites="loss", adversarial="a loss that oscillates at the edge of stability is diverging")
-def beast_on_the_edge(steps: int, seed: int, fault: str) -> dict[str, float]:
-    """The whole table at each step, at a rate at which the curvature is held at its limit."""
-    torch.manual_seed(seed)
-    x = torch.randn(300, 10)
-    y = torch.sin(2 * x[:, :2]).sum(1)
-    net = nn.Sequential(nn.Linear(10, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
-    plain = torch.optim.SGD(net.parameters(), lr=0.25)
-    loss = torch.zeros(())
-    for _ in range(steps):
-        plain.zero_grad()
-        loss = F.mse_loss(net(x)[:, 0], y)
-        loss.backward()
-        plain.step()
     return {"loss": loss.item()}
 
 
