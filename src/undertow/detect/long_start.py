@@ -16,9 +16,13 @@ class LongStart:
         self._begun: int | None = None
         self.is_long = False
 
-    def observe(self, view: View) -> None:
+    def begin(self, step: int) -> None:
+        """The first of all steps; later ones change nothing."""
         if self._begun is None:
-            self._begun = view.step
+            self._begun = step
+
+    def observe(self, view: View) -> None:
+        self.begin(view.step)
         if view.ids("optimizer") is not None:
             matrices = matrices_of(view.layout)
             scaled = matrices.values(view, "optimizer_eps_ratio") > 0

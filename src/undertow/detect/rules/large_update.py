@@ -99,6 +99,7 @@ class LargeUpdate:
         """Losses are remembered; of all else the latest."""
         losses = [loss for loss in stretch.losses[first : last - 1] if loss is not None]
         self._recent.extend((loss.step, loss.value) for loss in losses)
+        self._long_start.begin(stretch.frames[first].step)
         self.observe(stretch.view(last - 1))
         return ()
 
