@@ -17,6 +17,7 @@ def print_tier(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]], 
     own = score("Undertow", truths, runs, set(harms))
     _print_sick(own, harms)
     _print_healthy(own)
+    _print_false(own)
     toothless = sorted(set(harms) - biting)
     if toothless:
         print(f"\nnot counted, because the fault does no harm beyond chance: {', '.join(toothless)}")
@@ -72,6 +73,16 @@ def _print_healthy(own: Score) -> None:
         alarms = Counter(report["codes"][0] for report in reports if report["alarm"])
         codes = ", ".join(f"{code} ×{count}" for code, count in alarms.items())
         print(f"{name:38} {len(runs):>5} {sum(alarms.values()):>7} {len(reports) - sum(alarms.values()):>8}  {codes}")
+
+
+def _print_false(own: Score) -> None:
+    """What `undertow.detect.false_alarms` holds."""
+    runs = [run for group in own.healthy.values() for run in group]
+    alarms = Counter(
+        code for run in runs for code in {one["codes"][0] for one in run["judges"]["Undertow"] if one["alarm"]}
+    )
+    found = ", ".join(f"{code} {count}" for code, count in alarms.most_common()) or "none"
+    print(f"\nalarms on healthy runs, by code, of {len(runs)} runs of {len(own.healthy)} programs: {found}")
 
 
 def _print_judges(scores: list[Score]) -> None:

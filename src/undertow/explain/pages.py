@@ -6,6 +6,7 @@ import difflib
 import inspect
 from dataclasses import dataclass
 
+from undertow.detect.false_alarms import sentence
 from undertow.detect.rules import RULES
 from undertow.errors import UnknownNameError
 from undertow.explain.causes import neighbours
@@ -42,6 +43,9 @@ def page_of(code: str) -> Page:
         summary = f"{name.replace('-', ' ').capitalize()}: reserved. This version has no rule that reports it."
         return Page(wanted, name, summary, (), (), (), (), exists=False)
     summary, sections = parse(inspect.cleandoc(rule.__doc__ or ""))
+    sections = tuple(
+        (title, f"{text} {sentence(wanted)}" if title == "When it is wrong" else text) for title, text in sections
+    )
     remedies = tuple(REMEDIES[identity] for identity in BY_CODE.get(wanted, ()))
     return Page(wanted, name, summary, sections, remedies, *neighbours(wanted), exists=True)
 

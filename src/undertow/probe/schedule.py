@@ -14,7 +14,7 @@ from statistics import median
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 # Aim below the budget: costs vary from step to step, and no clock shows what watching does to caches and to the
 # interpreter's lock.
-_SAFETY = 0.8
+_SAFETY = 0.65
 _MEMORY = 9  # recent costs that count
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
 _SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signals.collector`), but it is spent, too

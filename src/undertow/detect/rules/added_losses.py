@@ -39,10 +39,9 @@ class AddedLosses:
 
     When it is wrong
     ----------------
-    Under Adam the factor cancels, and a rate can be chosen for the sum: without harm this is only a hint. Losses with
-    a summed reduction, several different losses with a backward pass each, and optimizers in turn are not reported.
-    No false alarm in the zoo; sizes of micro-batches were looked at since, in the first forty steps of a hundred
-    healthy programs, without one either. Texts that are meant to weigh alike whatever their length are reported.
+    Under Adam the factor cancels, and a rate can be chosen for the sum: without harm this is only a hint. Losses with a
+    summed reduction, several different losses with a backward pass each, and optimizers in turn are not reported. Texts
+    that are meant to weigh alike whatever their length are reported.
 
     References
     ----------

@@ -52,8 +52,6 @@ class AttentionCollapse(Waiting):
     Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
     model that attends to a single key by construction would be reported. Weights that are normalised over queries and
     then again over keys (slot attention) are fine, and a soft assignment to clusters is no attention.
-    Measured: one false alarm in 234 runs of 78 healthy programs that no rule had been tuned on, and one in 102 later;
-    both models had learnt to look at one place, and are why nothing new counts where nearly all is learnt.
 
     References
     ----------

@@ -43,7 +43,7 @@ class BadBatch:
     ----------------
     Harder data change the loss, and neither the size of the inputs by such a factor nor for a few steps only. Without a
     measurement of the batch, an optimizer near the edge of stability can look the same; confidence is lower then. Other
-    data for good (a new phase) look like a bad batch at first. No false alarm in the zoo.
+    data for good (a new phase) look like a bad batch at first.
 
     References
     ----------

@@ -42,10 +42,8 @@ class BadlyScaledInputs:
 
     When it is wrong
     ----------------
-    Standardised inputs, pixels between 0 and 1, one-hot rows, waveforms and log-spectra lie well within the limits.
-    A first layer that is initialised for raw inputs would be healthy, and is very rare.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on; what it says of data
-    that change later is newer than that.
+    Standardised inputs, pixels between 0 and 1, one-hot rows, waveforms and log-spectra lie well within the limits. A
+    first layer that is initialised for raw inputs would be healthy, and is very rare.
 
     References
     ----------

@@ -56,7 +56,6 @@ class BadlyScaledStart(Waiting):
     A normalisation right behind a layer makes its scale irrelevant, so such layers do not count, nor do frozen layers,
     matrices that start at zero on purpose, or a last layer that starts small; embeddings and tied weights only where
     the answers suffer. Residual paths carry the signal past small layers.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

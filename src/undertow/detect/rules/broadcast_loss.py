@@ -30,9 +30,8 @@ class BroadcastLoss(Waiting):
 
     When it is wrong
     ----------------
-    Comparing all with all can be meant (pairwise distances); that is rarely written as the loss of a training. A
-    single number as the target (a GAN's "all real") is not reported. No false alarm in the zoo; losses
-    of one's own are looked at since.
+    Comparing all with all can be meant (pairwise distances); that is rarely written as the loss of a training. A single
+    number as the target (a GAN's "all real") is not reported.
 
     References
     ----------

@@ -44,8 +44,7 @@ class ConflictingGradient:
     ----------------
     A term may be tiny on purpose, as an auxiliary loss that only steadies training. A head that has learnt its task has
     a small gradient too, which is why only the first steps count. Adversarial losses oppose each other by design;
-    conflict is therefore never more than a remark. Measured: one false alarm in 102 healthy programs that no rule had
-    been tuned on, late in a training whose easier task was done; since then a head that was once heard is left alone.
+    conflict is therefore never more than a remark.
 
     References
     ----------

@@ -48,10 +48,9 @@ class DeadUnits(Waiting):
 
     When it is wrong
     ----------------
-    The share of zeros alone says nothing: many healthy networks have 70–90 % zeros, so only units that never speak
-    are counted. A ReLU applied as a function to anything but the output of a layer (or its sum with another one) is
-    seen through the gradient only (GRD004).
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on, before biases counted.
+    The share of zeros alone says nothing: many healthy networks have 70–90 % zeros, so only units that never speak are
+    counted. A ReLU applied as a function to anything but the output of a layer (or its sum with another one) is seen
+    through the gradient only (GRD004).
 
     References
     ----------

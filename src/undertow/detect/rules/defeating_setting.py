@@ -50,8 +50,7 @@ class DefeatingSetting:
     Rebuilding the optimizer between phases is fine, once or twice, or with another rate each time, or together with the
     model. Plain SGD has no memory to lose. A model that has learnt its data has gradients below any eps: the rule asks
     that much of the loss is still there. Where some layers have gradients far above eps, the others are small for
-    another reason (GRD001). Weight decay is judged by the weights that shrink, not by its number alone. No false alarm
-    in the zoo.
+    another reason (GRD001). Weight decay is judged by the weights that shrink, not by its number alone.
 
     References
     ----------

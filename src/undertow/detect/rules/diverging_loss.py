@@ -44,7 +44,7 @@ class DivergingLoss:
     step in turn: a generator's loss rises when its opponent learns. The loss of moving targets (values in reinforcement
     learning) grows with them, and a loss of which one term is given more and more weight (a prior) rises on purpose:
     without a cross-entropy whose answers become wrong, large updates or a hundredfold growth this is only a hint. One
-    jump to a higher level (harder data, another task) is no row of records. No false alarm in the zoo.
+    jump to a higher level (harder data, another task) is no row of records.
 
     References
     ----------

@@ -42,12 +42,11 @@ class ExplodingGradient:
 
     When it is wrong
     ----------------
-    Recurrent networks that clip live with large gradients: there the bounds are a hundred times as high, unless a
-    step throws the weights about all the same. Gradients that start near zero on purpose (zero-initialised branches)
-    grow a thousandfold in health; there the loss falls, and nothing is said. A part with a small loss of its own has
-    small gradients beside the trunk: fewer than six matrices must rise evenly. One bad batch is a spike (GRD006). In
-    the zoo of healthy trainings the gradient grows 13-fold at most and the first sensitivity is 22 at most; there was
-    no false alarm in 68.
+    Recurrent networks that clip live with large gradients: there the bounds are a hundred times as high, unless a step
+    throws the weights about all the same. Gradients that start near zero on purpose (zero-initialised branches) grow a
+    thousandfold in health; there the loss falls, and nothing is said. A part with a small loss of its own has small
+    gradients beside the trunk: fewer than six matrices must rise evenly. One bad batch is a spike (GRD006). In the zoo
+    of healthy trainings the gradient grows 13-fold at most and the first sensitivity is 22 at most.
 
     References
     ----------

@@ -38,9 +38,9 @@ class GradientSpike:
 
     When it is wrong
     ----------------
-    Early gradients rise a lot in health, and a harder batch brings those of long ago back: neither is above
-    everything seen before. In the zoo of healthy trainings the largest jump over the maximum is 3.9-fold (a change of
-    data on purpose); there was no false alarm in 68. A spike at a step that is not measured cannot be seen.
+    Early gradients rise a lot in health, and a harder batch brings those of long ago back: neither is above everything
+    seen before. In the zoo of healthy trainings the largest jump over the maximum is 3.9-fold (a change of data on
+    purpose). A spike at a step that is not measured cannot be seen.
 
     References
     ----------

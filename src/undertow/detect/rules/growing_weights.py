@@ -45,9 +45,7 @@ class GrowingWeights:
     When it is wrong
     ----------------
     Healthy weights grow to two or three times their start over a few hundred steps, a last layer that must reach large
-    targets to twenty times. Matrices that start at zero or
-    tiny on purpose, and embeddings, are not judged.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
+    targets to twenty times. Matrices that start at zero or tiny on purpose, and embeddings, are not judged.
 
     References
     ----------

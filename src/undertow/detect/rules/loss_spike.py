@@ -33,9 +33,9 @@ class LossSpike:
     When it is wrong
     ----------------
     Losses that differ from step to step by design (several tasks, a term added every tenth step) have been as high
-    before. A restart of the learning rate explains a spike and is left alone. A jump that stays is
-    harder data or divergence (OPT001); so is one that is highest when it begins and then falls little by little, as
-    other data are learnt: a hint only. No false alarm in the zoo.
+    before. A restart of the learning rate explains a spike and is left alone. A jump that stays is harder data or
+    divergence (OPT001); so is one that is highest when it begins and then falls little by little, as other data are
+    learnt: a hint only.
 
     References
     ----------

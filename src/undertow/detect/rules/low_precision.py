@@ -47,10 +47,9 @@ class LowPrecision:
 
     When it is wrong
     ----------------
-    Zeros alone are healthy: ReLU networks and embeddings are full of them. So is a scaler that skips a few steps
-    while it finds its scale. Updates become small at the end of a schedule, and of a training that has learnt nearly
-    all there is: neither is reported. Gradients that are small because of the scale of the loss are not zero in fp32.
-    In the zoo of healthy trainings there was no false alarm in 68.
+    Zeros alone are healthy: ReLU networks and embeddings are full of them. So is a scaler that skips a few steps while
+    it finds its scale. Updates become small at the end of a schedule, and of a training that has learnt nearly all
+    there is: neither is reported. Gradients that are small because of the scale of the loss are not zero in fp32.
 
     References
     ----------

@@ -52,7 +52,6 @@ class NotLearning:
     ----------------
     Some tasks (parity, long copying) stand still for a long while before they are learnt. Losses below zero and
     optimizers in turn say nothing about learning and are left out, and so is a warm-up.
-    Measured: no false alarm in one run each of 223 healthy programs that rules were tuned beside.
 
     References
     ----------

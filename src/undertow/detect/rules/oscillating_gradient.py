@@ -34,9 +34,8 @@ class OscillatingGradient:
 
     When it is wrong
     ----------------
-    Full-batch training at the edge of stability oscillates in health: there the loss falls in the long run, and
-    nothing is said. Only pairs of neighbouring steps count; where gradients are measured more rarely, this rule is
-    silent. In the zoo of healthy trainings there was no false alarm in 68.
+    Full-batch training at the edge of stability oscillates in health: there the loss falls in the long run, and nothing
+    is said. Only pairs of neighbouring steps count; where gradients are measured more rarely, this rule is silent.
 
     References
     ----------

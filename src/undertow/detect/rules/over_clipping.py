@@ -36,9 +36,8 @@ class OverClipping:
 
     When it is wrong
     ----------------
-    Under Adam and its kin the scale of the gradient cancels out, so nothing is said there. Normalised gradient
-    descent clips every step on purpose, with a learning rate to match: the steps are then long enough. In the zoo of
-    healthy trainings, one of which clips every step to a thousandth under Adam, there was no false alarm in 68.
+    Under Adam and its kin the scale of the gradient cancels out, so nothing is said there. Normalised gradient descent
+    clips every step on purpose, with a learning rate to match: the steps are then long enough.
 
     References
     ----------

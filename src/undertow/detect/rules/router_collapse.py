@@ -38,10 +38,9 @@ class RouterCollapse(Waiting):
 
     When it is wrong
     ----------------
-    A gate that is meant to settle on one branch (an architecture search, a mixture of two of which one is a
-    fallback) does so on purpose. A new router may well send all rows one way; it ends within a few steps of learning,
-    and so does not last while the rest of the model learns. Measured: no false alarm in 234 runs of 78 healthy programs
-    that no rule had been tuned on; what it says of idle experts is newer than that.
+    A gate that is meant to settle on one branch (an architecture search, a mixture of two of which one is a fallback)
+    does so on purpose. A new router may well send all rows one way; it ends within a few steps of learning, and so does
+    not last while the rest of the model learns.
 
     References
     ----------

@@ -36,11 +36,10 @@ class Saturated(Waiting):
 
     When it is wrong
     ----------------
-    The last function of a model may saturate by success (a confident probability, a black background), so it is
-    not judged. Hidden gates that learn to be open or shut can saturate on purpose, and so can what they gate: a sigmoid
-    or tanh that is called as a function, and multiplies something, is not judged either. Nor is anything where
-    nine tenths of the loss are gone: units that decide are what was learnt then.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
+    The last function of a model may saturate by success (a confident probability, a black background), so it is not
+    judged. Hidden gates that learn to be open or shut can saturate on purpose, and so can what they gate: a sigmoid or
+    tanh that is called as a function, and multiplies something, is not judged either. Nor is anything where nine tenths
+    of the loss are gone: units that decide are what was learnt then.
 
     References
     ----------

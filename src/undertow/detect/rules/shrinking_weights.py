@@ -53,7 +53,6 @@ class ShrinkingWeights:
     ----------------
     Weight decay of usual strength takes 1e-6 to 1e-3 of a weight away at a step. Weights in front of a normalisation
     may shrink without harm until they find their balance; that takes hundreds of steps.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

@@ -51,9 +51,8 @@ class SmallUpdate:
     ----------------
     Not during a warm-up, nor for a model that has learnt already, nor at the end of a schedule, nor for a model that
     starts far below the loss of a guess, as a pretrained one does. Layers that are slow by design while others are not
-    are not counted. A group that hardly moves is a remark where its weights do not look as if drawn at random: what
-    was trained before is often trained on slowly. Measured: no false alarm in 234 runs of 78 healthy programs that no
-    rule had been tuned on; what it says of updates undone in part is newer than that.
+    are not counted. A group that hardly moves is a remark where its weights do not look as if drawn at random: what was
+    trained before is often trained on slowly.
 
     References
     ----------

@@ -41,12 +41,10 @@ class SymmetricWeights:
 
     When it is wrong
     ----------------
-    Branches that start at zero on purpose (the second LoRA factor, the last matrix of a residual block) leave zero
-    at the first step, and a constant layer next to random ones is told apart by it. So is a matrix beside a random one
-    of the same shape in the same module, as the widths of a Bayesian layer are. Biases, scales of normalisations,
-    frozen layers and adapters on a frozen model are not judged.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on, without the copies in
-    lists and the columns of embeddings, which were added later.
+    Branches that start at zero on purpose (the second LoRA factor, the last matrix of a residual block) leave zero at
+    the first step, and a constant layer next to random ones is told apart by it. So is a matrix beside a random one of
+    the same shape in the same module, as the widths of a Bayesian layer are. Biases, scales of normalisations, frozen
+    layers and adapters on a frozen model are not judged.
 
     References
     ----------

@@ -46,10 +46,9 @@ class UnfitNormalisation:
     When it is wrong
     ----------------
     The last, smaller batch of an epoch is not enough to be reported, nor is a single picture that is the same at every
-    step: its statistics have no noise. A momentum of 1 is right when averages are
-    deliberately taken anew. A momentum of 0.001 is right where nothing is evaluated within thousands of steps; in a
-    normalisation that was trained before it is not reported.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
+    step: its statistics have no noise. A momentum of 1 is right when averages are deliberately taken anew. A momentum
+    of 0.001 is right where nothing is evaluated within thousands of steps; in a normalisation that was trained before
+    it is not reported.
 
     References
     ----------

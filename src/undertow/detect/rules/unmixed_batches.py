@@ -33,9 +33,9 @@ class UnmixedBatches(Waiting):
 
     When it is wrong
     ----------------
-    Learning one task after another on purpose looks the same. Small batches of many classes hold few of them by
-    chance: the bound takes the size of the batch into account, and batches below eight rows are not judged. All data as
-    one batch is a choice, and so is a batch that is kept in one tensor; neither is reported. No false alarm in the zoo.
+    Learning one task after another on purpose looks the same. Small batches of many classes hold few of them by chance:
+    the bound takes the size of the batch into account, and batches below eight rows are not judged. All data as one
+    batch is a choice, and so is a batch that is kept in one tensor; neither is reported.
 
     References
     ----------

@@ -60,8 +60,7 @@ class UnsuitableRate:
     Large updates are healthy while the loss falls, and so is a rate of nearly zero at the end of a schedule. Inputs or
     initial weights that are far off make any rate look too high: a first loss far above that of a guess is left to
     DAT001 and WGT003, and a loss that leaps before any large update to DAT002. Warm-up and restarts up to an earlier
-    peak are not reported. Measured: one false alarm in 234 runs of 78 healthy programs that no rule had been tuned on,
-    in the first steps of RMSprop, which are ten times too long; since then eight steps are waited for there.
+    peak are not reported.
 
     References
     ----------

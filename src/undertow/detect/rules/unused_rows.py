@@ -40,8 +40,7 @@ class UnusedRows:
     ----------------
     A large vocabulary is met little by little: while new rows still come into use, nothing is said. A fine-tuning on a
     narrow text uses a small part of a large vocabulary for good reason; that is a hint at most. Contrastive losses give
-    every row the same label by design; a classifier, which has an output for every class, does so only by mistake. No
-    false alarm in the zoo.
+    every row the same label by design; a classifier, which has an output for every class, does so only by mistake.
 
     References
     ----------

@@ -41,8 +41,8 @@ class VanishingGradient:
     When it is wrong
     ----------------
     A plain network of a dozen layers can start like this and still learn under Adam; the finding then ends when the
-    loss falls. Vanishing through time inside a recurrent layer cannot be seen: all steps share one gradient. In the
-    zoo of healthy trainings the line falls by 1.3 decades at most, and there was no false alarm in 68.
+    loss falls. Vanishing through time inside a recurrent layer cannot be seen: all steps share one gradient. In the zoo
+    of healthy trainings the line falls by 1.3 decades at most.
 
     References
     ----------

@@ -54,7 +54,6 @@ class WeightDrift:
     two have learning rates of their own: then nothing is said. Distance from a random start is healthy and not
     reported. Weights that are clamped or projected after every step are left alone, and so is a model that is set back
     together with its optimizer, as for another fold, or in a new phase in which other layers train than before.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
 
     References
     ----------

@@ -33,9 +33,8 @@ class WeightOutliers:
 
     When it is wrong
     ----------------
-    Normal weights have a ratio of 2 to 3, trained ones below 30. Matrices that are mostly exact zeros (pruned ones)
-    are not judged, nor are those with a large weight in every row, as an identity has.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on.
+    Normal weights have a ratio of 2 to 3, trained ones below 30. Matrices that are mostly exact zeros (pruned ones) are
+    not judged, nor are those with a large weight in every row, as an identity has.
 
     References
     ----------

@@ -34,7 +34,7 @@ class WrongLossInput(Waiting):
     When it is wrong
     ----------------
     Targets that are probabilities (distillation, label smoothing) are not meant and not looked at. Cross-entropy of
-    log-probabilities is the same as of logits and is not reported. No false alarm in the zoo.
+    log-probabilities is the same as of logits and is not reported.
 
     References
     ----------

@@ -45,8 +45,6 @@ class WrongMode(Waiting):
     Fine-tuning with frozen statistics is healthy: batch normalisations alone in evaluation mode, with averages that
     have been learnt, are not reported, nor are frozen models such as teachers. Somebody who turns dropout off on
     purpose by `model.eval()` is better served by a rate of 0.
-    Measured: no false alarm in 234 runs of 78 healthy programs that no rule had been tuned on, nor, since dropouts
-    count alone, in the first forty steps of a hundred. Rates of dropout were part of MOD002 in those runs.
 
     References
     ----------

@@ -48,13 +48,12 @@ class WrongSign:
 
     When it is wrong
     ----------------
-    Rewards, likelihoods and other losses that are meant to be negative are unknown to this rule and never reported,
-    nor are losses weighted by tensors, as in policy gradients. Adversaries that step in turn (a GAN's generator under
-    the minimax loss) raise an error on purpose: with several optimizers in turn the rule is silent. Gradient ascent
-    on purpose with a single optimizer (unlearning) is reported. Copying as a task is told from a forgotten shift where
-    a decoder is given its targets one place late; through a code of the whole sequence it must be learnt at once to be
-    told. No false alarm in the zoo; ranges were looked at since, in the first forty steps of a hundred healthy
-    programs, without one either. A target that is now and then outside of a range on purpose is not told apart.
+    Rewards, likelihoods and other losses that are meant to be negative are unknown to this rule and never reported, nor
+    are losses weighted by tensors, as in policy gradients. Adversaries that step in turn (a GAN's generator under the
+    minimax loss) raise an error on purpose: with several optimizers in turn the rule is silent. Gradient ascent on
+    purpose with a single optimizer (unlearning) is reported. Copying as a task is told from a forgotten shift where a
+    decoder is given its targets one place late; through a code of the whole sequence it must be learnt at once to be
+    told. A target that is now and then outside of a range on purpose is not told apart.
 
     References
     ----------
