@@ -324,7 +324,9 @@ class Watch:
         seconds = time.thread_time() - began
         if competes(torch.get_num_threads()):
             seconds += self._chronicle.take_seconds_elsewhere()
-        self._governor.background("gradient" if measured else "always", seconds, measured or len(raws))
+        # A batch has costs of its own: few measured frames among many do not answer for all of it.
+        answering = max(measured, len(raws) / 4) if measured else len(raws)
+        self._governor.background("gradient" if measured else "always", seconds, answering)
 
     def _idle(self) -> None:
         try:

@@ -112,7 +112,7 @@ class Governor:
             if governed:
                 self._set_intervals()
 
-    def background(self, kind: str, seconds: float, frames: int) -> None:
+    def background(self, kind: str, seconds: float, frames: float) -> None:
         """Processor time the background thread spent on so many frames of this kind, and on those between them, at
         which less was measured.
 
