@@ -11,7 +11,17 @@ import numpy as np
 
 from undertow.detect.layout import Layout
 from undertow.detect.loss_trend import ANOTHER_TRAINING, LossTrend
-from undertow.detect.rule import Pace, Rule, Said, Verdict, attend, is_attentive, is_patient, pace_of
+from undertow.detect.rule import (
+    Pace,
+    Rule,
+    Said,
+    Verdict,
+    attend,
+    is_attentive,
+    is_of_one_training,
+    is_patient,
+    pace_of,
+)
 from undertow.detect.rules import RULES
 from undertow.detect.stretch import Stretch, stretches
 from undertow.detect.view import View
@@ -22,11 +32,6 @@ from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
 _EVERY_FRAME = 64  # steps at the start of which every rule sees every frame
-# Rules that compare losses, rates, targets or gradients with those of earlier steps.
-_OF_ONE_TRAINING = frozenset(
-    {"OPT001", "OPT002", "OPT003", "OPT004", "OPT005", "OPT006", "OPT007", "LSS003", "GRD005", "GRD006", "GRD008",
-     "UPD001", "DAT002", "DAT003", "DAT004"}
-)  # fmt: skip
 _FEW = 6  # frames; below this, looking at them together costs more than one by one
 
 
@@ -158,11 +163,12 @@ class Engine:
         """Where another training begins in the same run, rules about the course of one forget the one before."""
         if frame.scalars.get(ANOTHER_TRAINING) != 1:
             return []
+        forgetful = {rule.code for rule in self._rules if is_of_one_training(rule)}
         for place, rule in enumerate(self._rules):
-            if rule.code in _OF_ONE_TRAINING:
+            if rule.code in forgetful:
                 self._rules[place] = type(rule)()
                 self._rules[place].grow(self._layout.count)
-        over = [place for place, case in self._cases.items() if place[0] in _OF_ONE_TRAINING and case.ongoing]
+        over = [place for place, case in self._cases.items() if place[0] in forgetful and case.ongoing]
         settled = [self._settle(code, Verdict(key, holds=False), frame.step) for code, key in over]
         return [change for change in settled if change is not None]
 

@@ -102,6 +102,12 @@ def pace_of(rule: Rule) -> Pace | None:
     return getattr(rule, "pace", None)
 
 
+def is_of_one_training(rule: Rule) -> bool:
+    """Whether it compares losses, rates, targets or gradients with those of earlier steps: where another training
+    begins in the same run, it begins anew."""
+    return getattr(rule, "of_one_training", False)
+
+
 def is_patient(rule: Rule) -> TypeGuard[PatientRule]:
     return _has_patience(type(rule))
 

@@ -51,6 +51,7 @@ class BadBatch:
     """
 
     code: ClassVar[str] = "DAT002"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition, self._suspect = Condition("batch"), Condition("suspect")

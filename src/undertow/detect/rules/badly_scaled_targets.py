@@ -52,6 +52,7 @@ class BadlyScaledTargets(Waiting):
     """
 
     code: ClassVar[str] = "DAT003"
+    of_one_training: ClassVar[bool] = True
     waits_for: ClassVar[frozenset[str]] = frozenset({"target_mean", "loss_kind"})
 
     def __init__(self) -> None:

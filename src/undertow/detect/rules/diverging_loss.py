@@ -53,6 +53,7 @@ class DivergingLoss:
     """
 
     code: ClassVar[str] = "OPT001"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._growing, self._lost, self._thrown = Condition("growing"), Condition("lost"), Condition("thrown")

@@ -49,6 +49,7 @@ class GradientSpike:
     """
 
     code: ClassVar[str] = "GRD006"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition = Condition("spike")

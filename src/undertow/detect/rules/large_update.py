@@ -57,6 +57,7 @@ class LargeUpdate:
     """
 
     code: ClassVar[str] = "UPD001"
+    of_one_training: ClassVar[bool] = True
     pace: ClassVar[Pace] = ("update", 3)
 
     def __init__(self) -> None:

@@ -45,6 +45,7 @@ class LossSpike:
     """
 
     code: ClassVar[str] = "OPT003"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._watch = SpikeWatch()

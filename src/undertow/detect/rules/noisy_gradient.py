@@ -46,6 +46,7 @@ class NoisyGradient:
     """
 
     code: ClassVar[str] = "GRD008"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition = Condition("noise")

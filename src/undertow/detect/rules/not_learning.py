@@ -60,6 +60,7 @@ class NotLearning:
     """
 
     code: ClassVar[str] = "OPT005"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition = Condition("flat")

@@ -44,6 +44,7 @@ class OscillatingGradient:
     """
 
     code: ClassVar[str] = "GRD005"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition = Condition("direction")

@@ -46,6 +46,7 @@ class OscillatingLoss:
     """
 
     code: ClassVar[str] = "OPT004"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition = Condition("waves")

@@ -41,6 +41,7 @@ class Overfitting(Waiting):
     """
 
     code: ClassVar[str] = "OPT006"
+    of_one_training: ClassVar[bool] = True
     waits_for: ClassVar[frozenset[str]] = frozenset({*NAMES})
 
     def __init__(self) -> None:

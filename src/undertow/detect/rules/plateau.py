@@ -42,6 +42,7 @@ class Plateau:
     """
 
     code: ClassVar[str] = "OPT002"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition = Condition("plateau")

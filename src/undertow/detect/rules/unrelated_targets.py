@@ -60,6 +60,7 @@ class UnrelatedTargets:
     """
 
     code: ClassVar[str] = "DAT004"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition = Condition("chance")

@@ -70,6 +70,7 @@ class UnsuitableRate:
     """
 
     code: ClassVar[str] = "OPT007"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._rates: dict[int, RateHistory] = {}

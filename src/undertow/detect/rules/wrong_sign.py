@@ -62,6 +62,7 @@ class WrongSign:
     """
 
     code: ClassVar[str] = "LSS003"
+    of_one_training: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._condition, self._copying = Condition("sign"), Condition("copying")
