@@ -11,9 +11,18 @@ from tests.probe.training import batches, mlp
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from undertow.probe.signals.agreement import agreement_of_classes, agreement_of_numbers
+from undertow.probe.signals import agreement
 
 RANDOM = np.random.default_rng(3)
+
+
+def agreement_of_classes(logs, labels, places):
+    """Of a single batch; NaN where nothing can be said."""
+    return agreement.agreement_of_classes(logs[None], labels[None], places)[0]
+
+
+def agreement_of_numbers(prediction, target):
+    return agreement.agreement_of_numbers(prediction[None], target[None])[0]
 
 
 def by_all_exchanges(judged):
@@ -34,7 +43,7 @@ def test_what_is_usual_at_a_place_is_no_agreement():
     """Pictures whose upper half is class 0 and whose lower half is class 1, known to the model: nothing is left."""
     labels = np.tile([0, 0, 1, 1], 16)
     logs = np.where(np.eye(2)[labels] > 0, np.log(0.9), np.log(0.1))
-    assert agreement_of_classes(logs, labels, 4) is None
+    assert np.isnan(agreement_of_classes(logs, labels, 4))
     assert agreement_of_classes(logs, labels, 1) > 5
 
 
@@ -48,16 +57,16 @@ def test_without_a_relation_it_is_normal_and_with_one_it_is_large():
 
 @pytest.mark.parametrize("answer", [0.0, 3.5])
 def test_one_answer_for_all_agrees_with_nothing(answer):
-    assert agreement_of_numbers(np.full((20, 1), answer), RANDOM.normal(size=(20, 1))) is None
-    assert agreement_of_classes(np.full((20, 3), -1.0), RANDOM.integers(3, size=20), 1) is None
+    assert np.isnan(agreement_of_numbers(np.full((20, 1), answer), RANDOM.normal(size=(20, 1))))
+    assert np.isnan(agreement_of_classes(np.full((20, 3), -1.0), RANDOM.integers(3, size=20), 1))
 
 
 @pytest.mark.parametrize(("rare", "known"), [(2, False), (3, True)])
 def test_targets_that_are_nearly_all_alike_say_nothing(rare: int, known: bool) -> None:
     labels = (np.arange(48) < rare).astype(np.int64)
     logs = np.log(RANDOM.dirichlet(np.ones(2), size=48))
-    assert (agreement_of_classes(logs, labels, 1) is not None) == known
-    assert (agreement_of_numbers(logs[:, :1], labels[:, None].astype(np.float64)) is not None) == known
+    assert np.isnan(agreement_of_classes(logs, labels, 1)) != known
+    assert np.isnan(agreement_of_numbers(logs[:, :1], labels[:, None].astype(np.float64))) != known
 
 
 GOALS = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))

@@ -157,3 +157,27 @@ def test_lists_let_go_of_tensors_and_memory():
     del tensors, of, marks
     assert [ref() for ref in alive] == [None] * 3
     assert host(reading[0].partials).moments[2, Moment.COUNT] == 2000
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf, None])
+def test_a_glance_sees_what_is_not_finite_wherever_it_is(reader, dtype, bad):
+    limits = torch.finfo(dtype)
+    tensors = [torch.tensor([limits.max, limits.min, limits.tiny, 0.0, -0.0], dtype=dtype), torch.ones(37, dtype=dtype)]
+    assert not reader.any_nonfinite(_list(tensors))
+    for place in range(37) if bad is not None else ():
+        tensors[1] = torch.ones(37, dtype=dtype)
+        tensors[1][place] = bad
+        assert reader.any_nonfinite(_list(tensors))
+
+
+def test_a_glance_at_gradients_that_come_and_go(reader):
+    tensors = _parameters()
+    of = _list(tensors, of_gradients=True)
+    for tensor in tensors:
+        tensor.grad = torch.ones_like(tensor)
+    assert not reader.any_nonfinite(of)
+    tensors[0].grad = None
+    assert not reader.any_nonfinite(of)
+    tensors[2].grad = torch.full_like(tensors[2], torch.inf).to_sparse()
+    assert reader.any_nonfinite(of)

@@ -69,10 +69,10 @@ class Assembler:
             ]
             blocks: Blocks = [{} for _ in batch]
             self._fill(batch, scalars, blocks)
+            first = len(out)
             for raw, values, found in zip(batch, scalars, blocks):
                 out.append(Frame(sequence + len(out), raw.step, raw.time, values, found))
-                if raw.signals is not None or raw.held or raw.modules:
-                    self._signals.complete(raw, out[-1])
+            self._signals.complete(batch, out[first:])
         return out
 
     def _fill(self, raws: list[RawFrame], scalars: list[dict[str, float]], blocks: Blocks) -> None:

@@ -151,6 +151,10 @@ class TensorReader:
 
     def any_nonfinite(self, of: TensorList) -> bool:
         """False also where looking would make the training wait."""
+        plain = of.plain if of.asked else self._ask(of)
+        answer = None if plain is None else plain.any_nonfinite()
+        if answer is not None:
+            return answer
         if any(not parameter.is_cpu for parameter in of.parameters):
             return False
         return any(one.partials.moments[:, _NONFINITE].any() for one in self.read(of, Want.MOMENTS))

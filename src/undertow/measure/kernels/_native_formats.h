@@ -25,3 +25,21 @@ static void exponents_double(const double *x, size_t count, uint8_t *out) {
         out[i] = (uint8_t)(biased == 0x7ff ? 255 : moved < 0 ? 0 : moved > 254 ? 254 : moved);
     }
 }
+
+/* Without a way out of the loops: they are short, and so the compiler vectorises them. */
+static int any_nonfinite(const void *data, size_t count, int format) {
+    uint64_t bad = 0;
+    if (format == FLOAT64) {
+        for (size_t i = 0; i < count; i++) bad |= (((const uint64_t *)data)[i] >> 52 & 0x7ff) == 0x7ff;
+    } else if (format == FLOAT32) {
+        uint32_t found = 0;
+        for (size_t i = 0; i < count; i++) found |= (((const uint32_t *)data)[i] & 0x7f800000u) == 0x7f800000u;
+        bad = found;
+    } else {
+        const uint16_t exponent = format == BFLOAT16 ? 0x7f80 : 0x7c00;
+        uint16_t found = 0;
+        for (size_t i = 0; i < count; i++) found |= (((const uint16_t *)data)[i] & exponent) == exponent;
+        bad = found;
+    }
+    return bad != 0;
+}

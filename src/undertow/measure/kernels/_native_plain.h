@@ -202,7 +202,27 @@ static PyObject *plain_read(PyObject *object, PyObject *arguments) {
     return PyErr_NoMemory();
 }
 
+/* None when any tensor is not plain. Exponents tell: one that is all ones is of NaN or an infinity. */
+static PyObject *plain_any_nonfinite(PyObject *object, PyObject *nothing) {
+    const struct plain *self = (struct plain *)object;
+    int bad = 0;
+    (void)nothing;
+    for (size_t t = 0; t < self->n && !bad; t++) {
+        PyObject *tensor = plain_tensor(self, t), *type = PyList_GetItem(self->types, (Py_ssize_t)t);
+        uint64_t address, version;
+        const int is_plain = tensor && type && describe(tensor, type, self->strided, self->counts[t], &address, &version);
+        if (is_plain) bad = any_nonfinite((const void *)(uintptr_t)address, (size_t)self->counts[t], self->formats[t]);
+        Py_XDECREF(tensor);
+        if (!is_plain) {
+            PyErr_Clear();
+            return Py_NewRef(Py_None);
+        }
+    }
+    return PyBool_FromLong(bad);
+}
+
 static PyMethodDef plain_methods[] = {
+    {"any_nonfinite", plain_any_nonfinite, METH_NOARGS, "Whether any element is NaN or infinite; None as below."},
     {"mark", plain_mark, METH_NOARGS, "What identifies the tensors and their content; None when they are not plain."},
     {"is_unchanged", plain_unchanged, METH_O, "Whether they are as they were when a mark or a reading was taken."},
     {"read", plain_read, METH_VARARGS, "A mark and a measurement, as bytes; None when they are not plain."},

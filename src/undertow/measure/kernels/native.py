@@ -24,7 +24,7 @@ _WORTH_THREADS = 1 << 20  # elements; fewer are read by the calling thread, what
 class PlainTensors:
     """A list of tensors that the kernel reads where they lie, again and again: as few calls as possible."""
 
-    __slots__ = ("_are_many", "_read", "is_unchanged", "mark", "offsets")
+    __slots__ = ("_are_many", "_read", "any_nonfinite", "is_unchanged", "mark", "offsets")
 
     def __init__(self, tensors: list[torch.Tensor], of: list[torch.Tensor], of_gradients: bool) -> None:
         """`tensors` are those of the list `of`, or their gradients."""
@@ -36,6 +36,8 @@ class PlainTensors:
         self.mark: Callable[[], bytes | None] = native.mark
         # Whether they are as they were at a mark or a reading.
         self.is_unchanged: Callable[[bytes], bool] = native.is_unchanged
+        # Whether any of their elements is; None when one cannot be read so.
+        self.any_nonfinite: Callable[[], bool | None] = native.any_nonfinite
         self._read = native.read
         self._are_many = int(counts.sum()) >= _WORTH_THREADS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from undertow.measure.statistics import statistics
@@ -23,16 +25,23 @@ class SignalAssembler:
         self._batches = BatchBook()
         self._data_address = 0
 
-    def complete(self, raw: RawFrame, frame: Frame) -> None:
-        """Fill what the frame lacks; its scalars and blocks are still ours alone."""
+    def complete(self, raws: Sequence[RawFrame], frames: Sequence[Frame]) -> None:
+        """Fill what successive frames lack; their scalars and blocks are still ours alone."""
+        seen = [(raw.signals.loss, frame) for raw, frame in zip(raws, frames) if raw.signals and raw.signals.loss]
+        for (loss, frame), found in zip(seen, loss_numbers([loss for loss, _ in seen], self._labels)):
+            assert isinstance(frame.scalars, dict)
+            frame.scalars.update(found)
+            frame.scalars.update(self._batches.numbers(loss))
+        for raw, frame in zip(raws, frames):
+            if raw.signals is not None or raw.held or raw.modules:
+                self._complete(raw, frame)
+
+    def _complete(self, raw: RawFrame, frame: Frame) -> None:
         scalars, blocks = frame.scalars, frame.blocks
         assert isinstance(scalars, dict)
         assert isinstance(blocks, dict)
         signals = raw.signals
         if signals is not None:
-            if signals.loss is not None:
-                scalars.update(loss_numbers(signals.loss, self._labels))
-                scalars.update(self._batches.numbers(signals.loss))
             scalars.update(signals.numbers)
             if signals.data is not None:
                 values = statistics(host(signals.data))[:, 0]

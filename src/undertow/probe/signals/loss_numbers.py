@@ -1,6 +1,12 @@
-"""Numbers from what a loss function was given. Runs in the background thread."""
+"""Numbers from what a loss function was given. Runs in the background thread.
+
+Steps of a training have losses alike: a few operations on many of them together take hardly longer than on one.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isnan
 
 import numpy as np
 import torch
@@ -13,36 +19,110 @@ from undertow.schema.quantities import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
 _FEWEST_RANKED = 4  # classes
+_MOST_TOGETHER = 32  # losses, or
+_MOST_ELEMENTS = 1 << 16  # of a copy: what does not fit into the processor's cache is not quicker together
 _PIECE = 1 << 14  # elements that torch converts on the calling thread alone
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 _OF_LOGARITHMS = (*_OF_LABELS, LossKind.ALIGNMENT)
+_MAY_BE_UNKNOWN = ("output_agreement", "output_miss_rank")  # NaN then; that of others is a value like any other
 _BINARY = (LossKind.BINARY_OF_PROBABILITIES, LossKind.BINARY_OF_LOGITS)
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Labels = NDArray[np.int64]
+Numbers = dict[str, float]
+_Many = list[LossReading]
 
 
-def loss_numbers(reading: LossReading, book: LabelBook) -> dict[str, float]:
-    """The scalars of a frame that speak of its loss function; a name is missing where nothing is known."""
-    found = {"loss_kind": reading.kind}
+def loss_numbers(readings: Sequence[LossReading], book: LabelBook) -> list[Numbers]:
+    """The scalars of frames that speak of their loss functions, in the order of the steps; a name is missing where
+    nothing is known."""
+    with np.errstate(all="ignore"):
+        return [found for many in _alike(readings) for found in _of_alike(many, book)]
+
+
+def _alike(readings: Sequence[LossReading]) -> Iterator[_Many]:
+    """Successive ones that differ in nothing but values."""
+    many: _Many = []
+    key: object = None
+    for reading in readings:
+        other = _likeness(reading)
+        size = max((copy.numel() for copy in _copies(reading) if copy is not None), default=0)
+        most = min(_MOST_TOGETHER, _MOST_ELEMENTS // max(size, reading.columns, 1))
+        if many and (other != key or len(many) >= most):
+            yield many
+            many = []
+        key = other
+        many.append(reading)
+    if many:
+        yield many
+
+
+def _copies(reading: LossReading) -> tuple[torch.Tensor | None, ...]:
+    return (
+        reading.log_probabilities, reading.labels, reading.class_shares, reading.first_logits, reading.prediction,
+        reading.target,
+    )  # fmt: skip
+
+
+def _likeness(reading: LossReading) -> object:
+    shapes = [None if copy is None else copy.shape for copy in _copies(reading)]
+    facts = reading.kind, reading.columns, reading.places, reading.ignored, reading.of_samples
+    return facts, reading.is_beside_weights, shapes
+
+
+def _of_alike(many: _Many, book: LabelBook) -> list[Numbers]:
+    one, found = many[0], [_facts(reading) for reading in many]
+    if one.kind == LossKind.UNKNOWN:
+        return found
+    is_logit: list[float | None] = [None] * len(many)
+    if one.log_probabilities is not None:
+        logs = _stacked([reading.log_probabilities for reading in many])
+        _add(found, _of_classes(many, logs, book))
+        if one.kind in _OF_LOGARITHMS:
+            # Also a softmax, where it was taken over another dimension than that of the classes.
+            amiss = np.abs(np.exp(logs).sum(axis=2) - 1) > _PROBABILITY
+            is_logit = [float(share > 0.5) for share in amiss.mean(axis=1)]
+    if one.prediction is not None and one.target is not None:
+        prediction = _stacked([reading.prediction for reading in many])
+        _add(found, _of_elements(one, prediction, _stacked([reading.target for reading in many]), book))
+        if one.kind == LossKind.BINARY_OF_PROBABILITIES:
+            beyond = (prediction < 0) | (prediction > 1)
+            is_logit = [float(one.any()) for one in beyond]
+    for reading, values, by_values in zip(many, found, is_logit):
+        if reading.reach is not None:
+            values |= _beyond_reach(*reading.reach)
+        values |= _contract(reading, by_values)
+    return found
+
+
+def _add(found: list[Numbers], more: list[Numbers]) -> None:
+    for values, others in zip(found, more):
+        values |= others
+
+
+def _facts(reading: LossReading) -> Numbers:
+    found: Numbers = {"loss_kind": reading.kind}
     if reading.kind == LossKind.UNKNOWN:
         return found if reading.broadcast is None else found | {"loss_broadcast": reading.broadcast}
     found |= {"loss_factor": reading.factor, "loss_reduction": reading.reduction}
     if reading.rows:
         found |= {"loss_rows": float(reading.rows), "loss_classes": float(reading.columns)}
-    with np.errstate(all="ignore"):
-        if reading.log_probabilities is not None:
-            found |= _of_classes(reading, _array(reading.log_probabilities), book)
-        if reading.prediction is not None and reading.target is not None:
-            found |= _of_elements(reading, _array(reading.prediction), _array(reading.target), book)
-        if reading.reach is not None:
-            found |= _beyond_reach(*reading.reach)
-        contract = {
-            "loss_input_is_probability": reading.is_probability or _is_quotient_of_one(reading),
-            "loss_input_is_logit": reading.is_logit if reading.is_logit is not None else _is_logit(reading),
-            "loss_input_is_rectified": reading.is_rectified,
-            "loss_broadcast": reading.broadcast,
-        }
-    return found | {name: float(flag) for name, flag in contract.items() if flag is not None}
+    return found
+
+
+def _contract(reading: LossReading, is_logit: float | None) -> Numbers:
+    flags = {
+        "loss_input_is_probability": reading.is_probability or _is_quotient_of_one(reading),
+        "loss_input_is_logit": reading.is_logit if reading.is_logit is not None else is_logit,
+        "loss_input_is_rectified": reading.is_rectified,
+        "loss_broadcast": reading.broadcast,
+    }
+    return {name: float(flag) for name, flag in flags.items() if flag is not None}
+
+
+def _stacked(tensors: Sequence[torch.Tensor | None]) -> Floats:
+    return np.stack([_array(tensor) for tensor in tensors if tensor is not None])
 
 
 def _array(tensor: torch.Tensor) -> Floats:
@@ -59,64 +139,83 @@ def _array(tensor: torch.Tensor) -> Floats:
     return np.concatenate(pieces).reshape(tensor.shape) if pieces else np.zeros(tuple(tensor.shape))
 
 
-def _of_classes(reading: LossReading, logs: Floats, book: LabelBook) -> dict[str, float]:
-    found: dict[str, float] = {}
-    labels: NDArray[np.int64] | None = None
-    if reading.labels is not None:
-        labels = reading.labels.cpu().numpy().astype(np.int64)
-    elif reading.class_shares is not None:
-        labels = _array(reading.class_shares).argmax(axis=1)
-    counted = np.ones(len(logs), np.bool_)
+def _labels(many: _Many) -> Labels | None:
+    if many[0].labels is not None:
+        return np.stack([r.labels.cpu().numpy().astype(np.int64) for r in many if r.labels is not None])
+    if many[0].class_shares is not None:
+        return _stacked([reading.class_shares for reading in many]).argmax(axis=2)
+    return None
+
+
+def _of_classes(many: _Many, logs: Floats, book: LabelBook) -> list[Numbers]:
+    one, labels = many[0], _labels(many)
+    found: list[Numbers] = [{} for _ in many]
+    counted = np.ones(logs.shape[:2], np.bool_)
     if labels is not None:
-        found |= book.numbers(labels, reading.columns, reading.ignored)
-        if reading.ignored is not None:
-            counted = labels[: len(logs)] != reading.ignored
-    if reading.kind != LossKind.CROSS_ENTROPY or not counted.any():
+        found = book.numbers(labels, one.columns, one.ignored)
+        labels = labels[:, : logs.shape[1]]
+        if one.ignored is not None:
+            counted = labels != one.ignored
+    if one.kind != LossKind.CROSS_ENTROPY or not counted.any():
         return found
+    columns: dict[str, Floats] = {}
     if labels is not None:
-        found["output_accuracy"] = float((logs.argmax(axis=1) == labels[: len(logs)])[counted].mean())
-        if reading.of_samples:
-            found |= _miss_rank(logs[counted], labels[: len(logs)][counted])
-        found |= _agreement(agreement_of_classes(logs, labels[: len(logs)], reading.places, reading.ignored))
-    found["output_max_probability"] = float(np.exp(logs.max(axis=1))[counted].mean())
-    if reading.first_logits is not None:
-        count = min(len(logs), len(reading.first_logits))
-        found["output_log_z"] = float((_array(reading.first_logits)[:count] - logs[:count, 0]).mean())
+        answers = logs.argmax(axis=2)
+        columns["output_accuracy"] = _mean(answers == labels, counted)
+        if one.of_samples:
+            columns["output_miss_rank"] = _miss_rank(logs, labels, counted, answers != labels)
+        columns["output_agreement"] = agreement_of_classes(logs, labels, one.places, one.ignored)
+    columns["output_max_probability"] = _mean(np.exp(logs.max(axis=2)), counted)
+    if one.first_logits is not None:
+        firsts = _stacked([reading.first_logits for reading in many])
+        count = min(logs.shape[1], firsts.shape[1])
+        columns["output_log_z"] = (firsts[:, :count] - logs[:, :count, 0]).mean(axis=1)
+    _put(found, columns, counted.sum(axis=1) > 0)
     return found
 
 
-def _agreement(deviations: float | None) -> dict[str, float]:
-    return {} if deviations is None else {"output_agreement": deviations}
+def _put(found: list[Numbers], columns: dict[str, Floats], known: Flags | None = None) -> None:
+    """Of each loss its numbers, where they are known."""
+    for name, values in columns.items():
+        for place, value in enumerate(values.tolist()):
+            if (known is None or known[place]) and not (name in _MAY_BE_UNKNOWN and isnan(value)):
+                found[place][name] = value
 
 
-def _miss_rank(logs: Floats, labels: NDArray[np.int64]) -> dict[str, float]:
+def _mean(values: NDArray[np.float64] | Flags, counted: Flags) -> Floats:
+    return np.where(counted, values, 0).sum(axis=1) / counted.sum(axis=1)
+
+
+def _miss_rank(logs: Floats, labels: Labels, counted: Flags, wrong: Flags) -> Floats:
     """Where wrong answers have the label among the other classes: 0 for the next, 1 for the last, 0.5 at random."""
-    classes = logs.shape[1]
-    missed = logs.argmax(axis=1) != labels
-    if classes < _FEWEST_RANKED or not missed.any() or (labels < 0).any() or (labels >= classes).any():
-        return {}
-    logs, labels = logs[missed], labels[missed]
-    of_label = np.take_along_axis(logs, labels[:, None], axis=1)
-    ranks = (logs > of_label).sum(axis=1) + 0.5 * ((logs == of_label).sum(axis=1) - 1)
-    return {"output_miss_rank": float((ranks - 1).mean() / (classes - 2))}
+    classes = logs.shape[2]
+    if classes < _FEWEST_RANKED:
+        return np.full(len(logs), np.nan)
+    within = (labels >= 0) & (labels < classes)
+    of_label = np.take_along_axis(logs, labels.clip(0, classes - 1)[:, :, None], axis=2)
+    ranks = (logs > of_label).sum(axis=2) + 0.5 * ((logs == of_label).sum(axis=2) - 1)
+    found = _mean((ranks - 1) / (classes - 2), wrong & counted)
+    return np.where((within | ~counted).all(axis=1), found, np.nan)
 
 
-def _of_elements(reading: LossReading, prediction: Floats, target: Floats, book: LabelBook) -> dict[str, float]:
-    found = {
-        "prediction_mean": float(prediction.mean()),
-        "prediction_std": float(prediction.std()),
-        "target_mean": float(target.mean()),
-        "target_std": float(target.std()),
-    }
-    if not reading.is_beside_weights:  # returns that a policy has earned are hardly foretold for long
-        found |= _agreement(agreement_of_numbers(prediction, target))
+def _of_elements(one: LossReading, prediction: Floats, target: Floats, book: LabelBook) -> list[Numbers]:
+    flat = {"prediction": prediction.reshape(len(prediction), -1), "target": target.reshape(len(target), -1)}
+    columns = {f"{name}_mean": values.mean(axis=1) for name, values in flat.items()}
+    columns |= {f"{name}_std": values.std(axis=1) for name, values in flat.items()}
+    if not one.is_beside_weights:  # returns that a policy has earned are hardly foretold for long
+        columns["output_agreement"] = agreement_of_numbers(prediction, target)
+    found: list[Numbers] = [{} for _ in prediction]
+    _put(found, columns)
     # Targets of one column that are all 0 or 1 are labels of two classes.
-    if reading.kind in _BINARY and reading.columns == 1 and np.isin(target, (0.0, 1.0)).all():
-        found |= book.numbers(target.reshape(-1).astype(np.int64), 2)
+    if one.kind in _BINARY and one.columns == 1:
+        binary = np.flatnonzero(np.isin(flat["target"], (0.0, 1.0)).all(axis=1))
+        labels = book.numbers(flat["target"][binary].astype(np.int64), 2) if len(binary) else []
+        for place, values in zip(binary.tolist(), labels):
+            found[place] |= values
     return found
 
 
-def _beyond_reach(least: float, largest: float, wanted: torch.Tensor) -> dict[str, float]:
+def _beyond_reach(least: float, largest: float, wanted: torch.Tensor) -> Numbers:
     """What part of the targets' variance stays as an error, however well the model learns."""
     target = _array(wanted)
     variance = float(target.var())
@@ -129,15 +228,3 @@ def _is_quotient_of_one(reading: LossReading) -> float | None:
         return reading.is_probability
     shares = _array(reading.quotient[0]) / _array(reading.quotient[1])
     return float((shares >= 0).all() and (np.abs(shares.sum(axis=1) - 1) < _PROBABILITY).all())
-
-
-def _is_logit(reading: LossReading) -> float | None:
-    """Whether what was taken for probabilities or their logarithms is neither."""
-    if reading.kind in _OF_LOGARITHMS and reading.log_probabilities is not None:
-        # Also a softmax, where it was taken over another dimension than that of the classes.
-        sums = np.exp(_array(reading.log_probabilities)).sum(axis=1)
-        return float((np.abs(sums - 1) > _PROBABILITY).mean() > 0.5)
-    if reading.kind == LossKind.BINARY_OF_PROBABILITIES and reading.prediction is not None:
-        prediction = _array(reading.prediction)
-        return float(((prediction < 0) | (prediction > 1)).any())
-    return None
