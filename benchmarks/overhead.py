@@ -4,7 +4,7 @@
 
 Blocks of steps with each tool take turns, so that whatever else the machine does falls on all alike.
 A block's time is its mean step (a tool that works only now and then must not hide between medians);
-blocks are compared with the plain block of the same round, and the median over rounds is printed.
+each is compared with a plain block right before it, and the median over rounds is printed.
 The real packages run in a virtual environment of the benchmark's own, W&B offline, all files in a
 temporary folder. Closing and flushing after a block is not timed, nor are a block's first steps: in those Undertow's
 default looks closer, to learn what looking costs.
@@ -28,6 +28,9 @@ from statistics import median
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv-bench"
 REQUIREMENTS = Path(__file__).with_name("overhead_requirements.txt")
+LONGEST = 20.0  # seconds of a block: slow tools need no more steps than
+FEWEST = 8
+Pair = tuple[float, float]  # seconds of a step: plain, and with a tool
 
 
 def main() -> int:
@@ -101,30 +104,32 @@ def _measure(arguments: argparse.Namespace) -> int:
             torch.manual_seed(0)
             workload = WORKLOADS[model_name]()
             tools = {name: TOOLS[name](Path(folder)) for name in chosen}
-            times, failures = _take_turns(workload, tools, rounds)
-            _print_table(workload, tools, times, failures)
+            pairs, failures = _take_turns(workload, tools, rounds)
+            _print_table(workload, tools, pairs, failures)
     return 0
 
 
-def _take_turns(workload, tools, rounds: int) -> tuple[dict[str, list[float]], dict[str, str]]:
-    times: dict[str, list[float]] = {name: [] for name in tools}
+def _take_turns(workload, tools, rounds: int) -> tuple[dict[str, list[Pair]], dict[str, str]]:
+    """Of each tool, plain blocks and its own right behind them."""
+    pairs: dict[str, list[Pair]] = {name: [] for name in tools}
     failures: dict[str, str] = {}
+    plain = tools["plain"]
     for number in range(rounds):
         # Another order each time: nobody always runs in the wake of the same neighbour.
-        names = list(tools)
-        names = names[number % len(names) :] + names[: number % len(names)]
-        for name in names:
-            if name in failures:
-                continue
+        names = [name for name in tools if name != "plain" and name not in failures]
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            before = _time_block(workload, plain)
             try:
-                times[name].append(_time_block(workload, tools[name]))
+                pairs[name].append((before, _time_block(workload, tools[name])))
             except Exception as error:
                 failures[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-                if name == "plain":
-                    raise
             for parameter in workload.model.parameters():
                 parameter.grad = None
-    return times, failures
+        said = ", ".join(
+            f"{name} {1e3 * (own - base):+.2f}" for name, (*_, (base, own)) in pairs.items() if name in names
+        )
+        print(f"round {number + 1} of {rounds}, ms: {said}", file=sys.stderr, flush=True)
+    return pairs, failures
 
 
 def _time_block(workload, tool) -> float:
@@ -139,7 +144,9 @@ def _time_block(workload, tool) -> float:
         start = time.perf_counter()
         for number in range(step, step + workload.timed):
             _step(workload, tool, number)
-        return (time.perf_counter() - start) / workload.timed
+            if time.perf_counter() - start > LONGEST and number - step >= FEWEST:
+                break
+        return (time.perf_counter() - start) / (number + 1 - step)
     finally:
         tool.detach()
 
@@ -153,22 +160,23 @@ def _step(workload, tool, number: int) -> None:
     tool.after_step(number, loss)
 
 
-def _print_table(workload, tools, times: dict[str, list[float]], failures: dict[str, str]) -> None:
+def _print_table(workload, tools, pairs: dict[str, list[Pair]], failures: dict[str, str]) -> None:
     count = sum(p.numel() for p in workload.model.parameters())
     tensors = sum(1 for _ in workload.model.parameters())
-    plain = times["plain"]
-    added = {name: median(b - a for a, b in zip(plain, times[name])) for name in tools if name not in failures}
+    plain = [before for measured in pairs.values() for before, _ in measured]
+    added = {name: median(own - before for before, own in measured) for name, measured in pairs.items() if measured}
     print(f"\n{workload.name}: {count:,} parameters in {tensors} tensors, plain step {1e3 * median(plain):.2f} ms")
     print(f"{'':36} {'step ms':>9} {'added ms':>9} {'over plain':>11} {'added / Undertow every step':>28}")
-    own = added.get("every")
+    print(f"{'plain':36} {1e3 * median(plain):9.3f}")
+    every = added.get("every")
     for name, tool in tools.items():
         if name in failures:
             print(f"{tool.name:36} not measured: {failures[name]}")
-            continue
-        ratio = median(b / a for a, b in zip(plain, times[name]))
-        beside = f"{added[name] / own:.1f}×" if own and own > 0 and name not in ("plain", "every") else ""
-        shown = "" if name == "plain" else f"{1e3 * added[name]:.3f}"
-        print(f"{tool.name:36} {1e3 * median(times[name]):9.3f} {shown:>9} {ratio:10.3f}× {beside:>28}")
+        elif name != "plain":
+            ratio = median(own / before for before, own in pairs[name])
+            beside = f"{added[name] / every:.1f}×" if every and every > 0 and name != "every" else ""
+            step = 1e3 * median(own for _, own in pairs[name])
+            print(f"{tool.name:36} {step:9.3f} {1e3 * added[name]:9.3f} {ratio:10.3f}× {beside:>28}")
 
 
 if __name__ == "__main__":

@@ -320,13 +320,10 @@ class Watch:
         began = time.thread_time()
         for told in self._chronicle.record(raws):
             self._herald.announce(told)
-        measured = sum(raw.has_gradient for raw in raws)
         seconds = time.thread_time() - began
         if competes(torch.get_num_threads()):
             seconds += self._chronicle.take_seconds_elsewhere()
-        # A batch has costs of its own: few measured frames among many do not answer for all of it.
-        answering = max(measured, len(raws) / 4) if measured else len(raws)
-        self._governor.background("gradient" if measured else "always", seconds, answering)
+        self._governor.background(seconds, len(raws), sum(raw.has_gradient for raw in raws))
 
     def _idle(self) -> None:
         try:

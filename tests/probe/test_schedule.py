@@ -6,10 +6,13 @@ import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import undertow
 from undertow.probe.schedule import FREE_SECONDS, Governor
+from undertow.probe.two_costs import TwoCosts
 
 
 def simulate(governor: Governor, step_seconds: float, costs: dict[str, float], steps: int = 4000) -> dict[str, float]:
@@ -66,15 +69,17 @@ def test_reports_its_own_cost():
     assert governor.fraction is None
     for step in range(11):
         governor.spent({"gradient": 1e-3}, 0.011, first=step == 0)
-    governor.background("gradient", 0.01, 10)
+    governor.background(0.01, frames=10, measured=10)
     assert governor.seconds_per_step == pytest.approx(2e-3)
     assert governor.fraction == pytest.approx(0.02 / 0.1, rel=1e-6)
 
 
 def test_the_background_counts_for_the_steps_that_are_measured(tmp_path, monkeypatch):
-    """Frames between them, with a loss and little more, are not what it works on."""
-    counted: list[tuple[str, int]] = []
-    monkeypatch.setattr(Governor, "background", lambda self, kind, seconds, frames: counted.append((kind, frames)))
+    """And for those between them, with a loss and little more."""
+    counted: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        Governor, "background", lambda self, seconds, frames, measured: counted.append((frames, measured))
+    )
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with undertow.watch(model, optimizer, run_dir=tmp_path / "run", every=4, activations=False, quiet=True):
@@ -82,4 +87,35 @@ def test_the_background_counts_for_the_steps_that_are_measured(tmp_path, monkeyp
             optimizer.zero_grad()
             model(torch.ones(5, 3)).square().mean().backward()
             optimizer.step()
-    assert sum(frames for kind, frames in counted if kind == "gradient") == 10
+    assert tuple(map(sum, zip(*counted, strict=True))) == (40, 10)
+
+
+def note(costs: TwoCosts, batches: list[tuple[int, int]], of_any: float, of_measured: float) -> None:
+    for frames, measured in batches:
+        costs.note(frames, measured, of_any * frames + of_measured * measured)
+
+
+def test_what_any_frame_costs_is_told_from_what_a_measured_one_adds():
+    costs = TwoCosts()
+    note(costs, [(30, 0), (28, 1), (31, 2), (29, 0), (30, 1)] * 8, 1e-4, 2e-3)
+    assert costs.of_any == pytest.approx(1e-4, rel=0.2)
+    assert costs.of_measured == pytest.approx(2e-3, rel=0.2)
+
+
+@pytest.mark.parametrize("batches", [[(20, 20)], [(20, 5)], [(20, 0)], [(1, 1)]])
+def test_batches_that_tell_nothing_apart_are_paid_for_all_the_same(batches):
+    costs = TwoCosts()
+    note(costs, batches * 10, 1e-4, 2e-3)
+    frames, measured = batches[0]
+    assert costs.of_any >= 0
+    assert costs.of_measured >= 0
+    assert frames * costs.of_any + measured * costs.of_measured == pytest.approx(frames * 1e-4 + measured * 2e-3)
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40))
+def test_no_cost_is_ever_below_nothing(batches):
+    costs = TwoCosts()
+    for frames, share, seconds in batches:
+        costs.note(frames, int(share * frames), seconds)
+        assert costs.of_any >= -1e-12
+        assert costs.of_measured >= 0

@@ -18,7 +18,8 @@ from undertow.probe.readings import NewLayers, Note, RawFrame
 
 Item = RawFrame | NewLayers | Note
 
-_NAP = 0.2  # seconds; a frame must be on disk within one
+_NAP = 0.2  # seconds; a frame must be on disk within one,
+_NAP_BETWEEN_TURNS = 0.6  # even where a batch keeps the training waiting: fewer of them, then
 _WAKE_AT = 256  # items, or
 _WAKE_AT_BYTES = 32 << 20
 _TURN = 0.1  # seconds; the training stands still no longer than this
@@ -102,7 +103,8 @@ class Mailbox:
 
     def _work(self) -> None:
         while True:
-            if not self._wake.wait(_NAP) and self._items and self._takes_turns():
+            nap = _NAP_BETWEEN_TURNS if self._takes_turns() else _NAP
+            if not self._wake.wait(nap) and self._items and self._takes_turns():
                 self._wants_turn = True
                 self._wake.wait(_PATIENCE)
                 self._wants_turn = False

@@ -11,6 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
+from undertow.probe.two_costs import TwoCosts
+
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 # Aim below the budget: costs vary from step to step, and no clock shows what watching does to caches and to the
 # interpreter's lock.
@@ -56,6 +58,7 @@ class Governor:
     _own: float = 0.0  # the training's seconds since the start
     _steps: int = 0
     _warm: bool = False
+    _behind: TwoCosts = field(default_factory=TwoCosts)  # of the background thread
     _signals: float = 0.0  # seconds of a step that signals take: they come now and then, so this is a mean
 
     def plan(self, step: int) -> Plan:
@@ -112,15 +115,11 @@ class Governor:
             if governed:
                 self._set_intervals()
 
-    def background(self, kind: str, seconds: float, frames: float) -> None:
-        """Processor time the background thread spent on so many frames of this kind, and on those between them, at
-        which less was measured.
-
-        Frames that nothing was measured for come together only at odd times: they say nothing about the others.
-        """
+    def background(self, seconds: float, frames: int, measured: int) -> None:
+        """Processor time that the background thread spent on so many frames; gradients were measured for some."""
         self._added += seconds
-        if self._warm and kind in _SHARES:
-            self._note(f"{kind}:background", seconds / frames)
+        if self._warm:
+            self._behind.note(frames, measured, seconds)
         self._warm = True  # the first time opens files and warms up: it says nothing about the others
 
     def _note(self, key: str, seconds: float) -> None:
@@ -131,8 +130,9 @@ class Governor:
 
     def _cost(self, kind: str) -> float:
         """The lower quartile of recent costs: on a busy machine the clock also counts what other programs do."""
-        keys = (kind, f"{kind}:background")
-        return sum(sorted(self._costs[key])[len(self._costs[key]) // 4] for key in keys if key in self._costs)
+        known = sorted(self._costs.get(kind, ()))
+        behind = {"always": self._behind.of_any, "gradient": self._behind.of_measured}.get(kind, 0.0)
+        return (known[len(known) // 4] if known else 0.0) + behind
 
     def _set_intervals(self) -> None:
         allowed = _SAFETY * self.allowed - self._cost("always")

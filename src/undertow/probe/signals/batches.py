@@ -36,6 +36,5 @@ class BatchBook:
 
 def _check_sum(targets: torch.Tensor) -> int:
     """By numpy: torch would share a large copy among threads (see `loss_numbers`)."""
-    return zlib.crc32(
-        np.ascontiguousarray(targets.detach().cpu().view(_AS_NUMPY_KNOWS[targets.element_size()]).numpy())
-    )
+    known = targets.detach().cpu().view(_AS_NUMPY_KNOWS[targets.element_size()])
+    return zlib.crc32(np.ascontiguousarray(known.numpy()).data)

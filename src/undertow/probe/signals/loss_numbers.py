@@ -19,7 +19,7 @@ from undertow.schema.quantities import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
 _FEWEST_RANKED = 4  # classes
-_MOST_TOGETHER = 32  # losses, or
+_MOST_TOGETHER = 16  # losses, or
 _MOST_ELEMENTS = 1 << 16  # of a copy: what does not fit into the processor's cache is not quicker together
 _PIECE = 1 << 14  # elements that torch converts on the calling thread alone
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
