@@ -125,9 +125,8 @@ def _take_turns(workload, tools, rounds: int) -> tuple[dict[str, list[Pair]], di
                 failures[name] = f"{type(error).__name__}: {error}".splitlines()[0]
             for parameter in workload.model.parameters():
                 parameter.grad = None
-        said = ", ".join(
-            f"{name} {1e3 * (own - base):+.2f}" for name, (*_, (base, own)) in pairs.items() if name in names
-        )
+        latest = {name: measured[-1] for name, measured in pairs.items() if measured}
+        said = ", ".join(f"{name} {1e3 * (own - before):+.2f}" for name, (before, own) in latest.items())
         print(f"round {number + 1} of {rounds}, ms: {said}", file=sys.stderr, flush=True)
     return pairs, failures
 

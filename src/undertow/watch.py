@@ -323,6 +323,7 @@ class Watch:
         seconds = time.thread_time() - began
         if competes(torch.get_num_threads()):
             seconds += self._chronicle.take_seconds_elsewhere()
+        self._recorder.note_look(self._chronicle.assembler.seconds_of_a_look)
         self._governor.background(seconds, len(raws), sum(raw.has_gradient for raw in raws))
 
     def _idle(self) -> None:

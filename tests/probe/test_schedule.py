@@ -102,6 +102,14 @@ def test_what_any_frame_costs_is_told_from_what_a_measured_one_adds():
     assert costs.of_measured == pytest.approx(2e-3, rel=0.2)
 
 
+def test_one_slow_batch_says_nothing():
+    costs = TwoCosts()
+    note(costs, [(100, 50)] * 20, 1e-4, 1e-4)
+    before = costs.of_any + 0.5 * costs.of_measured
+    costs.note(100, 50, 1.0)
+    assert costs.of_any + 0.5 * costs.of_measured < 1.2 * before
+
+
 @pytest.mark.parametrize("batches", [[(20, 20)], [(20, 5)], [(20, 0)], [(1, 1)]])
 def test_batches_that_tell_nothing_apart_are_paid_for_all_the_same(batches):
     costs = TwoCosts()

@@ -7,9 +7,10 @@ import pytest
 from undertow.probe.signals.collector import SignalCollector
 
 
-def looks(cost: float, allowed: float, steps: int) -> list[int]:
+def looks(cost: float, allowed: float, steps: int, behind: float = 0.0) -> list[int]:
     """The steps in which a governed collector looks at the loss, when every look costs this much."""
     collector = SignalCollector()
+    collector.seconds_behind = behind
     chosen = []
     for step in range(steps):
         spent = 0.0
@@ -29,8 +30,12 @@ def test_the_first_steps_are_always_looked_at():
 @pytest.mark.parametrize("cost", [1e-4, 1e-3, 1e-2])
 def test_a_share_of_the_budget_is_kept(cost):
     later = [step for step in looks(cost, allowed=1e-3, steps=3000) if step >= 16]
-    assert cost * len(later) <= 0.2 * 1e-3 * 3000 + cost
-    assert cost * len(later) >= 0.5 * min(0.2 * 1e-3, cost) * 2900
+    assert cost * len(later) <= 0.25 * 1e-3 * 3000 + cost
+    assert cost * len(later) >= 0.5 * min(0.25 * 1e-3, cost) * 2900
+
+
+def test_what_the_background_makes_of_a_look_counts():
+    assert looks(cost=5e-4, allowed=1e-3, steps=500, behind=5e-4) == looks(cost=1e-3, allowed=1e-3, steps=500)
 
 
 def test_cheap_looks_happen_in_every_step():

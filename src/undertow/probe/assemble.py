@@ -58,6 +58,11 @@ class Assembler:
         self._activity: dict[int, deque[NDArray[np.uint8]]] = {}
         self._signals = SignalAssembler()
 
+    @property
+    def seconds_of_a_look(self) -> float:
+        """What the numbers of one loss take this thread."""
+        return self._signals.seconds_of_a_look
+
     def frames(self, raws: Sequence[RawFrame], sequence: int) -> list[Frame]:
         """The frames of these readings, numbered from `sequence` on."""
         out: list[Frame] = []

@@ -93,6 +93,10 @@ class Recorder:
             self._forward.on_root = self._root_called
             self._forward.start()  # in the first step always: it shows which models are in use, and their order
 
+    def note_look(self, seconds: float) -> None:
+        """From the background thread: how long the numbers of one loss take it."""
+        self._lookout.signals.seconds_behind = seconds
+
     def stop(self) -> None:
         self._stopped = True
         taps.remove(self)

@@ -16,10 +16,11 @@ from undertow.probe.two_costs import TwoCosts
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 # Aim below the budget: costs vary from step to step, and no clock shows what watching does to caches and to the
 # interpreter's lock.
-_SAFETY = 0.65
+_UNSEEN = 0.35e-3  # seconds
+_SAFETY = 0.9
 _MEMORY = 9  # recent costs that count
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
-_SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signals.collector`), but it is spent, too
+_SIGNALS = 0.25  # of the budget, at most: they keep to it by themselves (see `signals.collector`), but it is spent, too
 _SIGNALS_FROM = 64  # steps; before that they are looked at so often that it says nothing about later
 _SMOOTH = 1 / 32
 _SETTLE_EVERY = 8  # steps between two looks at the costs
@@ -135,7 +136,7 @@ class Governor:
         return (known[len(known) // 4] if known else 0.0) + behind
 
     def _set_intervals(self) -> None:
-        allowed = _SAFETY * self.allowed - self._cost("always")
+        allowed = min(_SAFETY * self.allowed, self.allowed - _UNSEEN) - self._cost("always")
         if self._steps >= _SIGNALS_FROM:
             allowed -= min(self._signals, _SIGNALS * self.allowed)
         allowed = max(allowed, 0.1 * FREE_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _REMEMBERED = 0.97  # of what was known before, at each batch
 _PRIOR = 4.0  # a measured frame costs so many others, where batches do not tell
+_MOST_AT_ONCE = 3.0  # times what is expected of a batch
 _TELLING = 1e-4  # how much the shares of measured frames vary, as a variance, for batches to tell
 
 
@@ -16,6 +17,9 @@ class TwoCosts:
         self.of_measured = 0.0  # on top of it
 
     def note(self, frames: int, measured: int, seconds: float) -> None:
+        expected = self.of_any * frames + self.of_measured * measured
+        if expected:  # one batch during which the machine had other things to do says nothing
+            seconds = min(seconds, _MOST_AT_ONCE * expected)
         share, each = measured / frames, seconds / frames
         self._weight = _REMEMBERED * self._weight + frames
         known = frames / self._weight  # the part of what is known now that is new

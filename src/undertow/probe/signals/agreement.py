@@ -31,10 +31,13 @@ def agreement_of_classes(logs: Floats, labels: Labels, places: int, ignored: int
         known &= (labels != ignored).all(axis=1)
     along = _spread(places, _MOST_ALONG)
     some = _spread(samples, min(_MOST, int((_MOST_JUDGED / len(along)) ** 0.5)))
+    found = np.full(len(logs), np.nan)
+    if len(some) < _FEWEST:
+        return found
     rows = some[:, None] * places + along
     targets = labels[:, rows]
     known &= _differ(targets)
-    found, logs, targets = np.full(len(logs), np.nan), logs[known], targets[known]
+    logs, targets = logs[known], targets[known]
     judged = np.zeros((len(logs), len(some), len(some)))
     for place in range(len(along)):
         judged += np.take_along_axis(logs[:, rows[:, place]], targets[:, None, :, place], axis=2)
@@ -49,6 +52,8 @@ def agreement_of_numbers(prediction: Floats, target: Floats) -> Floats:
         return found
     prediction, target = (one.reshape(*one.shape[:2], -1) for one in (prediction, target))
     some, along = _spread(prediction.shape[1], _MOST), _spread(prediction.shape[2], _MOST_ALONG)
+    if len(some) < _FEWEST:
+        return found
     prediction, target = (one[:, some[:, None], along] for one in (prediction, target))
     known = _differ(target)
     prediction, target = prediction[known], target[known]
@@ -71,8 +76,6 @@ def _differ(targets: NDArray[np.float64 | np.int64]) -> Flags:
 def _own_before_others(judged: Floats) -> Floats:
     """NaN where answers, or targets, are all alike."""
     count = judged.shape[1]
-    if count < _FEWEST or not len(judged):
-        return np.full(len(judged), np.nan)
     answers, targets = judged.mean(axis=2), judged.mean(axis=1)
     size = np.abs(judged).max(axis=(1, 2))
     judged -= answers[:, :, None]

@@ -26,7 +26,7 @@ from undertow.probe.signals.strangers import Strangers
 from undertow.probe.tensor_list import have_gradient
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
-_SHARE = 0.2  # of the budget
+_SHARE = 0.25  # of the budget
 _ELSE_EVERY = 32  # steps between two looks where the user has set how often to measure; twice as many after
 _LASTS = 1024  # steps
 _ALWAYS_STATE = 4  # looks at what an optimizer keeps
@@ -85,6 +85,7 @@ class SignalCollector:
         self._counts: set[int] = set()  # of the steps so far
         self._counts_anew = False
         self._allowance = Allowance()
+        self.seconds_behind = 0.0  # that the background thread works on what a look has shown
 
     def wants_loss(self, planned: bool, governed: bool) -> bool:
         """Whether to look at the loss that is about to be differentiated: the first one of a step, and what the
@@ -235,7 +236,7 @@ class SignalCollector:
     def take(self, spent_seconds: float, allowed_seconds: float) -> SignalReadings:
         """The signals of the step that ends, and what they have cost."""
         self._steps += 1
-        self._allowance.step(self._looked, spent_seconds, allowed_seconds)
+        self._allowance.step(self._looked, spent_seconds + self.seconds_behind, allowed_seconds)
         self._looked = False
         self._note_count()
         now, self._now = self._now, SignalReadings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from undertow.probe.signals.modules import constants
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import ACTIVATION, OPTIMIZER, STATISTIC_NAMES, WEIGHT
 
+_SMOOTH = 0.25
 _LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
 
 
@@ -24,14 +26,19 @@ class SignalAssembler:
         self._labels = LabelBook()
         self._batches = BatchBook()
         self._data_address = 0
+        self.seconds_of_a_look = 0.0  # at a loss
 
     def complete(self, raws: Sequence[RawFrame], frames: Sequence[Frame]) -> None:
         """Fill what successive frames lack; their scalars and blocks are still ours alone."""
+        began = time.thread_time()
         seen = [(raw.signals.loss, frame) for raw, frame in zip(raws, frames) if raw.signals and raw.signals.loss]
         for (loss, frame), found in zip(seen, loss_numbers([loss for loss, _ in seen], self._labels)):
             assert isinstance(frame.scalars, dict)
             frame.scalars.update(found)
             frame.scalars.update(self._batches.numbers(loss))
+        if seen:
+            seconds = (time.thread_time() - began) / len(seen)
+            self.seconds_of_a_look += _SMOOTH * (seconds - self.seconds_of_a_look)
         for raw, frame in zip(raws, frames):
             if raw.signals is not None or raw.held or raw.modules:
                 self._complete(raw, frame)

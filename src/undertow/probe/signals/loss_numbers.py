@@ -18,6 +18,7 @@ from undertow.probe.signals.loss import LossReading
 from undertow.schema.quantities import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
+_ROWS_SUMMED = 32
 _FEWEST_RANKED = 4  # classes
 _MOST_TOGETHER = 16  # losses, or
 _MOST_ELEMENTS = 1 << 16  # of a copy: what does not fit into the processor's cache is not quicker together
@@ -81,7 +82,7 @@ def _of_alike(many: _Many, book: LabelBook) -> list[Numbers]:
         _add(found, _of_classes(many, logs, book))
         if one.kind in _OF_LOGARITHMS:
             # Also a softmax, where it was taken over another dimension than that of the classes.
-            amiss = np.abs(np.exp(logs).sum(axis=2) - 1) > _PROBABILITY
+            amiss = np.abs(np.exp(logs[:, :_ROWS_SUMMED]).sum(axis=2) - 1) > _PROBABILITY
             is_logit = [float(share > 0.5) for share in amiss.mean(axis=1)]
     if one.prediction is not None and one.target is not None:
         prediction = _stacked([reading.prediction for reading in many])
@@ -122,7 +123,8 @@ def _contract(reading: LossReading, is_logit: float | None) -> Numbers:
 
 
 def _stacked(tensors: Sequence[torch.Tensor | None]) -> Floats:
-    return np.stack([_array(tensor) for tensor in tensors if tensor is not None])
+    arrays = [_array(tensor) for tensor in tensors if tensor is not None]
+    return np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
 
 
 def _array(tensor: torch.Tensor) -> Floats:
