@@ -92,7 +92,7 @@ def _measure(name: str, settings: dict[str, object], seconds: float) -> None:
     print(
         f"{workload.name}: plain step {1e3 * median(plain):.2f} ms; Undertow adds {1e3 * fmean(added):.3f} ± "
         f"{1e3 * error:.3f} ms (median {1e3 * median(added):.3f}; bar {1e3 * governor.allowed:.2f}) over {len(added)} "
-        f"stretches of {count} steps each; it believes {1e3 * (governor.seconds_per_step or 0):.3f} ms, gradients every "
+        f"stretches of {count} steps; it believes {1e3 * (governor.seconds_per_step or 0):.3f} ms, gradients every "
         f"{governor._intervals['gradient']} steps",
         flush=True,
     )
