@@ -30,8 +30,8 @@ def test_the_first_steps_are_always_looked_at():
 @pytest.mark.parametrize("cost", [1e-4, 1e-3, 1e-2])
 def test_a_share_of_the_budget_is_kept(cost):
     later = [step for step in looks(cost, allowed=1e-3, steps=3000) if step >= 16]
-    assert cost * len(later) <= 0.25 * 1e-3 * 3000 + cost
-    assert cost * len(later) >= 0.5 * min(0.25 * 1e-3, cost) * 2900
+    assert cost * len(later) <= 0.2 * 1e-3 * 3000 + cost
+    assert cost * len(later) >= 0.5 * min(0.2 * 1e-3, cost) * 2900
 
 
 def test_what_the_background_makes_of_a_look_counts():

@@ -19,7 +19,7 @@ from undertow.probe.readings import NewLayers, Note, RawFrame
 Item = RawFrame | NewLayers | Note
 
 _NAP = 0.2  # seconds; a frame must be on disk within one,
-_NAP_BETWEEN_TURNS = 0.6  # even where a batch keeps the training waiting: fewer of them, then
+_NAP_BETWEEN_TURNS = 0.75  # even where a batch keeps the training waiting: fewer of them, then
 _WAKE_AT = 256  # items, or
 _WAKE_AT_BYTES = 32 << 20
 _TURN = 0.1  # seconds; the training stands still no longer than this

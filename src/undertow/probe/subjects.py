@@ -27,7 +27,8 @@ from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
 _RESCAN_EVERY = 1000
-_GLANCE = 65_536  # elements of the largest tensor that is looked at in every step
+_GLANCE = 65_536  # elements of the largest tensor that is looked at in every step;
+_QUICK = 4_096  # smaller ones are looked at rather
 _MOST_REMEMBERED = 64
 _ALL: Slots = np.empty(0, np.int64)  # stands for the slots of all tensors, without naming them
 
@@ -62,6 +63,7 @@ class Subjects:
         self._exposed: dict[int, Slots] = {}
         self._holders: dict[int, NDArray[np.float32]] = {}
         self._sentinels: Slots | None = None
+        self._glanced: TensorList | None = None  # their gradients, where all have one
         self.version = 0  # another one when slots, layers or optimizers may be others
 
     @property
@@ -118,7 +120,7 @@ class Subjects:
         self.cleared.move(before, self.catalogue.tensors)
         self._slots_cache = {}
         self._same, self._lists, self._chosen = {}, {}, {}
-        self._sentinels = None
+        self._sentinels = self._glanced = None
         self._number_optimizers()
         return is_new
 
@@ -211,7 +213,7 @@ class Subjects:
     # -- order and graph ----------------------------------------------------------------------------------
 
     def walk(self, roots: Sequence[Any], module_positions: dict[int, int]) -> bool:
-        self._sentinels = None
+        self._sentinels = self._glanced = None
         walked = autograd_graph.walk(roots, self.catalogue.owners, self._stands_for())
         return self.catalogue.ordered(walked, module_positions)
 
@@ -259,8 +261,15 @@ class Subjects:
 
     def gradients_went_bad(self, reader: TensorReader) -> bool:
         """A glance at the sentinels. False also where looking would make the training wait."""
-        chosen = self.gradients(self.sentinels())
-        return bool(chosen.parameters) and reader.any_nonfinite(chosen)
+        if self._glanced is not None:
+            bad = self._glanced.plain.any_nonfinite()
+            if bad is not None:  # all have a gradient, as last time
+                return bad
+        chosen, self._glanced = self.gradients(self.sentinels()), None
+        bad = bool(chosen.parameters) and reader.any_nonfinite(chosen)
+        if chosen.plain is not None and chosen.slots is self._sentinels:
+            self._glanced = chosen
+        return bad
 
     # -- tensors ------------------------------------------------------------------------------------------
 
@@ -286,7 +295,8 @@ class Subjects:
             tensors = self.catalogue.tensors
             small = [slot for slot, tensor in enumerate(tensors) if 0 < tensor.numel() <= _GLANCE]
             small.sort(key=self.catalogue.place)
-            chosen = {*small[:4], *small[:: max(1, len(small) // 4)]}
+            tiny = [slot for slot in small if tensors[slot].numel() <= _QUICK] or small
+            chosen = {*small[:4], *tiny[:: max(1, len(tiny) // 4)]}
             self._sentinels = self._one(sorted(chosen))
         return self.with_gradient(self._sentinels)
 

@@ -26,9 +26,10 @@ from undertow.probe.signals.strangers import Strangers
 from undertow.probe.tensor_list import have_gradient
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
-_SHARE = 0.25  # of the budget
+_SHARE = 0.2  # of the budget
 _ELSE_EVERY = 32  # steps between two looks where the user has set how often to measure; twice as many after
 _LASTS = 1024  # steps
+_LOGITS_EVERY = 8  # looks at a loss
 _ALWAYS_STATE = 4  # looks at what an optimizer keeps
 _MOST_FED = 16  # choices of parameters with a gradient that are told apart
 
@@ -81,6 +82,7 @@ class SignalCollector:
         self._steps = 0
         self._looks = 0
         self._looked = False
+        self._losses_read = 0  # after the first steps
         self._asked = 0  # backward passes of this step
         self._counts: set[int] = set()  # of the steps so far
         self._counts_anew = False
@@ -112,7 +114,8 @@ class SignalCollector:
             return
         self._looked = True
         if self._now.loss is None:
-            self._now.loss = read_loss(root, _address(scaler))
+            self._now.loss = read_loss(root, _address(scaler), with_logits=self._losses_read % _LOGITS_EVERY == 0)
+            self._losses_read += self._steps >= _ALWAYS
             source = self._now.loss.source
             layer = None if source is None else self._layer_of(source)
             if layer is not None:

@@ -81,8 +81,9 @@ class LossReading:
         return sum(copy.numel() * copy.element_size() for copy in copies if copy is not None)
 
 
-def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
-    """`loss_scale`: where a loss scaler keeps its factor, which does not count as one."""
+def read_loss(root: torch.Tensor, loss_scale: int | None = None, with_logits: bool = True) -> LossReading:
+    """`loss_scale`: where a loss scaler keeps its factor, which does not count as one. `with_logits`: work out a logit
+    of each row again, which takes as long as much of the rest."""
     terms, has_weights = find_terms_and_weights(root, loss_scale)
     if not terms:
         reading, column = LossReading(LossKind.UNKNOWN), stretched_column(root)
@@ -95,7 +96,7 @@ def read_loss(root: torch.Tensor, loss_scale: int | None = None) -> LossReading:
     reading.is_beside_weights = has_weights and not math.isnan(term.factor)
     with torch.no_grad():
         if term.kind in _OF_CLASSES:
-            _copy_classes(term, reading)
+            _copy_classes(term, reading, with_logits)
         elif term.kind == LossKind.ALIGNMENT:
             _copy_steps(term, reading)
         else:
@@ -168,7 +169,7 @@ def _over_another_dimension(term: Term) -> float | None:
 # -- losses of classes -----------------------------------------------------------------------------------------
 
 
-def _copy_classes(term: Term, reading: LossReading) -> None:
+def _copy_classes(term: Term, reading: LossReading, with_logits: bool) -> None:
     if term.by_hand:
         _copy_by_hand(term, reading)
     else:
@@ -185,7 +186,7 @@ def _copy_classes(term: Term, reading: LossReading) -> None:
         log_softmax = producer(term.given)
         if log_softmax is not None:
             reading.of_samples = _is_of_samples(log_softmax[0])
-            reading.first_logits = _first_logits(log_softmax[0])
+            reading.first_logits = _first_logits(log_softmax[0]) if with_logits else None
             reading.quotient = _quotient(log_softmax[0])
 
 

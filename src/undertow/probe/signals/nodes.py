@@ -7,6 +7,7 @@ tensor, kept by hooks of the user's as in checkpointing) answers None, and the s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,8 +32,12 @@ SAME_VALUES = frozenset({
 
 def operation(node: Node) -> str:
     """The name of what ran forward: `AddmmBackward0` → `Addmm`."""
-    name = str(node.name()).rpartition("::")[2]
-    return name.rstrip("0123456789").removesuffix("Backward")
+    return _operation(node.name())
+
+
+@lru_cache(1024)
+def _operation(name: str) -> str:
+    return name.rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
 
 
 def saved(node: Node, name: str) -> Any:
