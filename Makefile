@@ -47,6 +47,7 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt $(KERNEL)
 
 bench-overhead: $(INSTALLED)
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/overhead_fine.py
 
 bench-store: $(INSTALLED)
 	$(BIN)/python benchmarks/store.py

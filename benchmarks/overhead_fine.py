@@ -1,13 +1,14 @@
 """What Undertow itself adds to a step, to a fraction of a millisecond, on a machine that is not steady.
 
-`python benchmarks/overhead_fine.py [--models mlp,cnn,gpt] [--every] [--minutes 3]`
+`python benchmarks/overhead_fine.py [--models mlp,cnn,gpt] [--every] [--processes 5] [--minutes 1]`
 
 On a machine with neighbours the same step is slower by a third a minute later, and blocks of several seconds, as in
 `overhead.py`, differ by more than what is to be measured. Here one watched training is let go and taken up again every
 second or so: its taps are removed, and installed again. Each stretch with taps ends when the background thread has
-worked over all of its frames. It is compared with the stretches without taps next to it, and what is printed is
-the mean over all, with twice its standard error (a tool that works now and then must not hide in a median), and the
-median beside it.
+worked over all of its frames, and is compared with the stretches without taps on both sides of it. Of a process the
+mean over all stretches is taken (a tool that works now and then must not hide in a median). How often a process asks
+the system for memory depends on where things happen to lie in it, and that is a matter of luck: so several processes
+are tried one after the other, and the median over them is printed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from statistics import fmean, median, stdev
 
 from overhead import _prepare_environment, _python
@@ -32,17 +32,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="mlp,cnn,gpt", help="which trainings, separated by commas")
     parser.add_argument("--every", action="store_true", help="measure every step, in place of the default")
-    parser.add_argument("--minutes", type=float, default=3.0, help="of timed steps, for each model")
+    parser.add_argument("--processes", type=int, default=5, help="for each model, one after the other")
+    parser.add_argument("--minutes", type=float, default=1.0, help="of timed steps, for each process")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # one of these processes
     arguments = parser.parse_args()
-    if Path(_python()).parent.parent != Path(sys.prefix):
-        _prepare_environment()
-        return subprocess.call([_python(), *sys.argv], env={**os.environ, "UNDERTOW_QUIET": "1"})
+    if arguments.here:
+        _measure(arguments.models, arguments.every, 60 * arguments.minutes)
+        return 0
+    _prepare_environment()
     for name in arguments.models.split(","):
-        _measure(name, {"every": 1, "activations": False} if arguments.every else {}, 60 * arguments.minutes)
+        _repeat(name, arguments)
     return 0
 
 
-def _measure(name: str, settings: dict[str, object], seconds: float) -> None:
+def _repeat(name: str, arguments: argparse.Namespace) -> None:
+    command = [_python(), __file__, "--here", "--models", name, "--minutes", str(arguments.minutes)]
+    command += ["--every"] * arguments.every
+    found: list[tuple[float, float]] = []
+    for _ in range(arguments.processes):
+        said = subprocess.run(
+            command, env={**os.environ, "UNDERTOW_QUIET": "1"}, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        print(said, end="", flush=True)
+        plain, added = said.split("\t")[1:3]
+        found.append((float(plain), float(added)))
+    plain, added = (median(values) for values in zip(*found, strict=True))
+    print(f"{name}: Undertow adds {added:.2f} ms, median of {len(found)} processes; plain {plain:.2f} ms\n", flush=True)
+
+
+def _measure(name: str, every: bool, seconds: float) -> None:
     import torch
 
     import undertow
@@ -51,6 +69,7 @@ def _measure(name: str, settings: dict[str, object], seconds: float) -> None:
 
     torch.manual_seed(0)
     workload = WORKLOADS[name]()
+    settings = {"every": 1, "activations": False} if every else {}
 
     def steps(count: int) -> None:
         for _ in range(count):
@@ -89,12 +108,11 @@ def _measure(name: str, settings: dict[str, object], seconds: float) -> None:
         governor = watch._governor
         watch.close()
     error = 2 * stdev(added) / len(added) ** 0.5
+    believed, interval = 1e3 * (governor.seconds_per_step or 0), governor._intervals["gradient"]
     print(
-        f"{workload.name}: plain step {1e3 * median(plain):.2f} ms; Undertow adds {1e3 * fmean(added):.3f} ± "
-        f"{1e3 * error:.3f} ms (median {1e3 * median(added):.3f}; bar {1e3 * governor.allowed:.2f}) over {len(added)} "
-        f"stretches of {count} steps; it believes {1e3 * (governor.seconds_per_step or 0):.3f} ms, gradients every "
-        f"{governor._intervals['gradient']} steps",
-        flush=True,
+        f"{workload.name}: plain ms \t{1e3 * median(plain):.3f}\t{1e3 * fmean(added):.3f}\t added, ± {1e3 * error:.3f} "
+        f"(median {1e3 * median(added):.3f}; allowed {1e3 * governor.allowed:.2f}) in {len(added)} stretches of "
+        f"{count} steps; believed {believed:.3f}, gradients every {interval} steps"
     )
 
 

@@ -53,7 +53,7 @@ def cnn() -> Workload:
         batch = torch.randint(len(inputs), (32,))
         return functional.cross_entropy(model(inputs[batch]), labels[batch])
 
-    return Workload("small CNN", model, optimizer, loss, warm=10, timed=384)
+    return Workload("small CNN", model, optimizer, loss, warm=10, timed=128)
 
 
 class Block(nn.Module):
@@ -99,7 +99,7 @@ def gpt() -> Workload:
         tokens = torch.randint(1024, (8, 129))
         return functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
-    return Workload("GPT-like", model, optimizer, loss, warm=4, timed=64)
+    return Workload("GPT-like", model, optimizer, loss, warm=4, timed=24)
 
 
 def _digits() -> tuple[Tensor, Tensor]:
