@@ -97,13 +97,14 @@ def test_close_leaves_nothing(watch, tmp_path):
     assert all(not p._backward_hooks for p in model.parameters())
 
 
-def test_close_lets_the_model_go(watch):
+@pytest.mark.parametrize("every", [1, 1000])
+def test_close_lets_the_model_go(watch, every):
     import weakref
 
     model = mlp(8, 16, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    w = watch(model, activations=True)
-    train(model, optimizer, 2, batches(8), classes(4))
+    w = watch(model, activations=True, every=every)
+    train(model, optimizer, 20, batches(8), classes(4))
     w.close()
     gone = weakref.ref(model[0].weight)
     del model, optimizer

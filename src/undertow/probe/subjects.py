@@ -74,6 +74,7 @@ class Subjects:
         """Let go of the user's tensors and modules."""
         self._roots, self._given_roots = {}, None
         self._optimizers, self._slots_cache, self._lists = [], {}, {}
+        self._glanced = None
         self.catalogue.forget_tensors()
 
     # -- finding out --------------------------------------------------------------------------------------
