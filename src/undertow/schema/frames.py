@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema.quantities import QUANTITIES, STREAMS
 
-_SHAPES = {name: (len(stream.quantities), stream.quantities[0].width) for name, stream in STREAMS.items()}
 _FLOAT = np.dtype(np.float32)
+
+
+@cache
+def _shape_of(stream: str) -> tuple[int, int]:
+    """Quantities, and numbers of each for a layer."""
+    quantities = STREAMS[stream].quantities
+    return len(quantities), quantities[0].width
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +32,7 @@ class Block:
     values: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        count, width = _SHAPES[self.stream]
+        count, width = _shape_of(self.stream)
         expected = (count, len(self.layer_ids) * width)
         if self.values.shape != expected or self.values.dtype != _FLOAT:
             raise ValueError(
