@@ -23,6 +23,7 @@ class Workload:
     loss: Callable[[], Tensor]
     warm: int
     timed: int
+    repeats: int = 1  # blocks for each one of the others: short blocks differ more
 
 
 def mlp() -> Workload:
@@ -35,7 +36,7 @@ def mlp() -> Workload:
         batch = torch.randint(len(inputs), (64,))
         return functional.cross_entropy(model(inputs[batch]), labels[batch])
 
-    return Workload("MLP on digits", model, optimizer, loss, warm=300, timed=1024)
+    return Workload("MLP on digits", model, optimizer, loss, warm=300, timed=1024, repeats=2)
 
 
 def cnn() -> Workload:

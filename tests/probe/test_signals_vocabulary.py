@@ -9,7 +9,7 @@ import pytest
 from tests.store.small_runs import frame, new_writer
 
 from undertow.run import open_run
-from undertow.schema import frames as frames_module
+from undertow.schema.frames import _shape_of
 from undertow.schema.quantities import STREAMS
 from undertow.store.reader import RunReader
 
@@ -24,11 +24,12 @@ def old_run(tmp_path):
             stream = STREAMS[name]
             kept = stream.quantities[: stream.names.index(first_new)]
             patch.setitem(STREAMS, name, replace(stream, quantities=kept))
-            patch.setitem(frames_module._SHAPES, name, (len(kept), 1))
+        _shape_of.cache_clear()
         writer = new_writer(tmp_path / "old", 3)
         frames = [frame(i, 3, streams=("weight", "activation")) for i in range(4)]
         writer.append_many(frames)
         writer.close()
+    _shape_of.cache_clear()
     return tmp_path / "old", frames
 
 
