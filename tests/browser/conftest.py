@@ -61,8 +61,13 @@ class Window:
         self.page = page
         self.base, _, self.token = address.partition("?")
         self.complaints: list[str] = []
-        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.expected: str | None = None  # part of complaints that belong to the test; they may come late
+        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self._note(str(error)))
+
+    def _note(self, complaint: str) -> None:
+        if self.expected is None or self.expected not in complaint:
+            self.complaints.append(complaint)
 
     def open(self, place: str = "") -> Page:
         self.page.goto(f"{self.base}?{self.token}{place}")

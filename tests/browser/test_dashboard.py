@@ -228,6 +228,6 @@ def test_a_run_without_steps_has_a_page(window: Window) -> None:
 
 
 def test_a_missing_run_says_so(window: Window) -> None:
+    window.expected = "status of 404"
     page = window.open("#/run?run=nothing")
     page.get_by_text("there is no such run here").wait_for()
-    window.complaints.clear()  # the browser notes the 404

@@ -163,8 +163,8 @@ def test_nothing_else_may_run_in_the_page(report: Reports) -> None:
       document.body.append(script);
     })""")
     assert refused == "script-src-elem"
-    report.complaints.clear()  # the browser notes it
     assert page.evaluate("window.hacked") is None
+    report.complaints.clear()  # the browser notes it
 
 
 def test_without_scripts_the_verdict_is_there_in_words(browser: Browser, reports: Path) -> None:
