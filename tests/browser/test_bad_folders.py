@@ -49,7 +49,7 @@ def test_a_run_that_is_deleted_is_said_where_it_is_looked_at(window: Window, fol
     sick_run(folder / "doomed")
     page = window.open("#/run?run=doomed")
     page.get_by_role("heading", name="critical").wait_for()
-    window.expected = "status of 4"
+    window.expected = "Failed to load resource"
     shutil.rmtree(folder / "doomed")
     page.locator("#bar .live").get_by_text("this run is no longer there").wait_for()  # without anything being pressed
     page.get_by_role("link", name="Findings").click()

@@ -46,7 +46,9 @@ def build_app(root: Path, token: str, hosts: tuple[str, ...] = LOOPBACK) -> Guar
     ]
     compress = Middleware(GZipMiddleware, minimum_size=_COMPRESS_FROM, compresslevel=1)
     app = Starlette(
-        routes=routes, middleware=[compress], exception_handlers={UndertowError: _trouble, Exception: _mistake}
+        routes=routes,
+        middleware=[compress],
+        exception_handlers={UndertowError: _trouble, FileNotFoundError: _gone, Exception: _mistake},
     )
     return Guard(app, token, hosts)
 
@@ -183,6 +185,12 @@ async def _trouble(request: Request, problem: Exception) -> Response:
     status = 404 if isinstance(problem, UnknownNameError) else 422 if isinstance(problem, UnreadableRunError) else 400
     body = {"code": problem.code, "problem": problem.message, "way_out": problem.way_out}
     return Response(msgspec.json.encode(body), status, media_type="application/json")
+
+
+async def _gone(request: Request, problem: Exception) -> Response:
+    """A run was deleted while it was read."""
+    body = {"code": None, "problem": "a file of this run is no longer there", "way_out": "Look at the list of runs"}
+    return Response(msgspec.json.encode(body), 404, media_type="application/json")
 
 
 async def _mistake(request: Request, problem: Exception) -> Response:
