@@ -59,7 +59,7 @@ bench-gpu: $(INSTALLED)
 	$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 bench-detection: $(INSTALLED)
-	$(BIN)/python benchmarks/detection.py $(if $(TIER),--tier $(TIER)) $(ARGS)
+	$(BIN)/python -m benchmarks.detection $(if $(TIER),--tier $(TIER)) $(ARGS)
 
 bench-weights: $(INSTALLED)
 	$(BIN)/python benchmarks/weights.py

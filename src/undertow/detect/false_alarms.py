@@ -1,6 +1,6 @@
 """How often rules alarm on healthy trainings, as it was measured last, over programs that no rule had been tuned on.
 
-`python benchmarks/detection.py --tier validation` prints what goes in here, under "alarms on healthy runs, by code". It
+`python -m benchmarks.detection --tier validation` prints what goes in here, under "alarms on healthy runs, by code". It
 is measured whenever a new held-out tier is read: benchmarks/results has the tables.
 """
 

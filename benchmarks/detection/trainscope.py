@@ -1,6 +1,6 @@
 """The same trainings under trainscope, the real package, attached as its documentation says.
 
-`python detection_trainscope.py TIER CASE SEEDS` prints one JSON object per run. Its verdict is that of
+`python -m benchmarks.detection.trainscope TIER CASE SEEDS` prints one JSON object per run. Its verdict is that of
 `trainscope report`: the signals that fired, and the step at which the loss exploded.
 """
 
@@ -19,7 +19,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from detection_cases import load
+from benchmarks.detection.cases import load
 
 # What each of its signals says, in our codes; generous: any of them counts as right.
 MEANING = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from detection_cases import Truth
-from detection_score import Run, Score, Verdict, harm, random_layer, score, wilson
+from benchmarks.detection.cases import Truth
+from benchmarks.detection.score import Run, Score, Verdict, harm, random_layer, score, wilson
 
 
 def print_tier(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]], judges: list[str]) -> None:
@@ -28,6 +28,15 @@ def print_tier(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]], 
     if chance is not None:
         print(f"{'a layer at random':30} right layer {chance:.1%}")
     _print_intervals(score("Undertow", truths, runs, biting))
+
+
+def print_figures(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]]) -> None:
+    """Undertow's figures alone, of runs whose faults are known to bite."""
+    own = score("Undertow", truths, runs, {name for name, truth in truths.items() if truth.is_sick})
+    print(f"\n== {tier}: {len(own.sick)} sick cases, {len(own.healthy)} healthy ones ==")
+    _print_judges([own])
+    _print_intervals(own)
+    _print_false(own)
 
 
 def _print_sick(own: Score, harms: dict[str, tuple[float, float, bool] | None]) -> None:

@@ -1,6 +1,6 @@
 """How well the diagnosis does: sick trainings, their healthy twins and healthy trainings, beside other judges.
 
-`python benchmarks/detection.py [--tier development,practice,validation] [--seeds 3] [--jobs 2] [--only NAME,…]
+`python -m benchmarks.detection [--tier development,practice,validation] [--seeds 3] [--jobs 2] [--only NAME,…]
                                 [--every auto] [--record FILE] [--no-trainscope]`
 
 An alarm is a finding of severity moderate or worse. Alarms on healthy runs, on twins, and before a fault begins are
@@ -26,13 +26,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import overhead
-from detection_baselines import BASELINES
-from detection_cases import TIERS, Truth, load
-from detection_table import print_tier
+from benchmarks import ROOT, overhead
+from benchmarks.detection.baselines import BASELINES
+from benchmarks.detection.cases import TIERS, Truth, load
+from benchmarks.detection.table import print_tier
 
-HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parent / "src" / "undertow"
+SOURCE = ROOT / "src" / "undertow"
 THRESHOLDS = SOURCE / "detect" / "thresholds.py"
 TIMEOUT = 900  # seconds for all seeds of one case
 
@@ -41,7 +40,6 @@ Record = dict[str, Any]
 
 def main() -> int:
     arguments = _arguments()
-    sys.path.insert(0, str(SOURCE.parent))  # judge the tree this file is in, whatever is installed
     arguments.no_trainscope = arguments.no_trainscope or not _has_trainscope()
     start = time.perf_counter()
     truths = {tier: _wanted(load(tier), arguments.only) for tier in arguments.tier.split(",")}
@@ -84,7 +82,7 @@ def _run_all(truths: dict[str, dict[str, Truth]], arguments: argparse.Namespace)
     if arguments.record and arguments.record.exists():
         lines = map(json.loads, arguments.record.read_text().splitlines())
         _merge(records, (line for line in lines if line["source"] == fingerprint and line["every"] == arguments.every))
-    tools = ["detection_worker.py"] + ([] if arguments.no_trainscope else ["detection_trainscope.py"])
+    tools = ["worker"] + ([] if arguments.no_trainscope else ["trainscope"])
     jobs = [(tool, case) for case in _in_turn(truths) for tool in tools]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         waiting = {
@@ -111,7 +109,7 @@ def _in_turn(truths: dict[str, dict[str, Truth]]) -> Iterable[Truth]:
 
 
 def _missing(records: dict[tuple[Any, ...], Record], tool: str, case: Truth, seeds: int) -> list[int]:
-    judge = "Undertow" if "worker" in tool else "trainscope"
+    judge = "Undertow" if tool == "worker" else "trainscope"
     return [
         seed
         for seed in range(seeds)
@@ -128,9 +126,9 @@ def _merge(records: dict[tuple[Any, ...], Record], found: Iterable[Record]) -> N
 
 def _run_case(tool: str, case: Truth, seeds: list[int], every: str) -> list[Record]:
     """All that the process printed before it ended. A case that fails is said, and leaves the others alone."""
-    python = sys.executable if "worker" in tool else overhead._python()
-    command = [python, str(HERE / tool), case.tier, case.name, ",".join(map(str, seeds)), every]
-    path = os.pathsep.join(filter(None, (str(SOURCE.parent), os.environ.get("PYTHONPATH"))))
+    python = sys.executable if tool == "worker" else overhead._python()
+    command = [python, "-m", f"benchmarks.detection.{tool}", case.tier, case.name, ",".join(map(str, seeds)), every]
+    path = os.pathsep.join(filter(None, (str(ROOT), str(SOURCE.parent), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNDERTOW_QUIET": "1", "PYTHONPATH": path}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment, check=False)

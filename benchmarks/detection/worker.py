@@ -1,6 +1,6 @@
 """One case, all its seeds, in a process of its own: train under watch, diagnose, and let the baselines judge, too.
 
-`python detection_worker.py TIER CASE SEEDS EVERY` prints one JSON object per run.
+`python -m benchmarks.detection.worker TIER CASE SEEDS EVERY` prints one JSON object per run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 import undertow
-from detection_baselines import judge_all
-from detection_cases import Truth, load
+from benchmarks.detection.baselines import judge_all
+from benchmarks.detection.cases import Truth, load
+from benchmarks.detection.recorded import reports
 
 
 def main() -> int:
@@ -40,20 +41,13 @@ def examine(truth: Truth, seed: int, every: str) -> dict[str, Any]:
         seconds = time.perf_counter() - start
         run = undertow.open_run(path)
         diagnosis = run.diagnose()
-        judges = {"Undertow": [_report(finding) for finding in diagnosis.findings], **judge_all(run)}
+        judges = {"Undertow": reports(diagnosis), **judge_all(run)}
         owners = {layer.group or layer.path for layer in run.layers.parameters}
     return {
         "tier": truth.tier, "case": truth.name, "seed": seed, "metrics": metrics, "status": str(run.status),
         "recorded": diagnosis.steps.recorded, "seconds": round(seconds, 2), "judges": judges,
         # The chance that a layer drawn at random is a guilty one.
         "random_layer": sum(truth.accepts(owner) for owner in owners) / max(1, len(owners)),
-    }  # fmt: skip
-
-
-def _report(finding: Any) -> dict[str, Any]:
-    return {
-        "codes": [finding.code], "step": finding.detected_step, "layers": [str(p) for p in finding.layers[:8]],
-        "alarm": finding.severity.is_alarm, "confidence": finding.confidence, "severity": str(finding.severity),
     }  # fmt: skip
 
 

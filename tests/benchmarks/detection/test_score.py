@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from detection_baselines import autotrainer, loss_only, nan_only, original, sagemaker
-from detection_cases import Truth
-from detection_score import Verdict, harm, score, wilson
+from benchmarks.detection.baselines import autotrainer, loss_only, nan_only, original, sagemaker
+from benchmarks.detection.cases import Truth
+from benchmarks.detection.score import Verdict, harm, score, wilson
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 
 
@@ -111,7 +107,7 @@ class _Numbers:
 
 
 def _said(judge: Any, run: _Numbers) -> list[tuple[str, int, list[str]]]:
-    from detection_baselines import Numbers
+    from benchmarks.detection.baselines import Numbers
 
     with np.errstate(all="ignore"):
         return [(report["codes"][0], report["step"], report["layers"]) for report in judge(Numbers(run))]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from detection_cases import Truth
+from benchmarks.detection.cases import Truth
 
 Report = dict[str, Any]
 Run = dict[str, Any]
