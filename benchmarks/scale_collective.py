@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
 from scale_costs import part, roster, take
-from undertow.probe.distributed.crew import Crew
-from undertow.probe.distributed.meeting import Link
 from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.messages import encode
+from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rendezvous import Link
 from undertow.schema.layers import LayerTable
 
 RANKS, LAYERS, FRAMES, PORT = 4, 500, 20, 29_461
@@ -62,19 +62,19 @@ def _messages(rank: int) -> tuple[float, float]:
         links = [Link(prefix(f"link/{rank}", store), 0, leads=False)]
     else:
         links = [Link(prefix(f"link/{other}", store), other, leads=True) for other in range(1, RANKS)]
-    crew = Crew(LayerTable())
+    rank_layout = RankLayout(LayerTable())
     for other in range(RANKS):
-        crew.enter(roster(other, LAYERS, RANKS))
+        rank_layout.enter(roster(other, LAYERS, RANKS))
     for _ in range(FRAMES):
         dist.barrier()
         began = time.process_time()
         if rank:
             links[0].send(encode(mine))
         else:
-            gathered = Gathered(crew)
-            take(gathered, crew, 0, encode(mine))
+            gathered = Gathered(rank_layout)
+            take(gathered, rank_layout, 0, encode(mine))
             for link in links:
-                take(gathered, crew, link.rank, link.receive())
+                take(gathered, rank_layout, link.rank, link.receive())
             gathered.reading()
         times.append(time.process_time() - began)
     dist.barrier()

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 import undertow
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, offsets_of
 from undertow.probe.distributed.contribution import FOLD_WIDTH
-from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.merging import Gathered, Holding
 from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Roster, SlotFacts, decode, encode
+from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.schema.facts import RunFacts
 from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import LayerGraph
@@ -136,47 +136,47 @@ class RankCost:
 
 
 def rank_cost(layers: int, shards: int) -> RankCost:
-    crew = Crew(LayerTable())
-    crew.enter(roster(0, layers, shards))
-    gathered = Gathered(crew)
-    gathered.add(0, crew.berths[0], part(0, layers, shards).kinds["gradients"][0])
+    rank_layout = RankLayout(LayerTable())
+    rank_layout.enter(roster(0, layers, shards))
+    gathered = Gathered(rank_layout)
+    gathered.add(0, rank_layout.by_rank[0], part(0, layers, shards).kinds["gradients"][0])
     others = range(1, 4)
     rosters = [decode(encode(roster(rank, layers, shards))) for rank in others]
     held = _kept(rosters, layers, shards) / len(others)
     start = time.thread_time()
     for one in rosters:
         assert isinstance(one, Roster)
-        crew.enter(one)
+        rank_layout.enter(one)
     entering = (time.thread_time() - start) / len(others)
-    gathered = Gathered(crew)
-    gathered.add(0, crew.berths[0], part(0, layers, shards).kinds["gradients"][0])
+    gathered = Gathered(rank_layout)
+    gathered.add(0, rank_layout.by_rank[0], part(0, layers, shards).kinds["gradients"][0])
     messages = [encode(part(rank, layers, shards)) for rank in others]
     start = time.thread_time()
     for rank, message in zip(others, messages):
-        take(gathered, crew, rank, message)
+        take(gathered, rank_layout, rank, message)
     merging = (time.thread_time() - start) / len(others)
     return RankCost(len(messages[0]), merging, held, entering)
 
 
 def _kept(rosters: Sequence[object], layers: int, shards: int) -> float:
     """Bytes that stay when these ranks have introduced themselves."""
-    crew = Crew(LayerTable())
-    crew.enter(roster(0, layers, shards))
+    rank_layout = RankLayout(LayerTable())
+    rank_layout.enter(roster(0, layers, shards))
     tracemalloc.start()
     for one in rosters:
         assert isinstance(one, Roster)
-        crew.enter(one)
+        rank_layout.enter(one)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return held
 
 
-def take(gathered: Gathered, crew: Holding, rank: int, message: bytes) -> None:
+def take(gathered: Gathered, rank_layout: Holding, rank: int, message: bytes) -> None:
     """What a rank does with a part that has come."""
     came = decode(message)
     assert isinstance(came, Part)
     for measured in came.kinds["gradients"]:
-        gathered.add(rank, crew.berths[rank], measured)
+        gathered.add(rank, rank_layout.by_rank[rank], measured)
 
 
 # -- storage --------------------------------------------------------------------------------------------------------

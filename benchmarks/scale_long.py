@@ -13,10 +13,10 @@ from msgspec.structs import replace as replace_part
 
 from scale_costs import blocks_of, layer_table, part, roster, take
 from undertow.probe.distributed.contribution import measured_of
-from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.joint import Joint
 from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.messages import encode
+from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.schedule import Governor
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.frames import Frame
@@ -79,14 +79,14 @@ def governed_interval(cost: float, step_seconds: float) -> int:
 def join_shards(layers: int, pieces: int) -> tuple[float, float, int]:
     """A rank that passes on the shards of others with its own, one kind of reading: processor seconds to decode and
     merge their parts, seconds to make one part of it, and bytes of that part."""
-    crew = Crew(LayerTable())
+    rank_layout = RankLayout(LayerTable())
     for rank in range(pieces):
-        crew.enter(roster(rank, layers, pieces))
-    joint = Joint(crew)
+        rank_layout.enter(roster(rank, layers, pieces))
+    joint = Joint(rank_layout)
     own, message = part(0, layers, pieces), encode(part(1, layers, pieces))
     start = time.thread_time()
     gathered = Gathered(joint)
-    gathered.add(0, joint.berths[0], own.kinds["gradients"][0])
+    gathered.add(0, joint.by_rank[0], own.kinds["gradients"][0])
     for rank in range(1, pieces):
         take(gathered, joint, rank, message)
     merged = time.thread_time()
@@ -97,17 +97,17 @@ def join_shards(layers: int, pieces: int) -> tuple[float, float, int]:
 
 def merge_all(layers: int, ranks: int) -> tuple[float, int]:
     """Processor seconds and bytes with which one rank would make a frame of so many, one kind of reading."""
-    crew = Crew(LayerTable())
-    crew.enter(roster(0, layers, 1))
-    first = crew.berths[0]
+    rank_layout = RankLayout(LayerTable())
+    rank_layout.enter(roster(0, layers, 1))
+    first = rank_layout.by_rank[0]
     # All ranks hold the same: one roster stands for all of them here. What they need is measured apart.
-    crew.berths.update({rank: replace(first, device="") for rank in range(1, ranks)})
-    gathered = Gathered(crew)
+    rank_layout.by_rank.update({rank: replace(first, device="") for rank in range(1, ranks)})
+    gathered = Gathered(rank_layout)
     gathered.add(0, first, part(0, layers, 1).kinds["gradients"][0])
     message = encode(part(1, layers, 1))
     start = time.thread_time()
     for rank in range(1, ranks):
-        take(gathered, crew, rank, message)
+        take(gathered, rank_layout, rank, message)
     assert gathered.reading()
     assert np.isfinite(gathered.comparison.distance).all()
     return time.thread_time() - start, len(message) * (ranks - 1)

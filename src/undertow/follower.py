@@ -13,12 +13,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from undertow.errors import CriticalFindingError, UndertowError
+from undertow.probe.arguments import check_globs
 from undertow.probe.distributed.follower import Follower
-from undertow.probe.distributed.place import Place
-from undertow.probe.given import check_globs
+from undertow.probe.distributed.topology import RankPlace
 from undertow.probe.mailbox import Mailbox
 from undertow.probe.readings import Note
-from undertow.probe.recorder import Recorder
+from undertow.probe.step import StepMachine
 from undertow.probe.subjects import Subjects
 from undertow.ranks import shared_governor, within
 from undertow.schema.facts import RunStatus
@@ -38,7 +38,7 @@ class FollowerWatch(Watch):
 
     def __init__(
         self,
-        place: Place,
+        place: RankPlace,
         settings: Settings,
         roots: dict[str, nn.Module] | None,
         optimizers: list[Optimizer] | None,
@@ -56,7 +56,7 @@ class FollowerWatch(Watch):
         self._ranks = Follower(place, governor.agree, self._met, self._lost)
         self._mailbox = Mailbox(self._ranks.handle, self._ranks.idle)
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
-        self._recorder = Recorder(subjects, governor, self._mailbox.post, self._step_aside)
+        self._recorder = StepMachine(subjects, governor, self._mailbox.post, self._step_aside)
         self._recorder.start()
         atexit.register(self._at_exit)
         _open.append(self)

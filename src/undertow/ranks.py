@@ -7,25 +7,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undertow.probe.distributed.place import Place, place_now
+from undertow.probe.distributed.topology import RankPlace, rank_now
 from undertow.probe.schedule import Governor
 from undertow.schema.layers import LayerTable
 from undertow.settings import Settings
 
 if TYPE_CHECKING:
-    from undertow.probe.distributed.agreement import SharedGovernor
     from undertow.probe.distributed.leader import Leader
+    from undertow.probe.distributed.shared_schedule import SharedGovernor
 
 
-def follower_place() -> Place | None:
+def follower_place() -> RankPlace | None:
     """The place of this process if another one writes the run."""
-    place = place_now()
+    place = rank_now()
     return None if place is None or place.leads else place
 
 
 def leader_here(folder: Path, layers: LayerTable, first_step: int) -> Leader | None:
     """What gathers the other ranks' parts; None when this process trains alone."""
-    place = place_now()
+    place = rank_now()
     if place is None:
         return None
     from undertow.probe.distributed.leader import Leader
@@ -42,7 +42,7 @@ def governor_here(settings: Settings, leader: Leader | None = None) -> Governor:
 
 
 def shared_governor(settings: Settings) -> SharedGovernor:
-    from undertow.probe.distributed.agreement import SharedGovernor
+    from undertow.probe.distributed.shared_schedule import SharedGovernor
 
     return SharedGovernor(*_given(settings))
 

@@ -27,11 +27,10 @@ from undertow.chronicler.start import competes
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
 from undertow.herald import Herald, feed_sinks
 from undertow.probe import taps
-from undertow.probe.given import Models, Optimizers, check_globs, optimizers_of, roots_of
+from undertow.probe.arguments import Models, Optimizers, check_globs, optimizers_of, roots_of
 from undertow.probe.mailbox import Item, Mailbox
-from undertow.probe.readings import NewLayers, Note, RawFrame
-from undertow.probe.recorder import Recorder
-from undertow.probe.step import number_now
+from undertow.probe.readings import NewLayers, Note, RawFrame, number_now
+from undertow.probe.step import StepMachine
 from undertow.probe.subjects import Subjects
 from undertow.ranks import follower_place, governor_here, leader_here, within
 from undertow.schema.facts import RunStatus
@@ -154,7 +153,7 @@ class Watch:
         self._herald = Herald(settings, self._feed, self._chronicle.remark)
         self._lock = threading.Lock()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
-        subjects.catalogue.adopt(self._chronicle.layers)
+        subjects.layers.adopt(self._chronicle.layers)
         self._ranks = leader_here(self.folder, self._chronicle.layers, self._first_step)
         self._governor = governor_here(settings, self._ranks)
         handle, idle = self._handle, self._idle
@@ -162,7 +161,7 @@ class Watch:
             handle, idle = self._ranks.around(handle, idle, self._stumble)
         self._mailbox = Mailbox(handle, idle, prompt, self._settle, self._is_crowded)
         post = self._post if prompt else self._mailbox.post
-        self._recorder = Recorder(subjects, self._governor, post, self._step_aside, self._first_step)
+        self._recorder = StepMachine(subjects, self._governor, post, self._step_aside, self._first_step)
         self._recorder.start()
         atexit.register(self._at_exit)
         _open.append(self)

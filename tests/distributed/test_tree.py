@@ -15,10 +15,10 @@ from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import Want
 from undertow.measure.shards import sketch_of_part
 from undertow.probe.distributed import tree
-from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.joint import Joint
 from undertow.probe.distributed.messages import LayerFacts, Measured, Message, Part, Roster, SlotFacts, decode, encode
 from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.distributed.whole_frame import whole_frame
 from undertow.probe.readings import RawFrame
 from undertow.schema.layers import LayerKind, LayerTable
@@ -73,45 +73,45 @@ def _travelled(message: Message) -> Message:
     return decode(encode(message))
 
 
-def _frame(world: World, crew: Crew, parts: list[Part]) -> RawFrame:
-    return whole_frame(RawFrame(3, 0.0, crew.layout, {}), parts, crew)
+def _frame(world: World, rank_layout: RankLayout, parts: list[Part]) -> RawFrame:
+    return whole_frame(RawFrame(3, 0.0, rank_layout.layout, {}), parts, rank_layout)
 
 
 def _by_star(world: World) -> RawFrame:
-    crew, present = Crew(LayerTable()), [rank for rank in range(world.ranks) if rank not in world.missing]
+    rank_layout, present = RankLayout(LayerTable()), [rank for rank in range(world.ranks) if rank not in world.missing]
     for rank in range(world.ranks):
-        crew.enter(world.roster(rank))
-    return _frame(world, crew, [world.part(rank) for rank in present])
+        rank_layout.enter(world.roster(rank))
+    return _frame(world, rank_layout, [world.part(rank) for rank in present])
 
 
-def _by_tree(world: World, apart: frozenset[str] = frozenset()) -> tuple[RawFrame, int, Crew]:
+def _by_tree(world: World, apart: frozenset[str] = frozenset()) -> tuple[RawFrame, int, RankLayout]:
     """The frame, how many parts the first rank has merged, and what it knows of all ranks."""
     members = list(range(world.ranks))
 
-    def gathered(rank: int) -> tuple[Crew, list[Part]]:
-        crew = Crew(LayerTable(), rank)
-        crew.enter(world.roster(rank))
+    def gathered(rank: int) -> tuple[RankLayout, list[Part]]:
+        rank_layout = RankLayout(LayerTable(), rank)
+        rank_layout.enter(world.roster(rank))
         parts = [world.part(rank)]
         for child in tree.branch_of(rank, members).children:
             roster, part = sent(child)
-            crew.enter(roster)
+            rank_layout.enter(roster)
             if child not in world.missing:
                 parts.append(part)
-        return crew, parts
+        return rank_layout, parts
 
     def sent(rank: int) -> tuple[Roster, Part]:
-        crew, parts = gathered(rank)
-        joint = Joint(crew, apart)
+        rank_layout, parts = gathered(rank)
+        joint = Joint(rank_layout, apart)
         roster, part = joint.roster, joint.part(parts, None)
         if not tree.branch_of(rank, members).children:
-            roster, part = crew.own, parts[0]
+            roster, part = rank_layout.own, parts[0]
         came = _travelled(roster), _travelled(part)
         assert isinstance(came[0], Roster)
         assert isinstance(came[1], Part)
         return came
 
-    crew, parts = gathered(0)
-    return _frame(world, crew, parts), len(parts), crew
+    rank_layout, parts = gathered(0)
+    return _frame(world, rank_layout, parts), len(parts), rank_layout
 
 
 def _rows(rank: int, shape: tuple[int, ...], ranks: int) -> Portion:
@@ -155,9 +155,9 @@ def _expect_the_same(found: RawFrame, expected: RawFrame) -> None:
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_frame_is_the_one_that_the_first_rank_would_make_of_all_parts(name: str) -> None:
     world = WORLDS[name]
-    (found, merged, crew), expected = _by_tree(world), _by_star(world)
+    (found, merged, rank_layout), expected = _by_tree(world), _by_star(world)
     assert merged < world.ranks / 2
-    assert not crew.overlapping.any()
+    assert not rank_layout.overlapping.any()
     assert expected.scalars["ranks"] == world.ranks
     assert expected.scalars["rank_nonfinite"] == 5.0
     assert len(expected.gradients[0].slots) == len(SHAPES)
@@ -167,13 +167,13 @@ def test_the_frame_is_the_one_that_the_first_rank_would_make_of_all_parts(name: 
 def test_shards_that_must_not_be_joined_are_absent_until_they_come_apart() -> None:
     """Short tensors, of which both ranks of a pair hold the same: a branch that begins within a pair joins one half."""
     world = World(20, _rows_and_columns)
-    joined, _, crew = _by_tree(world)
-    overlapping = crew.paths(np.flatnonzero(crew.overlapping))
+    joined, _, rank_layout = _by_tree(world)
+    overlapping = rank_layout.paths(np.flatnonzero(rank_layout.overlapping))
     assert overlapping
     told = [place for reading in joined.gradients for place in reading.slots.tolist()]
-    assert set(crew.paths(np.array(told, np.int64))) == set(SHAPES) - set(overlapping)
-    found, _, crew = _by_tree(world, frozenset(overlapping))
-    assert not crew.overlapping.any()
+    assert set(rank_layout.paths(np.array(told, np.int64))) == set(SHAPES) - set(overlapping)
+    found, _, rank_layout = _by_tree(world, frozenset(overlapping))
+    assert not rank_layout.overlapping.any()
     _expect_the_same(found, _by_star(world))
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from undertow.probe import mailbox as module
-from undertow.probe.catalogue import Layout
 from undertow.probe.mailbox import Item, Mailbox
 from undertow.probe.readings import Note, RawFrame
+from undertow.probe.watched_layers import SlotLayout
 
 
 class Held:
@@ -74,7 +74,7 @@ def test_who_asks_while_the_thread_ends_is_answered() -> None:
 def frame(step: int) -> RawFrame:
     none = np.zeros(0, np.int64)
     return RawFrame(
-        step, 0.0, Layout(none.astype(np.int32), none, none, np.zeros(1, np.int64), none.astype(np.int32)), {}
+        step, 0.0, SlotLayout(none.astype(np.int32), none, none, np.zeros(1, np.int64), none.astype(np.int32)), {}
     )
 
 

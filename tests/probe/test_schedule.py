@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import undertow
+from undertow.probe.cost_model import CostModel
 from undertow.probe.schedule import FREE_SECONDS, Governor
-from undertow.probe.two_costs import TwoCosts
 
 
 def simulate(governor: Governor, step_seconds: float, costs: dict[str, float], steps: int = 4000) -> dict[str, float]:
@@ -90,20 +90,20 @@ def test_the_background_counts_for_the_steps_that_are_measured(tmp_path, monkeyp
     assert tuple(map(sum, zip(*counted, strict=True))) == (40, 10)
 
 
-def note(costs: TwoCosts, batches: list[tuple[int, int]], of_any: float, of_measured: float) -> None:
+def note(costs: CostModel, batches: list[tuple[int, int]], of_any: float, of_measured: float) -> None:
     for frames, measured in batches:
         costs.note(frames, measured, of_any * frames + of_measured * measured)
 
 
 def test_what_any_frame_costs_is_told_from_what_a_measured_one_adds():
-    costs = TwoCosts()
+    costs = CostModel()
     note(costs, [(30, 0), (28, 1), (31, 2), (29, 0), (30, 1)] * 8, 1e-4, 2e-3)
     assert costs.of_any == pytest.approx(1e-4, rel=0.2)
     assert costs.of_measured == pytest.approx(2e-3, rel=0.2)
 
 
 def test_one_slow_batch_says_nothing():
-    costs = TwoCosts()
+    costs = CostModel()
     note(costs, [(100, 50)] * 20, 1e-4, 1e-4)
     before = costs.of_any + 0.5 * costs.of_measured
     costs.note(100, 50, 1.0)
@@ -112,7 +112,7 @@ def test_one_slow_batch_says_nothing():
 
 @pytest.mark.parametrize("batches", [[(20, 20)], [(20, 5)], [(20, 0)], [(1, 1)]])
 def test_batches_that_tell_nothing_apart_are_paid_for_all_the_same(batches):
-    costs = TwoCosts()
+    costs = CostModel()
     note(costs, batches * 10, 1e-4, 2e-3)
     frames, measured = batches[0]
     assert costs.of_any >= 0
@@ -122,7 +122,7 @@ def test_batches_that_tell_nothing_apart_are_paid_for_all_the_same(batches):
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40))
 def test_no_cost_is_ever_below_nothing(batches):
-    costs = TwoCosts()
+    costs = CostModel()
     for frames, share, seconds in batches:
         costs.note(frames, int(share * frames), seconds)
         assert costs.of_any >= -1e-12

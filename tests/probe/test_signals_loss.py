@@ -13,7 +13,7 @@ from tests.probe.training import batches, mlp
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from undertow.probe.signals.latent import read_latent
+from undertow.probe.signals.kl_divergence import read_latent
 from undertow.schema.quantities import Floor, LossKind, LossReduction
 
 ROWS, CLASSES = 12, 4

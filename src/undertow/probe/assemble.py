@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from undertow.measure import sketches
 from undertow.measure.partials import Partials
 from undertow.measure.statistics import statistics
-from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Dense, Mask, Placed, Row, Values, dense, exposed_mask, runs
 from undertow.probe.directions import Directions
-from undertow.probe.landmarks import histograms, is_landmark
+from undertow.probe.histogram_frames import histograms, is_histogram_frame
+from undertow.probe.reading_batch import Mask, Placed, ReadingBatch, Row, Values, dense, exposed_mask, runs
 from undertow.probe.readings import RanksApart, RawFrame, host, number
 from undertow.probe.signals.frames import SignalAssembler
+from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import (
     ACTIVATION,
@@ -53,7 +53,7 @@ Blocks = list[dict[str, Block]]
 
 class Assembler:
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: SlotLayout | None = None
         self._gradient_frames = 0
         self._activity: dict[int, deque[NDArray[np.uint8]]] = {}
         self._signals = SignalAssembler()
@@ -100,7 +100,7 @@ class Assembler:
             self._gradients(chosen, gradients, found, with_gradient, exposed[with_gradient], scalars, blocks)
         if weights is not None and weight_values is not None:
             self._weights(weights, weight_values, found, with_weights, blocks)
-        landmarks: list[int] = []
+        with_histograms: list[int] = []
         for place, raw in enumerate(raws):
             if raw.modules:
                 blocks[place]["activation"] = self._activations(raw)
@@ -109,10 +109,10 @@ class Assembler:
             if raw.has_gradient:
                 if self._gradient_frames % _SKETCH_EVERY == 0:
                     blocks[place]["sketch"] = self._stored_sketches(*(kind.row(place) for kind in placed))
-                if is_landmark(self._gradient_frames):
-                    landmarks.append(place)
+                if is_histogram_frame(self._gradient_frames):
+                    with_histograms.append(place)
                 self._gradient_frames += 1
-        for place, block in histograms(raws[0].layout, landmarks, *placed).items() if landmarks else ():
+        for place, block in histograms(raws[0].layout, with_histograms, *placed).items() if with_histograms else ():
             blocks[place][block.stream] = block
 
     def _apart(self, apart: RanksApart, place: int, blocks: Blocks) -> None:
@@ -123,7 +123,7 @@ class Assembler:
             canvas.put_at(0, name, values)
         canvas.finish([place], blocks)
 
-    def _use(self, layout: Layout) -> None:
+    def _use(self, layout: SlotLayout) -> None:
         if layout is not self._layout:
             directions = Directions(layout)
             if self._layout is not None:
@@ -135,7 +135,7 @@ class Assembler:
     def _gradients(
         self,
         raws: list[RawFrame],
-        read: Dense,
+        read: ReadingBatch,
         found: dict[str, Values],
         places: list[int],
         exposed: Mask,
@@ -180,7 +180,7 @@ class Assembler:
     # -- weights and updates ------------------------------------------------------------------------------
 
     def _weights(
-        self, read: Dense, values: Values, found: dict[str, Values], places: list[int], blocks: Blocks
+        self, read: ReadingBatch, values: Values, found: dict[str, Values], places: list[int], blocks: Blocks
     ) -> None:
         layout = self._layout
         assert layout is not None
@@ -301,7 +301,7 @@ def _batches(raws: Sequence[RawFrame]) -> Iterator[list[RawFrame]]:
         yield batch
 
 
-def _read(raws: list[RawFrame], places: list[int], exposed: Mask, kind: str) -> Dense | None:
+def _read(raws: list[RawFrame], places: list[int], exposed: Mask, kind: str) -> ReadingBatch | None:
     """All readings of one kind, of the frames that have any."""
     if not places:
         return None

@@ -10,16 +10,16 @@ from undertow.measure import sketches
 from undertow.measure.packed import directions_of_many
 from undertow.measure.partials import Moment
 from undertow.measure.sketches import Direction
-from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Dense, Mask, Placed, Row, Values, dense
 from undertow.probe.memory import SketchMemory
+from undertow.probe.reading_batch import Mask, Placed, ReadingBatch, Row, Values, dense
 from undertow.probe.readings import RawFrame
+from undertow.probe.watched_layers import SlotLayout
 
 
 class Directions:
     """Remembers the last sketches of every slot of one layout."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: SlotLayout) -> None:
         self._layout = layout
         self._gradient, self._change, self._weight, self._start = (SketchMemory(layout.sizes) for _ in range(4))
         self._norm_before: Values = np.full(len(layout.sizes), np.nan)  # of each weight, after its last measured step
@@ -70,8 +70,8 @@ class Directions:
     def _straight_on(
         self,
         raws: Sequence[RawFrame],
-        gradients: Dense | None,
-        weights: Dense | None,
+        gradients: ReadingBatch | None,
+        weights: ReadingBatch | None,
         norms: Values | None,
         sums: Values,
         remembered: Values,
@@ -107,7 +107,7 @@ class Directions:
         self._norm_before = norms[-1].copy()
         return True
 
-    def _sum_up(self, gradients: Dense, weights: Dense, sums: Values) -> Values:
+    def _sum_up(self, gradients: ReadingBatch, weights: ReadingBatch, sums: Values) -> Values:
         """The products of every frame with the one before it; returns the last change of the weights."""
         gradient, weight, change = self._gradient.values, self._weight.values, self._change.values
         if gradients.packed and weights.packed:

@@ -22,7 +22,7 @@ from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment, Partials
 from undertow.probe.signals.functions import unit_dimension
 from undertow.probe.signals.modules import norm_samples, norm_values, raw_data, running_average, sample_spread
-from undertow.probe.signals.redrawn import Redrawn
+from undertow.probe.signals.recomputation import RecomputedModules
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
 MAX_CALLS = 20_000  # of one module in one step
@@ -84,9 +84,9 @@ class ForwardTap:
         self._idle = 0  # forward passes since the last backward pass
         # A container often returns its last part's output: id of the tensor → (weak reference, reading).
         self._measured: dict[int, tuple[weakref.ref[torch.Tensor], ModuleReading]] = {}
-        self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `Purse`
+        self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `StepTimer`
         self.readings: dict[int, ModuleReading] = {}
-        self._redrawn = Redrawn()
+        self._redrawn = RecomputedModules()
         self._averages: dict[int, float] = {}  # running means, as they were before a module first ran
         self.roots_called: list[nn.Module] = []
         self.data: Any = None  # Partials of what enters the first module with parameters

@@ -9,14 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
-from undertow.probe.course import Course
 from undertow.probe.readings import Number, RawFrame, Slots, zeros
-from undertow.probe.step import StepReadings
+from undertow.probe.step_state import StepReadings, StepState
 from undertow.probe.subjects import Subjects
 from undertow.schema.quantities import GradientState
 
 
-def frame_of(subjects: Subjects, course: Course, optimizer: Optimizer, slots: Slots, skipped: Number) -> RawFrame:
+def frame_of(subjects: Subjects, course: StepState, optimizer: Optimizer, slots: Slots, skipped: Number) -> RawFrame:
     """What one optimizer has done to some slots."""
     now, plan, is_shared = course.now, course.plan, course.shared
     frame = RawFrame(course.step, time.time(), subjects.layout, _scalars(subjects, now, optimizer, is_shared, skipped))
@@ -30,7 +29,7 @@ def frame_of(subjects: Subjects, course: Course, optimizer: Optimizer, slots: Sl
         # Gradients put in place by hand, without a backward pass, replace the old ones.
         frame.carried = zeros(len(frame.exposed))
         if now.cleared_known:
-            frame.carried = subjects.cleared.carried(frame.exposed, subjects.catalogue.tensors)
+            frame.carried = subjects.zero_grads.carried(frame.exposed, subjects.layers.tensors)
         frame.optimizer = subjects.holders(frame.exposed)
         frame.gradients = list(now.gradients)
         frame.stepped = now.stepped

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from undertow.probe.arrival import arrived
+from undertow.probe.cuda_events import waited_for
 from undertow.probe.readings import NewLayers, Note, RawFrame
 
 Item = RawFrame | NewLayers | Note
@@ -130,6 +130,6 @@ class Mailbox:
         """Handle what has come in by now. What comes in meanwhile waits: a few frames at a time would cost far more."""
         batch = [self._items.popleft() for _ in range(len(self._items))]
         if batch:
-            with arrived(item.complete for item, _ in batch if isinstance(item, RawFrame)):
+            with waited_for(item.complete for item, _ in batch if isinstance(item, RawFrame)):
                 self._handle([item for item, _ in batch])
             self._handled_bytes += sum(size for _, size in batch)

@@ -33,7 +33,7 @@ def find_origin(
         return spoilt
     origin = subjects.first_nonfinite(roots)
     module = _first_bad_module(subjects, modules)
-    owning = {owner.path for owners in subjects.catalogue.owners.values() for owner in owners}
+    owning = {owner.path for owners in subjects.layers.owners.values() for owner in owners}
     if module is None or (origin is not None and origin["layer"] and module in owning):
         return origin
     # A module without parameters has no place in the graph of the loss.
@@ -42,7 +42,7 @@ def find_origin(
 
 def _first_bad_module(subjects: Subjects, modules: dict[int, ModuleReading]) -> str | None:
     """The innermost module whose output was the first that is not finite, when this step's were looked at."""
-    table = subjects.catalogue
+    table = subjects.layers
     bad = [
         (reading.position, -table.depth(layer), table.layer_path(layer))
         for layer, reading in modules.items()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import MARKS, Kernel, Want
 from undertow.measure.partials import Moment
-from undertow.probe.arrival import Moments, moments
+from undertow.probe.cuda_events import Events, record_events
 from undertow.probe.readings import Number, Reading, Slots
 from undertow.probe.tensor_list import TensorList
 
@@ -111,9 +111,9 @@ class TensorReader:
         plain = of.plain if of.asked else self._ask(of)
         return None if plain is None else plain.mark()
 
-    def moments(self) -> Moments:
+    def events(self) -> Events:
         """When what has been read so far will be there."""
-        return moments(self._cuda) if self._cuda else ()
+        return record_events(self._cuda) if self._cuda else ()
 
     # -- has it changed? ----------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.partials import Partials
-from undertow.probe.arrival import Moments
-from undertow.probe.catalogue import Layout
+from undertow.probe.cuda_events import Events
 from undertow.probe.forward import ModuleReading
 from undertow.probe.signals.readings import HeldReading, SignalReadings
+from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 
@@ -29,6 +29,19 @@ Slots = NDArray[np.int64]
 
 def number(value: Number) -> float:
     return float(value.item()) if isinstance(value, torch.Tensor) else float(value)
+
+
+def number_now(value: Any, default: float) -> Number:
+    """A number that may be a tensor: read at once on the CPU, kept as it is elsewhere."""
+    if value is None:
+        return default
+    if isinstance(value, torch.Tensor):
+        return float(value.item()) if value.device.type == "cpu" else value.detach().clone()
+    return float(value)
+
+
+def inverse(value: Number) -> Number:
+    return 1.0 if isinstance(value, float) and value in (0.0, 1.0) else 1.0 / value
 
 
 def host(partials: Any) -> Partials:
@@ -45,7 +58,7 @@ class Reading:
     terms: dict[int, Any] | None = None  # by slot: of tensors that are a sum over ranks nobody has taken yet
 
 
-_NO_SLOTS: Slots = np.empty(0, np.int64)
+NO_SLOTS: Slots = np.empty(0, np.int64)
 _NO_FLAGS: NDArray[np.float32] = np.empty(0, np.float32)
 
 
@@ -58,7 +71,7 @@ def zeros(count: int) -> NDArray[np.float32]:
 
 
 def _none() -> Slots:
-    return _NO_SLOTS
+    return NO_SLOTS
 
 
 def _no_flags() -> NDArray[np.float32]:
@@ -83,7 +96,7 @@ class RawFrame:
 
     step: int
     time: float
-    layout: Layout
+    layout: SlotLayout
     scalars: dict[str, Number]
     exposed: Slots = field(default_factory=_none)  # the slots this frame speaks of
     has_gradient: bool = False
@@ -104,7 +117,7 @@ class RawFrame:
     held: Sequence[HeldReading] = ()
     local: Sequence[Reading] = ()  # gradients of this rank alone, before an average
     apart: RanksApart | None = None  # in a distributed training
-    complete: Moments = ()  # on devices that work by themselves: when all of this is there
+    complete: Events = ()  # on devices that work by themselves: when all of this is there
     noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks
     loss_is_weighted: bool = False  # and no loss: what a stage of a pipeline was given to begin its backward pass with
 

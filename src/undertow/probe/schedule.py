@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-from undertow.probe.two_costs import TwoCosts
+from undertow.probe.cost_model import CostModel
 
 FREE_SECONDS = 1e-3  # a step may always cost this much more
 # Aim below the budget: costs vary from step to step, and no clock shows what watching does to caches and to the
@@ -26,8 +26,8 @@ _SMOOTH = 1 / 32
 _SETTLE_EVERY = 8  # steps between two looks at the costs
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
 WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
-LANDMARKS = frozenset({4, 8, 16, 32, 64, 128})  # looked at whole, too, where that is not too expensive:
-_LANDMARK_LIMIT = 20.0  # times the budget of one step. What goes wrong soon after the start shows there
+SPOT_CHECK_STEPS = frozenset({4, 8, 16, 32, 64, 128})  # looked at whole, too, where that is not too expensive:
+_SPOT_CHECK_LIMIT = 20.0  # times the budget of one step. What goes wrong soon after the start shows there
 EARLY_STEPS = 16  # gradients of these show how the model is wired; taken unless that is really expensive
 _EARLY_LIMIT = 2.0  # times the budget, or
 _EARLY_SECONDS = 5e-3
@@ -59,7 +59,7 @@ class Governor:
     _own: float = 0.0  # the training's seconds since the start
     _steps: int = 0
     _warm: bool = False
-    _behind: TwoCosts = field(default_factory=TwoCosts)  # of the background thread
+    _behind: CostModel = field(default_factory=CostModel)  # of the background thread
     _signals: float = 0.0  # seconds of a step that signals take: they come now and then, so this is a mean
 
     def plan(self, step: int) -> Plan:
@@ -83,7 +83,7 @@ class Governor:
     def _due(self, kind: str, step: int) -> bool:
         if step < WHOLE_STEPS:
             return True
-        if step in LANDMARKS and self._cost(kind) <= _LANDMARK_LIMIT * self.allowed:
+        if step in SPOT_CHECK_STEPS and self._cost(kind) <= _SPOT_CHECK_LIMIT * self.allowed:
             return True
         early = kind == "gradient" and step < EARLY_STEPS
         if early and self._cost(kind) <= max(_EARLY_LIMIT * self.allowed, _EARLY_SECONDS):

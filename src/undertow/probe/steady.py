@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.interface import Want
-from undertow.probe.course import Course
 from undertow.probe.framing import states
-from undertow.probe.lookout import Lookout
-from undertow.probe.purse import Purse
 from undertow.probe.reader import Marks, TensorReader
 from undertow.probe.readings import RawFrame, Reading, Slots
 from undertow.probe.schedule import Governor
-from undertow.probe.step import StepReadings
+from undertow.probe.step_signals import StepSignals
+from undertow.probe.step_state import StepReadings, StepState
+from undertow.probe.step_timer import StepTimer
 from undertow.probe.subjects import Subjects
 from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient, single
 from undertow.probe.weight_watch import WeightWatch
@@ -49,18 +48,18 @@ _STEPPING = 4  # the optimizer is at work
 class SteadyStep:
     def __init__(
         self,
-        course: Course,
+        course: StepState,
         subjects: Subjects,
         reader: TensorReader,
         weights: WeightWatch,
-        lookout: Lookout,
-        purse: Purse,
+        signals: StepSignals,
+        timer: StepTimer,
         governor: Governor,
         emit: Callable[[RawFrame], None],
         post: Callable[[RawFrame], float],
     ) -> None:
         self._course, self._subjects, self._reader, self._weights = course, subjects, reader, weights
-        self._lookout, self._purse, self._governor = lookout, purse, governor
+        self._signals, self._timer, self._governor = signals, timer, governor
         self._emit, self._post = emit, post
         self._known: _Usual | None = None
         self._stage = _ELSEWHERE
@@ -97,7 +96,7 @@ class SteadyStep:
         """Whether the step that comes next may be usual."""
         known, course = self._known, self._course
         usual = known is not None and known.version == self._subjects.version and course.ended
-        if usual and not (course.next_plan.activation or course.want_walk or self._lookout.sees_modules):
+        if usual and not (course.next_plan.activation or course.want_walk or self._signals.sees_modules):
             self._stage = _BETWEEN
             self._idle = self._idle_steps()
 
@@ -107,7 +106,7 @@ class SteadyStep:
         if known is None or not governor.is_the_same_always:
             return 0
         return min(
-            self._lookout.signals.idle_steps(known.slots, governed=False),
+            self._signals.collector.idle_steps(known.slots, governed=False),
             self._subjects.steps_until_due(self._course.done) - 1,
         )
 
@@ -142,8 +141,8 @@ class SteadyStep:
         course.ended, course.fresh, course.plan = False, True, course.next_plan
         self._stage, self._loss = _BACKWARD, loss
         if not self._idle:
-            self._lookout.glance_at_loss(roots)
-        if course.plan.gradient and not self._subjects.cleared.is_known(have_gradient(known.tensors)):
+            self._signals.glance_at_loss(roots)
+        if course.plan.gradient and not self._subjects.zero_grads.is_known(have_gradient(known.tensors)):
             self._subjects.note_cleared(self._reader)
         return True
 
@@ -151,13 +150,13 @@ class SteadyStep:
         known, course = self._known, self._course
         if self._stage != _BACKWARD or known is None:
             return False
-        self._subjects.cleared.note_added(known.tensors)
+        self._subjects.zero_grads.note_added(known.tensors)
         if course.plan.gradient:
             if known.differs_in_gradients():
                 return False
             began = _now()
             self._read = known.gradients.plain.read(_ALL)
-            self._purse.gradient.seconds += _now() - began
+            self._timer.gradient.seconds += _now() - began
             if self._read is None:
                 return False
         elif not course.bad_seen and self._subjects.gradients_went_bad(self._reader):
@@ -184,11 +183,11 @@ class SteadyStep:
         course.step += 1
         self._stage = _STEPPING
         if plan.gradient:
-            self._purse.gradient.seconds += (ended := _now()) - began
+            self._timer.gradient.seconds += (ended := _now()) - began
             began = ended
         if plan.weight:
             self._weights.before(known.moved, course.step - 1)
-            self._purse.weight.seconds += _now() - began
+            self._timer.weight.seconds += _now() - began
         return True
 
     def after_step(self, optimizer: Optimizer) -> bool:
@@ -197,18 +196,18 @@ class SteadyStep:
             return False
         frame = self._frame(known, optimizer)
         course.in_step = False
-        subjects.cleared.step(known.slots)
+        subjects.zero_grads.step(known.slots)
         if course.plan.weight:
             began = _now()
             self._weights.after(frame, known.exposed_weights, known.exposed_moved)
-            self._purse.weight.seconds += _now() - began
+            self._timer.weight.seconds += _now() - began
         self._stage, self._read, self._stepped = _ELSEWHERE, None, None
         if self._idle:
             self._send(frame)
         else:
-            if not self._lookout.skips_step(known.slots):
-                with self._purse.signal:
-                    self._lookout.look_at_step(optimizer, known.slots, frame)
+            if not self._signals.skips_step(known.slots):
+                with self._timer.signal:
+                    self._signals.look_at_step(optimizer, known.slots, frame)
             self._emit(frame)
             self._await()
         return True
@@ -222,7 +221,7 @@ class SteadyStep:
             if plan.weight:
                 frame.exposed = known.exposed
             return frame
-        carried = self._subjects.cleared.carried(known.exposed, known.tensors)
+        carried = self._subjects.zero_grads.carried(known.exposed, known.tensors)
         gradients = [Reading(known.present, self._read)]
         return RawFrame(
             course.step, time.time(), layout, scalars, known.exposed, True, known.state, carried, known.holders,
@@ -238,7 +237,7 @@ class SteadyStep:
         self._idle -= 1
         self._rested += 1
         waited = self._post(frame)  # for the background thread, which counts its time itself
-        self._purse.always.seconds -= waited
+        self._timer.always.seconds -= waited
         course.began = now + waited
         self._stage = _BETWEEN
         if not self._idle:
@@ -250,8 +249,8 @@ class SteadyStep:
         steps, seconds, self._idle = self._rested, self._seconds, 0
         self._rested, self._seconds = 0, 0.0
         if steps:
-            self._lookout.signals.rest(steps)
-            self._governor.spent(self._purse.take(), seconds, first=False, steps=steps)
+            self._signals.collector.rest(steps)
+            self._governor.spent(self._timer.take(), seconds, first=False, steps=steps)
 
 
 class _Usual:
@@ -261,7 +260,7 @@ class _Usual:
         self, subjects: Subjects, now: StepReadings, optimizer: Optimizer, slots: Slots, present: Slots
     ) -> None:
         self.version = subjects.version
-        self.tensors = subjects.catalogue.tensors
+        self.tensors = subjects.layers.tensors
         self.have, self.trainable = have_gradient(self.tensors), are_trainable(self.tensors)
         self.slots, self.present, self.exposed = slots, present, subjects.exposed(slots)
         self.state: NDArray[np.float32] = states(subjects, now, self.exposed)

@@ -7,8 +7,8 @@ from torch.optim.optimizer import Optimizer
 
 from undertow.measure.kernels.interface import Want
 from undertow.probe.reader import TensorReader
-from undertow.probe.readings import Slots
-from undertow.probe.step import NOTHING, StepReadings, inverse, number_now
+from undertow.probe.readings import NO_SLOTS, Slots, inverse, number_now
+from undertow.probe.step_state import StepReadings
 from undertow.probe.subjects import Subjects
 
 
@@ -19,7 +19,7 @@ def read_stepped(
     present = subjects.with_gradient(slots)
     factor = inverse(number_now(getattr(optimizer, "grad_scale", None), 1.0))
     if now.covers(present):
-        missing, known = NOTHING, present
+        missing, known = NO_SLOTS, present
     else:
         missing = np.setdiff1d(present, now.slots)
         known = np.setdiff1d(present, missing)

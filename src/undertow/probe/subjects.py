@@ -16,14 +16,14 @@ from undertow.errors import SettingError
 from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
-from undertow.probe.catalogue import Catalogue, Layout
-from undertow.probe.cleared import Cleared
 from undertow.probe.distributed.flat import flat_parameters
 from undertow.probe.distributed.gathered import gathered_parameters
 from undertow.probe.distributed.spread_list import list_of
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Slots
 from undertow.probe.tensor_list import TensorList, are_trainable, have_gradient
+from undertow.probe.watched_layers import SlotLayout, WatchedLayers
+from undertow.probe.zero_grad_tracking import ZeroGradTracker
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
 _RESCAN_EVERY = 1000
@@ -50,12 +50,12 @@ class Subjects:
         self._roots: dict[str, nn.Module] = dict(roots or {})
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._slots_cache: dict[int, tuple[weakref.ref[Optimizer], tuple[int, ...], Slots]] = {}
-        self.catalogue = Catalogue(include, exclude)
+        self.layers = WatchedLayers(include, exclude)
         self.ready = False
         self.is_compiled = False
         self.unowned = self.empty = 0
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
-        self.cleared = Cleared()
+        self.zero_grads = ZeroGradTracker()
         self._same: dict[tuple[int, ...], Slots] = {}
         # What has been worked out for slots (by identity) and flags of all tensors that come again at every step.
         self._lists: dict[tuple[int, bool], TensorList] = {}
@@ -67,15 +67,15 @@ class Subjects:
         self.version = 0  # another one when slots, layers or optimizers may be others
 
     @property
-    def layout(self) -> Layout:
-        return self.catalogue.layout
+    def layout(self) -> SlotLayout:
+        return self.layers.layout
 
     def release(self) -> None:
         """Let go of the user's tensors and modules."""
         self._roots, self._given_roots = {}, None
         self._optimizers, self._slots_cache, self._lists = [], {}, {}
         self._glanced = None
-        self.catalogue.forget_tensors()
+        self.layers.forget_tensors()
 
     # -- finding out --------------------------------------------------------------------------------------
 
@@ -101,11 +101,11 @@ class Subjects:
             self._roots = discovery.name_roots(discovery.find_roots(discovery.optimizer_tensors(relevant), called))
         self._optimizers = [weakref.ref(optimizer) for optimizer in relevant]
         self._describe()
-        self.ready = bool(self.catalogue.tensors)
-        if not self.ready and self.catalogue.skipped:
+        self.ready = bool(self.layers.tensors)
+        if not self.ready and self.layers.skipped:
             raise SettingError(
                 "include and exclude leave no layer to watch",
-                way_out=f"Layers are named like: {', '.join(sorted(self.catalogue.skipped)[:4])}",
+                way_out=f"Layers are named like: {', '.join(sorted(self.layers.skipped)[:4])}",
             )
         return self.ready
 
@@ -116,9 +116,9 @@ class Subjects:
         found = discovery.describe(self._roots, extra)
         self.is_compiled = found.is_compiled
         self.unowned, self.empty = found.unowned, found.empty
-        before = self.catalogue.tensors
-        is_new = self.catalogue.update(found)
-        self.cleared.move(before, self.catalogue.tensors)
+        before = self.layers.tensors
+        is_new = self.layers.update(found)
+        self.zero_grads.move(before, self.layers.tensors)
         self._slots_cache = {}
         self._same, self._lists, self._chosen = {}, {}, {}
         self._sentinels = self._glanced = None
@@ -136,11 +136,11 @@ class Subjects:
     def _number_optimizers(self) -> None:
         self._exposed, self._holders = {}, {}
         self.version += 1
-        owner = np.full(len(self.catalogue.tensors), -1, np.int64)
+        owner = np.full(len(self.layers.tensors), -1, np.int64)
         for index, ref in enumerate(self._optimizers):
             optimizer = ref()
             for tensor in discovery.optimizer_tensors([optimizer]) if optimizer is not None else ():
-                slot = self.catalogue.slot_of.get(id(tensor))
+                slot = self.layers.slot_of.get(id(tensor))
                 if slot is not None:
                     owner[slot] = index
         self.optimizer_of = owner
@@ -161,7 +161,7 @@ class Subjects:
         return min([*later, _RESCAN_EVERY - steps % _RESCAN_EVERY])
 
     def watches(self, tensor: Any) -> bool:
-        return id(tensor) in self.catalogue.slot_of
+        return id(tensor) in self.layers.slot_of
 
     def slots_of(self, optimizer: Optimizer, layers_changed: Callable[[], None]) -> Slots:
         """The watched slots an optimizer steps; an optimizer not seen before is taken in."""
@@ -170,7 +170,7 @@ class Subjects:
         if cached is not None and cached[0]() is optimizer and cached[1] == sizes:
             return cached[2]
         tensors = discovery.optimizer_tensors([optimizer])
-        known = [id(tensor) in self.catalogue.slot_of for tensor in tensors]
+        known = [id(tensor) in self.layers.slot_of for tensor in tensors]
         if self._given_roots is None or any(known) or self._own(tensors):
             self._adopt(optimizer)
             if all(known):
@@ -179,7 +179,7 @@ class Subjects:
                 self._take_in(tensors)
                 if self._describe():
                     layers_changed()
-        slots = self._one(sorted({self.catalogue.slot_of[id(t)] for t in tensors if id(t) in self.catalogue.slot_of}))
+        slots = self._one(sorted({self.layers.slot_of[id(t)] for t in tensors if id(t) in self.layers.slot_of}))
         self._slots_cache[id(optimizer)] = (weakref.ref(optimizer), sizes, slots)
         return slots
 
@@ -215,33 +215,33 @@ class Subjects:
 
     def walk(self, roots: Sequence[Any], module_positions: dict[int, int]) -> bool:
         self._sentinels = self._glanced = None
-        walked = autograd_graph.walk(roots, self.catalogue.owners, self._stands_for())
-        return self.catalogue.ordered(walked, module_positions)
+        walked = autograd_graph.walk(roots, self.layers.owners, self._stands_for())
+        return self.layers.ordered(walked, module_positions)
 
     def gathered(self) -> list[tuple[torch.Tensor, int]]:
         """Whole parameters that stand for shards while the model runs, and the slots of those."""
         if self.layout.spread is None:
             return []
-        slot_of = self.catalogue.slot_of
+        slot_of = self.layers.slot_of
         pairs = gathered_parameters(self._roots.values())
         return [(whole, slot_of[id(shard)]) for whole, shard in pairs if id(shard) in slot_of]
 
     def _stands_for(self) -> autograd_graph.Gathered:
         if self.layout.spread is None:
             return {}
-        whole = {id(whole): id(self.catalogue.tensors[slot]) for whole, slot in self.gathered()}
+        whole = {id(whole): id(self.layers.tensors[slot]) for whole, slot in self.gathered()}
         return {**whole, **flat_parameters(self._roots.values())}
 
     def first_nonfinite(self, roots: Sequence[Any]) -> dict[str, Any] | None:
         """Where in the forward pass of this loss non-finite values begin, for the journal."""
-        origin = autograd_graph.first_nonfinite(roots, self.catalogue.owners, self._stands_for())
+        origin = autograd_graph.first_nonfinite(roots, self.layers.owners, self._stands_for())
         if origin is None:
             return None
         return {"where": "forward", "layer": origin.path, "operation": origin.operation, "detail": origin.detail}
 
     def first_nonfinite_weight(self, reader: TensorReader) -> dict[str, Any] | None:
         """The first weight in execution order that is no longer finite, for the journal."""
-        tensors = self.catalogue.tensors
+        tensors = self.layers.tensors
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None  # looking would make the training wait
         bad: dict[int, int] = {}
@@ -250,14 +250,14 @@ class Subjects:
             bad |= {slot: int(count) for slot, count in zip(reading.slots.tolist(), counts) if count}
         if not bad:
             return None
-        slot = min(bad, key=self.catalogue.place)
+        slot = min(bad, key=self.layers.place)
         detail = f"{bad[slot]} of {tensors[slot].numel()} values are not finite"
-        return {"where": "weight", "layer": self.catalogue.path(slot), "operation": "", "detail": detail}
+        return {"where": "weight", "layer": self.layers.path(slot), "operation": "", "detail": detail}
 
     def unplaced(self) -> bool:
         """Some parameter has had a gradient although no graph seen so far showed where it is used."""
-        return self.catalogue.has_unplaced(
-            slot for slot, tensor in enumerate(self.catalogue.tensors) if tensor.grad is not None
+        return self.layers.has_unplaced(
+            slot for slot, tensor in enumerate(self.layers.tensors) if tensor.grad is not None
         )
 
     def gradients_went_bad(self, reader: TensorReader) -> bool:
@@ -275,7 +275,7 @@ class Subjects:
     # -- tensors ------------------------------------------------------------------------------------------
 
     def slots_with_gradient(self) -> Slots:
-        return self._pick(_ALL, have_gradient(self.catalogue.tensors))
+        return self._pick(_ALL, have_gradient(self.layers.tensors))
 
     def _pick(self, slots: Slots, flags: bytes) -> Slots:
         """Those of some slots whose tensors are flagged; the same array object whenever the answer is the same."""
@@ -293,16 +293,16 @@ class Subjects:
         What goes wrong in a backward pass spreads towards the input, so the first layers tell of all behind them.
         """
         if self._sentinels is None:
-            tensors = self.catalogue.tensors
+            tensors = self.layers.tensors
             small = [slot for slot, tensor in enumerate(tensors) if 0 < tensor.numel() <= _GLANCE]
-            small.sort(key=self.catalogue.place)
+            small.sort(key=self.layers.place)
             tiny = [slot for slot in small if tensors[slot].numel() <= _QUICK] or small
             chosen = {*small[:4], *tiny[:: max(1, len(tiny) // 4)]}
             self._sentinels = self._one(sorted(chosen))
         return self.with_gradient(self._sentinels)
 
     def with_gradient(self, slots: Slots) -> Slots:
-        return self._pick(slots, have_gradient(self.catalogue.tensors))
+        return self._pick(slots, have_gradient(self.layers.tensors))
 
     def gradients(self, slots: Slots) -> TensorList:
         """Of slots that have one."""
@@ -314,7 +314,7 @@ class Subjects:
     def _list(self, slots: Slots, of_gradients: bool) -> TensorList:
         known = self._lists.get((id(slots), of_gradients))
         if known is None:
-            tensors = self.catalogue.tensors
+            tensors = self.layers.tensors
             chosen = [tensors[slot] for slot in slots.tolist()]
             known = list_of(slots, chosen, of_gradients, self.layout.spread)
             if len(self._lists) < _MOST_REMEMBERED:
@@ -323,7 +323,7 @@ class Subjects:
 
     def frozen(self, slots: Slots) -> list[int]:
         """Places in `slots` of tensors that do not ask for a gradient."""
-        trainable = are_trainable(self.catalogue.tensors)
+        trainable = are_trainable(self.layers.tensors)
         if b"\0" not in trainable:
             return []
         return [place for place, slot in enumerate(slots.tolist()) if not trainable[slot]]
@@ -337,17 +337,17 @@ class Subjects:
         return known
 
     def moving(self, slots: Slots) -> Slots:
-        trainable = are_trainable(self.catalogue.tensors)
+        trainable = are_trainable(self.layers.tensors)
         return self._pick(slots, trainable) if b"\0" in trainable else slots
 
     def note_cleared(self, reader: TensorReader) -> None:
         """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
-        present = have_gradient(self.catalogue.tensors)
-        if not self.cleared.is_known(present) and (left := self.cleared.left(present)):
+        present = have_gradient(self.layers.tensors)
+        if not self.zero_grads.is_known(present) and (left := self.zero_grads.left(present)):
             slots = self._one(left)
             zero = reader.look_zero(self.gradients(slots))
             if zero is not None:  # else it cannot be told without making the training wait
-                self.cleared.put(slots, zero, self.catalogue.tensors)
+                self.zero_grads.put(slots, zero, self.layers.tensors)
 
     def holders(self, slots: Slots) -> NDArray[np.float32]:
         """The index of the optimizer that holds each slot, -1 for none."""
@@ -393,7 +393,7 @@ class Subjects:
                     for group in optimizer.param_groups
                 ]
                 optimizers.append({"type": type(optimizer).__name__, "groups": groups})
-        devices = sorted({str(tensor.device) for tensor in self.catalogue.tensors})
+        devices = sorted({str(tensor.device) for tensor in self.layers.tensors})
         reasons: list[str] = []
         if self.unowned and self._roots:
             reasons.append(f"an optimizer holds {self.unowned} tensors that belong to no watched model")
@@ -402,7 +402,7 @@ class Subjects:
         return {
             "optimizers": optimizers,
             "device": ", ".join(devices),
-            "layers_skipped": len(self.catalogue.skipped),
+            "layers_skipped": len(self.layers.skipped),
             "reasons": reasons,
         }
 

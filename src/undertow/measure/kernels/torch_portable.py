@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import plain
-from undertow.measure.kernels.torch_rows import Batch, Layout, layout_of
+from undertow.measure.kernels.torch_rows import Batch, RowLayout, layout_of
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials, offsets_of
 from undertow.measure.signs import FIRST_FACTOR, SECOND_FACTOR, WORD_OFFSET
 
@@ -84,7 +84,7 @@ class TorchKernel:
         return None
 
 
-def _measure(flat: list[torch.Tensor], layout: Layout, want: Want, device: torch.device) -> torch.Tensor:
+def _measure(flat: list[torch.Tensor], layout: RowLayout, want: Want, device: torch.device) -> torch.Tensor:
     number = len(flat)
     rows: list[torch.Tensor] = []
     sketches: list[torch.Tensor] = []

@@ -39,14 +39,14 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     batches: tuple[Batch, ...]
     rows_of_tensors: torch.Tensor
     pieces_of_tensors: torch.Tensor
 
 
 @lru_cache(maxsize=16)
-def layout_of(counts: tuple[int, ...], device: torch.device) -> Layout:
+def layout_of(counts: tuple[int, ...], device: torch.device) -> RowLayout:
     # Small enough for a CPU's cache; on a device large enough to fill it.
     most_rows = 256 if device.type == "cpu" else 8192
     groups: list[list[Piece]] = [[]]
@@ -65,7 +65,7 @@ def layout_of(counts: tuple[int, ...], device: torch.device) -> Layout:
     for group in groups:
         for piece in group:
             pieces[piece.tensor] += 1
-    return Layout(
+    return RowLayout(
         tuple(_batch(tuple(group), device) for group in groups if group),
         _on(device, [-(-count // SKETCH_BUCKETS) for count in counts]),
         _on(device, pieces),

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from undertow.measure import sketches
 from undertow.measure.partials import Moment, Partials
-from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Roster, SlotFacts, Summand
 from undertow.probe.distributed.portions import Term
 from undertow.probe.readings import NewLayers, RawFrame, Reading, host, number
+from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.layers import Layer, LayerTable
 
 KINDS = ("gradients", "stepped", "weights_before", "weights")
@@ -43,7 +43,7 @@ def facts_of(layer: Layer) -> LayerFacts:
     return LayerFacts(**record)
 
 
-def roster_of(rank: int, table: LayerTable, layout: Layout, new: NewLayers | None) -> Roster:
+def roster_of(rank: int, table: LayerTable, layout: SlotLayout, new: NewLayers | None) -> Roster:
     slots: list[SlotFacts] = []
     for slot, row in enumerate(layout.row_of_slot.tolist()):
         layer = table[int(layout.parameter_ids[row])]

@@ -14,12 +14,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.probe.distributed.collector import RankCollector
 from undertow.probe.distributed.contribution import belongs_to_a_step
 from undertow.probe.distributed.joint import Joint
-from undertow.probe.distributed.meeting import Link, LinkBrokenError, Meeting
 from undertow.probe.distributed.messages import Farewell, Message, Pace, Roster, Separate, Witness, Word, decode, encode
-from undertow.probe.distributed.muster import Muster
-from undertow.probe.distributed.place import Place
+from undertow.probe.distributed.rendezvous import Link, LinkBrokenError, Rendezvous
+from undertow.probe.distributed.topology import RankPlace
 from undertow.probe.mailbox import MOST_BYTES, Item
 from undertow.probe.readings import NewLayers, Note, RawFrame
 
@@ -29,18 +29,18 @@ CLOSING_PATIENCE = 5.0  # seconds to wait until the last word has been heard
 class Follower:
     def __init__(
         self,
-        place: Place,
+        place: RankPlace,
         set_pace: Callable[[int, dict[str, int]], None],
         met: Callable[[str], None],
         lost: Callable[[str, list[Note]], None],
     ) -> None:
         """`met` is told the folder of the run; `lost`, once, why there is nobody to send to, and what is unsent."""
         self._rank = place.rank
-        self._meeting: Meeting | None = Meeting(place)
+        self._rendezvous: Rendezvous | None = Rendezvous(place)
         self._set_pace, self._met, self._lost = set_pace, met, lost
         self._link: Link | None = None
         self._ended = threading.Event()
-        self._muster = Muster(place.rank)
+        self._collector = RankCollector(place.rank)
         self._joint: Joint | None = None
         self._waiting: deque[Item] = deque()
         self._waiting_bytes = 0
@@ -64,12 +64,12 @@ class Follower:
             self._lose("")
             return
         try:
-            if self._meeting is not None and not self._meet(self._meeting):
+            if self._rendezvous is not None and not self._meet(self._rendezvous):
                 return
             while self._waiting and self._pass_on(self._waiting[0]):
                 item = self._waiting.popleft()
                 self._waiting_bytes -= item.nbytes if isinstance(item, RawFrame) else 0
-            for word in self._muster.words():
+            for word in self._collector.words():
                 self._send(word)
         except LinkBrokenError:
             above = 0 if self._link is None else self._link.rank
@@ -79,13 +79,13 @@ class Follower:
 
     def finish(self) -> None:
         """After the mailbox has closed: send what is left, and the last word."""
-        if self._meeting is not None:
-            self._meeting.wait(CLOSING_PATIENCE)
-        self._muster.close()
+        if self._rendezvous is not None:
+            self._rendezvous.wait(CLOSING_PATIENCE)
+        self._collector.close()
         self.idle()
         while self._waiting and self._link is not None and not self._is_lost:
             self.idle()
-        words = self._muster.part_ways()
+        words = self._collector.part_ways()
         if self._link is not None and not self._is_lost:
             with contextlib.suppress(LinkBrokenError):  # it has ended, too
                 for word in words:
@@ -94,17 +94,17 @@ class Follower:
                 self._ended.wait(CLOSING_PATIENCE)
             self._link.close()
 
-    def _meet(self, meeting: Meeting) -> bool:
-        met = meeting.met()
+    def _meet(self, rendezvous: Rendezvous) -> bool:
+        met = rendezvous.met()
         if met is None:
             return False
-        self._meeting = None
+        self._rendezvous = None
         self._first_step = int(met.message.get("first_step", 0))
         self._met(str(met.message.get("folder", "")))
         if met.up is None:
             self._lose("the first rank has begun without this one" if met.message else "the ranks have not met")
             return False
-        self._muster.join(met)
+        self._collector.join(met)
         self._link = met.up
         self._link.listen(partial(self._listen, self._link))
         return True
@@ -113,7 +113,7 @@ class Follower:
         self._is_lost = True
         if self._link is not None:
             self._link.close()
-        self._muster.leave()
+        self._collector.leave()
         notes = [item for item in self._waiting if isinstance(item, Note)]
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -127,7 +127,7 @@ class Follower:
     def _pass_on(self, item: Item) -> bool:
         """False while it is worth waiting for somebody who sends to this rank."""
         if isinstance(item, NewLayers):
-            self._muster.introduce(item)
+            self._collector.introduce(item)
         elif isinstance(item, Note):
             step = None if item.step is None else item.step + self._first_step
             self._send(Word(self._rank, item.kind, step, item.fields))
@@ -136,16 +136,16 @@ class Follower:
         return True
 
     def _send_part(self, frame: RawFrame) -> bool:
-        is_alone, crew = self._muster.is_alone, self._muster.crew
+        is_alone, ranks = self._collector.is_alone, self._collector.ranks
         witness = self._witness if is_alone else None
-        parts = self._muster.parts(frame, frame.step + self._first_step, witness)
+        parts = self._collector.parts(frame, frame.step + self._first_step, witness)
         if parts is None:
             return False
-        part, roster = parts[0], crew.own
+        part, roster = parts[0], ranks.own
         if not is_alone:
-            apart = self._muster.apart
-            if self._joint is None or (self._joint.version, self._joint.apart) != (crew.version, apart):
-                self._joint = Joint(crew, apart)
+            apart = self._collector.apart
+            if self._joint is None or (self._joint.version, self._joint.apart) != (ranks.version, apart):
+                self._joint = Joint(ranks, apart)
             roster = self._joint.roster
         assert roster is not None
         if roster is not self._roster:
@@ -155,7 +155,7 @@ class Follower:
             self._send(roster)
         if self._joint is not None:
             part = self._joint.part(parts, self._witness)
-            self._muster.shorten(parts)
+            self._collector.shorten(parts)
         self._send(part)
         return True
 
@@ -165,13 +165,13 @@ class Follower:
                 message = decode(link.receive())
                 if isinstance(message, Pace):
                     self._set_pace(message.from_step, message.intervals)
-                    self._muster.send(message)
+                    self._collector.send(message)
                 elif isinstance(message, Witness) and self._roster is not None:
                     witness = np.zeros(len(self._roster.slots), np.bool_)
                     witness[message.slots] = True
                     self._witness = witness
                 elif isinstance(message, Separate):
-                    self._muster.keep_apart(message.paths)
+                    self._collector.keep_apart(message.paths)
                 elif isinstance(message, Farewell):
                     break
         except Exception:  # broken: sending will find out

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure.partials import offsets_of
-from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.contribution import facts_of, measured_of
-from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.merging import Gathered, gather
 from undertow.probe.distributed.messages import Measured, Part, Roster, SlotFacts
 from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.distributed.whole_frame import flags_of, losses_of, micro_of, stepped_of
+from undertow.probe.watched_layers import SlotLayout
 
 _NONE = np.empty(0, np.int32)
 
@@ -29,24 +29,26 @@ _NONE = np.empty(0, np.int32)
 class Joint:
     """What these ranks hold together, as if it were one rank: a `Holding` whose slots are the joined blocks."""
 
-    def __init__(self, crew: Crew, apart: frozenset[str] = frozenset()) -> None:
+    def __init__(self, ranks: RankLayout, apart: frozenset[str] = frozenset()) -> None:
         """`apart` are paths of tensors whose portions are not joined."""
-        self.version, self.apart = crew.version, apart
-        self.portions = crew.portions
-        self.unions = crew.unions
-        self.own = crew.own
-        self.block = crew.block
-        joined, place, size = _joined(crew, apart)
+        self.version, self.apart = ranks.version, apart
+        self.portions = ranks.portions
+        self.unions = ranks.unions
+        self.own = ranks.own
+        self.block = ranks.block
+        joined, place, size = _joined(ranks, apart)
         self.roster = Roster(
-            crew.head,
-            [facts_of(layer) for layer in crew.table],
+            ranks.head,
+            [facts_of(layer) for layer in ranks.table],
             joined,
-            [] if crew.own is None else crew.own.optimizers,
-            str(crew.facts()["device"]),
+            [] if ranks.own is None else ranks.own.optimizers,
+            str(ranks.facts()["device"]),
         )
         self.counts = np.array([prod(facts.extent) for facts in joined], np.int64)
-        self.layout = Layout(_NONE, np.empty(0, np.int64), size, offsets_of(size), _NONE)
-        self.berths = {rank: replace(berth, slots=place[berth.portions]) for rank, berth in crew.berths.items()}
+        self.layout = SlotLayout(_NONE, np.empty(0, np.int64), size, offsets_of(size), _NONE)
+        self.by_rank = {
+            rank: replace(rank_slots, slots=place[rank_slots.portions]) for rank, rank_slots in ranks.by_rank.items()
+        }
 
     def part(self, parts: Sequence[Part], witness: NDArray[np.bool_] | None) -> Part:
         """`parts` are those of this frame, the head's first."""
@@ -84,17 +86,18 @@ def _told(gathered: Gathered, witness: NDArray[np.bool_] | None) -> list[Measure
     return measured + gathered.unsummed()
 
 
-def _joined(crew: Crew, apart: frozenset[str]) -> tuple[list[SlotFacts], NDArray[np.int64], NDArray[np.int64]]:
+def _joined(ranks: RankLayout, apart: frozenset[str]) -> tuple[list[SlotFacts], NDArray[np.int64], NDArray[np.int64]]:
     """The blocks, the block of each portion, and the size of the whole tensor of each block."""
     of_slot: dict[int, list[tuple[int, SlotFacts]]] = {}
-    for portion in crew.held.tolist():
-        slot, facts = crew.described(portion)
+    for portion in ranks.held.tolist():
+        slot, facts = ranks.described(portion)
         of_slot.setdefault(slot, []).append((portion, facts))
     pieces = {
-        int(portion): int(crew.unions.pieces[start]) for portion, start in zip(crew.unions.portions, crew.unions.starts)
+        int(portion): int(ranks.unions.pieces[start])
+        for portion, start in zip(ranks.unions.portions, ranks.unions.starts)
     }
     joined: list[SlotFacts] = []
-    place = np.zeros(crew.portions, np.int64)
+    place = np.zeros(ranks.portions, np.int64)
     for portions in of_slot.values():
         whole = [(portion, facts) for portion, facts in portions if portion not in pieces]
         is_apart = whole[0][1].path in apart

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from undertow.probe.distributed.collector import CLOSING_PATIENCE, RankCollector
 from undertow.probe.distributed.contribution import belongs_to_a_step
-from undertow.probe.distributed.meeting import Meeting, Met
 from undertow.probe.distributed.messages import Pace, Word
-from undertow.probe.distributed.muster import CLOSING_PATIENCE, Muster
-from undertow.probe.distributed.place import Place
+from undertow.probe.distributed.rendezvous import Connections, Rendezvous
+from undertow.probe.distributed.topology import RankPlace
 from undertow.probe.distributed.whole_frame import whole_frame
 from undertow.probe.mailbox import Item
 from undertow.probe.readings import NewLayers, Note, RawFrame
@@ -23,18 +23,18 @@ Idle = Callable[[], None]
 
 
 class Leader:
-    def __init__(self, place: Place, earlier: LayerTable, message: Mapping[str, Any]) -> None:
+    def __init__(self, place: RankPlace, earlier: LayerTable, message: Mapping[str, Any]) -> None:
         self._closing = False
         self._is_broken = False
         self._failed: Callable[[Exception], None] = _raise
         self.merged: Callable[[float], None] | None = None  # is told the processor time each measured frame took
         self._message = message
-        self._meeting: Meeting | None = Meeting(place)
-        self._muster = Muster(0, earlier)
+        self._rendezvous: Rendezvous | None = Rendezvous(place)
+        self._collector = RankCollector(0, earlier)
         self._own: deque[Item] = deque()
         self._new: NewLayers | None = None
         self._graph = LayerGraph()
-        self._told = -1  # the version of the crew that has been passed on
+        self._told = -1  # the version of the ranks that has been passed on
         self._pace: Pace | None = None
 
     def around(self, handle: Handle, idle: Idle, failed: Callable[[Exception], None]) -> tuple[Handle, Idle]:
@@ -58,14 +58,14 @@ class Leader:
 
     def finish(self, handle: Handle) -> None:
         """After the mailbox has closed: what is still missing is waited for, but not for long."""
-        if self._meeting is not None:
-            self._meeting.wait(CLOSING_PATIENCE)
+        if self._rendezvous is not None:
+            self._rendezvous.wait(CLOSING_PATIENCE)
         self._closing = True
-        self._muster.close()
+        self._collector.close()
         ready = self._take_carefully()
         while self._own:
             ready += self._take_carefully()
-        handle(ready + _notes(self._muster.part_ways()))
+        handle(ready + _notes(self._collector.part_ways()))
 
     def set_pace(self, from_step: int, intervals: dict[str, int]) -> None:
         """From any thread; the background thread sends it."""
@@ -84,11 +84,11 @@ class Leader:
 
     def _take(self) -> list[Item]:
         """Everything that is complete by now."""
-        if self._meeting is not None and not self._meet(self._meeting):
+        if self._rendezvous is not None and not self._meet(self._rendezvous):
             return []
         if self._pace is not None:
             pace, self._pace = self._pace, None
-            self._muster.send(pace)
+            self._collector.send(pace)
         out: list[Item] = []
         while self._own:
             head = self._own[0]
@@ -100,47 +100,47 @@ class Leader:
                 out.append(frame)
             elif isinstance(head, NewLayers):
                 self._new, self._graph = head, head.graph
-                self._muster.introduce(head)
+                self._collector.introduce(head)
             else:
                 out.append(head)
             self._own.popleft()
-        return out + _notes(self._muster.words())
+        return out + _notes(self._collector.words())
 
-    def _meet(self, meeting: Meeting) -> bool:
-        met = meeting.met(self._message)
+    def _meet(self, rendezvous: Rendezvous) -> bool:
+        met = rendezvous.met(self._message)
         if met is None:
             if not self._closing:
                 return False
-            met = Met()  # this rank ends before the others were there
-            meeting.give_up()
-        self._meeting = None
-        self._muster.join(met)
-        if meeting.absent:
-            self._own.appendleft(Note("note", None, {"reason": f"{_ranks(meeting.absent)} not watched"}))
+            met = Connections()  # this rank ends before the others were there
+            rendezvous.give_up()
+        self._rendezvous = None
+        self._collector.join(met)
+        if rendezvous.absent:
+            self._own.appendleft(Note("note", None, {"reason": f"{_ranks(rendezvous.absent)} not watched"}))
         return True
 
     def _whole(self, frame: RawFrame) -> RawFrame | None:
         """The frame of all ranks; None while it is worth waiting for one of them."""
-        crew = self._muster.crew
+        ranks = self._collector.ranks
         if not belongs_to_a_step(frame):
-            return RawFrame(frame.step, frame.time, crew.layout, frame.scalars)
-        parts = self._muster.parts(frame, frame.step)
+            return RawFrame(frame.step, frame.time, ranks.layout, frame.scalars)
+        parts = self._collector.parts(frame, frame.step)
         if parts is None:
             return None
         began = time.thread_time()
-        whole = whole_frame(frame, parts, crew)
-        self._muster.shorten(parts)
+        whole = whole_frame(frame, parts, ranks)
+        self._collector.shorten(parts)
         if self.merged is not None and whole.has_gradient and len(parts) > 1:
-            self.merged(time.thread_time() - began + self._muster.seconds)
+            self.merged(time.thread_time() - began + self._collector.seconds)
         return whole
 
     def _new_layers(self) -> list[Item]:
-        crew = self._muster.crew
-        if self._told == crew.version and self._new is None:
+        ranks = self._collector.ranks
+        if self._told == ranks.version and self._new is None:
             return []
         facts = {} if self._new is None else self._new.facts
-        self._told, self._new = crew.version, None
-        return [NewLayers(crew.table, self._graph, {**facts, **crew.facts()})]
+        self._told, self._new = ranks.version, None
+        return [NewLayers(ranks.table, self._graph, {**facts, **ranks.facts()})]
 
 
 def _notes(words: Iterable[Word]) -> list[Item]:

@@ -36,7 +36,7 @@ class LocalGradients:
         self._passes += 1
         if self._passes % _EVERY != 1:
             return
-        tensors = self._subjects.catalogue.tensors
+        tensors = self._subjects.layers.tensors
         for tensor, slot in [(tensors[slot], slot) for slot in spread.wrapped] + self._subjects.gathered():
             if tensor.requires_grad and not is_spread(tensor):  # else it is one of several parts of this gradient
                 self._handles.append(tensor.register_hook(self._hook(slot)))

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from undertow.measure import sketches
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
-from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.contribution import FOLD_WIDTH
-from undertow.probe.distributed.crew import Berth
 from undertow.probe.distributed.messages import Measured, Part, Roster, Summand
 from undertow.probe.distributed.pending import measure_sum
 from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.rank_layout import RankSlots
 from undertow.probe.distributed.unions import Unions
 from undertow.probe.readings import Reading
+from undertow.probe.watched_layers import SlotLayout
 
 Floats = NDArray[np.float64]
 _NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
@@ -39,12 +39,12 @@ class Comparison:
 
 
 class Holding(Protocol):
-    """Who holds which portions of what: a `Crew`, or a part of one that passes its sums on."""
+    """Who holds which portions of what: a `RankLayout`, or a part of one that passes its sums on."""
 
     @property
-    def layout(self) -> Layout: ...
+    def layout(self) -> SlotLayout: ...
     @property
-    def berths(self) -> Mapping[int, Berth]: ...
+    def by_rank(self) -> Mapping[int, RankSlots]: ...
     @property
     def portions(self) -> int: ...
     @property
@@ -59,29 +59,29 @@ class Holding(Protocol):
 class Gathered:
     """Adds up one kind of reading, rank by rank, the lowest first."""
 
-    def __init__(self, crew: Holding) -> None:
-        self._crew = crew
-        self._layout: Layout = crew.layout
-        self._seen = np.zeros(crew.portions, np.bool_)
+    def __init__(self, ranks: Holding) -> None:
+        self._ranks = ranks
+        self._layout: SlotLayout = ranks.layout
+        self._seen = np.zeros(ranks.portions, np.bool_)
         self._folds: NDArray[np.float32] | None = None  # of each portion, from the rank that sent it first
-        self._finite = np.zeros(crew.portions, np.bool_)
-        self._norms: Floats = np.zeros(crew.portions)
-        self._first_rank = np.full(crew.portions, -1, np.int64)
-        self._unions = crew.unions
-        self._is_union = np.zeros(crew.portions, np.bool_)
+        self._finite = np.zeros(ranks.portions, np.bool_)
+        self._norms: Floats = np.zeros(ranks.portions)
+        self._first_rank = np.full(ranks.portions, -1, np.int64)
+        self._unions = ranks.unions
+        self._is_union = np.zeros(ranks.portions, np.bool_)
         self._is_union[self._unions.portions] = True
-        self._read = np.zeros(len(crew.layout.sizes), np.bool_)
+        self._read = np.zeros(len(ranks.layout.sizes), np.bool_)
         self._whole: Partials | None = None
         self._terms: dict[tuple[int, int], dict[int, Summand]] = {}  # by slot and portion, then by number
-        self.comparison = Comparison.of(len(crew.layout.sizes))
+        self.comparison = Comparison.of(len(ranks.layout.sizes))
 
-    def add(self, rank: int, berth: Berth, measured: Measured) -> None:
+    def add(self, rank: int, rank_slots: RankSlots, measured: Measured) -> None:
         for slot, term in measured.terms.items():
-            terms = self._terms.setdefault((int(berth.slots[slot]), int(berth.portions[slot])), {})
+            terms = self._terms.setdefault((int(rank_slots.slots[slot]), int(rank_slots.portions[slot])), {})
             terms.setdefault(term.number, term)
         if not len(measured.slots):
             return
-        slots, portions = berth.slots[measured.slots], berth.portions[measured.slots]
+        slots, portions = rank_slots.slots[measured.slots], rank_slots.portions[measured.slots]
         if self._is_union.any():
             self._unite()
         fresh = ~(self._seen | self._is_union)[portions]
@@ -113,13 +113,13 @@ class Gathered:
             first = next(iter(terms.values()))
             if len(terms) == first.count:
                 del self._terms[slot, portion]
-                measured = measure_sum([term.values for term in terms.values()], self._crew.block(portion))
+                measured = measure_sum([term.values for term in terms.values()], self._ranks.block(portion))
                 self._read[slot] = True
                 self._sum(self._scattered(np.array([slot]), np.array([0]), measured))
         if self._whole is None:
             return []
         moments = self._whole.moments
-        complete = self._read & (moments[:, Moment.COUNT] == self._crew.counts)
+        complete = self._read & (moments[:, Moment.COUNT] == self._ranks.counts)
         broken = self._read & ~complete & (moments[:, _NONFINITE].sum(axis=1) > 0)
         if broken.any():
             for moment in Moment:
@@ -187,10 +187,10 @@ class Gathered:
         self, slots: NDArray[np.int64], portions: NDArray[np.int64], places: NDArray[np.int64], measured: Measured
     ) -> None:
         """Only where somebody else may hold the same."""
-        folded = self._folded(slots, measured) if len(self._crew.berths) > 1 else None
+        folded = self._folded(slots, measured) if len(self._ranks.by_rank) > 1 else None
         if folded is not None:
             if self._folds is None:
-                self._folds = np.zeros((self._crew.portions, FOLD_WIDTH), np.float32)
+                self._folds = np.zeros((self._ranks.portions, FOLD_WIDTH), np.float32)
             self._folds[portions[places]] = folded[places]
 
     def _compare(
@@ -228,12 +228,12 @@ class Gathered:
         self.comparison.farthest[slots[farther]] = ranks[farther]
 
 
-def gather(parts: Sequence[Part], kind: str, crew: Holding) -> Gathered:
+def gather(parts: Sequence[Part], kind: str, ranks: Holding) -> Gathered:
     """`kind` of all parts, which are in the order of their ranks."""
-    gathered = Gathered(crew)
+    gathered = Gathered(ranks)
     for part in parts:
         for measured in part.kinds.get(kind, ()):
-            gathered.add(part.rank, crew.berths[part.rank], measured)
+            gathered.add(part.rank, ranks.by_rank[part.rank], measured)
     return gathered
 
 

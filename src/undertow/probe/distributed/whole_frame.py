@@ -8,54 +8,54 @@ from dataclasses import replace
 
 import numpy as np
 
-from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.merging import Comparison, Gathered, Holding, gather
 from undertow.probe.distributed.messages import Part
 from undertow.probe.distributed.noise import noise_of
+from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.readings import RanksApart, RawFrame
 
 
-def whole_frame(own: RawFrame, parts: Sequence[Part], crew: Crew) -> RawFrame:
+def whole_frame(own: RawFrame, parts: Sequence[Part], ranks: RankLayout) -> RawFrame:
     """`parts` are those of all ranks that have sent any, this rank's first."""
-    frame = replace(own, layout=crew.layout, scalars=_scalars(parts))
-    frame.exposed, flags = flags_of(parts, crew)
+    frame = replace(own, layout=ranks.layout, scalars=_scalars(parts))
+    frame.exposed, flags = flags_of(parts, ranks)
     if any(part.has_gradient for part in parts):
         frame.has_gradient = True
         frame.state, frame.carried, frame.optimizer = flags
-    gradients = gather(parts, "gradients", crew)
+    gradients = gather(parts, "gradients", ranks)
     frame.gradients = gradients.reading()
-    stepped = stepped_of(parts, crew)
+    stepped = stepped_of(parts, ranks)
     frame.stepped = None if stepped is None else stepped.reading()
-    weights = gather(parts, "weights", crew)
+    weights = gather(parts, "weights", ranks)
     frame.weights = weights.reading()
-    frame.weights_before = gather(parts, "weights_before", crew).reading()
+    frame.weights_before = gather(parts, "weights_before", ranks).reading()
     frame.before_is_previous = all(part.before_is_previous for part in parts if "weights" in part.kinds)
     frame.local = []
-    noise = noise_of(parts, crew)
+    noise = noise_of(parts, ranks)
     if noise is not None:
         frame.noise, frame.scalars["gradient_batches"] = noise[0], float(noise[1])
         frame.micro_gradients = []
     else:
-        frame.micro_gradients = [gathered.reading() for gathered in micro_of(parts, crew)]
-    frame.modules = {int(crew.own_ids[layer]): reading for layer, reading in own.modules.items()}
-    slots = crew.berths[0].slots
+        frame.micro_gradients = [gathered.reading() for gathered in micro_of(parts, ranks)]
+    frame.modules = {int(ranks.own_ids[layer]): reading for layer, reading in own.modules.items()}
+    slots = ranks.by_rank[0].slots
     frame.held = [replace(held, slots=slots[held.slots]) for held in own.held]
     used = (gradients if stepped is None else stepped).comparison
     _compare(frame, parts, used, weights.comparison)
     return frame
 
 
-def flags_of(parts: Sequence[Part], crew: Holding) -> tuple[np.ndarray, np.ndarray]:
+def flags_of(parts: Sequence[Part], ranks: Holding) -> tuple[np.ndarray, np.ndarray]:
     """Which slots the frame speaks of, and state, carried and optimizer of each, by the lowest rank that has it.
 
     A rank with an empty shard may have no gradient where the others have one.
     """
-    count = len(crew.layout.sizes)
+    count = len(ranks.layout.sizes)
     flags = np.full((3, count), np.nan, np.float32)
     exposed = np.zeros(count, np.bool_)
     for part in reversed(parts):
-        berth = crew.berths[part.rank]
-        slots, held = berth.slots[part.exposed], berth.held[part.exposed]
+        rank_slots = ranks.by_rank[part.rank]
+        slots, held = rank_slots.slots[part.exposed], rank_slots.held[part.exposed]
         held |= ~exposed[slots]
         exposed[slots] = True
         if part.has_gradient:
@@ -64,29 +64,29 @@ def flags_of(parts: Sequence[Part], crew: Holding) -> tuple[np.ndarray, np.ndarr
     return shown, flags[:, shown]
 
 
-def stepped_of(parts: Sequence[Part], crew: Holding) -> Gathered | None:
+def stepped_of(parts: Sequence[Part], ranks: Holding) -> Gathered | None:
     """Where one rank's optimizer got other gradients than backward left, every rank's are told as it got them."""
     if all(part.stepped_as_they_were for part in parts):
         return None
-    gathered = Gathered(crew)
+    gathered = Gathered(ranks)
     for part in parts:
         kind = "gradients" if part.stepped_as_they_were else "stepped"
         for measured in part.kinds.get(kind, ()):
-            gathered.add(part.rank, crew.berths[part.rank], measured)
+            gathered.add(part.rank, ranks.by_rank[part.rank], measured)
     return gathered
 
 
-def micro_of(parts: Sequence[Part], crew: Holding) -> list[Gathered]:
+def micro_of(parts: Sequence[Part], ranks: Holding) -> list[Gathered]:
     counts = {len(part.micro) for part in parts}
-    unsure = len(parts) == 1 and crew.own is not None and any(slot.wrapped for slot in crew.own.slots)
+    unsure = len(parts) == 1 and ranks.own is not None and any(slot.wrapped for slot in ranks.own.slots)
     if counts == {0} or len(counts) > 1 or unsure:  # alone, a rank does not know which of them were exchanged
         return []
     out: list[Gathered] = []
     for place in range(counts.pop()):
-        gathered = Gathered(crew)
+        gathered = Gathered(ranks)
         for part in parts:
             for measured in part.micro[place]:
-                gathered.add(part.rank, crew.berths[part.rank], measured)
+                gathered.add(part.rank, ranks.by_rank[part.rank], measured)
         out.append(gathered)
     return out
 

@@ -15,14 +15,14 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.probe.autograd_graph import Owners
+from undertow.probe.signals.embedding_rows import MOST_ROWS, RowBook, memory_of, row_spread
 from undertow.probe.signals.graph import GraphSignals, Span
 from undertow.probe.signals.loss import read_loss
 from undertow.probe.signals.micro_batches import MicroBatches
 from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_optimizer
 from undertow.probe.signals.readings import HeldReading, SignalReadings
-from undertow.probe.signals.rows import MOST_ROWS, RowBook, memory_of, row_spread
-from undertow.probe.signals.strangers import Strangers
+from undertow.probe.signals.unregistered_parameters import UnregisteredParameters
 from undertow.probe.tensor_list import have_gradient
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
@@ -74,7 +74,7 @@ class SignalCollector:
         self._fed_anew = False
         self._graph = GraphSignals()
         self._holders = Holders()
-        self._strangers = Strangers()
+        self._unregistered = UnregisteredParameters()
         self._rows = RowBook()
         self._embeddings: tuple[Slots, Slots] = (_NO_SLOTS, _NO_SLOTS)  # those among an optimizer's slots
         self._now = SignalReadings()
@@ -131,10 +131,10 @@ class SignalCollector:
                 one.training = one.module.training and one.training is not False
         self._modes.know(one.module for one in modules)
 
-    def note_strangers(self, modules: Mapping[int, ModuleRun], known: Collection[int], roots: list[nn.Module]) -> None:
+    def note_unregistered(self, ran: Mapping[int, ModuleRun], known: Collection[int], roots: list[nn.Module]) -> None:
         """Modules that ran and that no watched model holds, by id; in the first steps only."""
         if self._steps < _ALWAYS:
-            self._strangers.note({identity: one.module for identity, one in modules.items()}, known, roots)
+            self._unregistered.note({identity: one.module for identity, one in ran.items()}, known, roots)
 
     def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[Span]) -> None:
         """Attention and gates, in steps in which modules are looked at."""
@@ -185,7 +185,7 @@ class SignalCollector:
             self._now.numbers["another_training"] = 1.0
         if self._steps < _ALWAYS:
             self._now.numbers |= group_numbers(optimizer)
-            self._now.numbers["unregistered_parameters"] = self._strangers.untrained(optimizer, owners)
+            self._now.numbers["unregistered_parameters"] = self._unregistered.untrained(optimizer, owners)
         if slots is not self._embeddings[0]:
             self._embeddings = (slots, _embeddings(slots, tensors_of(slots), owners))
         embeddings = self._embeddings[1]

@@ -12,13 +12,12 @@ from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivate
 from undertow.probe.autograd_graph import nodes_of
 from undertow.probe.signals.attention import read_attention
 from undertow.probe.signals.attention_contract import normalised_elsewhere, seen_keys, sees_next_token
-from undertow.probe.signals.floor import has_no_floor
+from undertow.probe.signals.expert_router import find_gates
 from undertow.probe.signals.functions import Followed, dropped_share, note_functions
-from undertow.probe.signals.latent import read_latent
+from undertow.probe.signals.kl_divergence import read_latent
 from undertow.probe.signals.likelihood import lowers_likelihood
 from undertow.probe.signals.nodes import Node, operation
 from undertow.probe.signals.reward import rewards
-from undertow.probe.signals.router import find_gates
 from undertow.probe.signals.terms import Term, find_terms
 from undertow.probe.signals.tokens import (
     Asked,
@@ -31,6 +30,7 @@ from undertow.probe.signals.tokens import (
     sees_one_token,
     targets_are_inputs,
 )
+from undertow.probe.signals.unbounded_loss import is_unbounded
 from undertow.schema.quantities import AttentionState, Floor
 
 _MOST_ATTENTIONS = 256
@@ -77,7 +77,7 @@ class GraphSignals:
             facts: dict[str, float | None] = {"targets_are_inputs": targets_are_inputs(lookups, terms)}
             if len(roots) == 1:
                 found += self._latent(roots[0], places)
-                facts["loss_without_floor"] = rewards(roots[0]) or has_no_floor(roots[0], nodes)
+                facts["loss_without_floor"] = rewards(roots[0]) or is_unbounded(roots[0], nodes)
                 if lowers_likelihood(roots[0]):
                     facts["loss_without_floor"] = Floor.LOWERS_LIKELIHOOD
         self._empty_looks = 0 if found else self._empty_looks + 1

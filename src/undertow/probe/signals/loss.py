@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from undertow.probe.signals.broadcasting import stretched_column, was_broadcast
+from undertow.probe.signals.handwritten_error import remade
 from undertow.probe.signals.nodes import (
     SAME_VALUES,
     Edge,
@@ -27,10 +29,8 @@ from undertow.probe.signals.nodes import (
     shape_of,
     signed,
 )
-from undertow.probe.signals.reach import Reach, reach_of
-from undertow.probe.signals.remade import remade
-from undertow.probe.signals.shapes import stretched_column, was_broadcast
 from undertow.probe.signals.sources import nearest_parameter
+from undertow.probe.signals.target_range import Reach, reach_of
 from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms_and_weights, number_of
 from undertow.schema.quantities import LossKind, LossReduction
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undertow.probe.signals.agreement import agreement_of_classes, agreement_of_numbers
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss import LossReading
+from undertow.probe.signals.target_agreement import agreement_of_classes, agreement_of_numbers
 from undertow.schema.quantities import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation, producer, saved
-from undertow.probe.signals.overlap import is_overlap
+from undertow.probe.signals.overlap_loss import is_overlap
 from undertow.probe.signals.terms import constant_factor
 from undertow.schema.quantities import Floor
 

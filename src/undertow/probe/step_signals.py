@@ -5,36 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
-from undertow.probe.course import Course
+from undertow.probe.distributed.portions import is_spread, whole_here
 from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.nonfinite import find_origin, is_nonfinite
-from undertow.probe.purse import Purse
 from undertow.probe.reader import TensorReader
-from undertow.probe.readings import Note, RawFrame, Slots
+from undertow.probe.readings import Note, Number, RawFrame, Slots, number_now
 from undertow.probe.schedule import Governor
 from undertow.probe.signals.collector import SignalCollector
 from undertow.probe.signals.nodes import SHOWS_HOOKS
-from undertow.probe.step import loss_of
+from undertow.probe.step_state import StepState
+from undertow.probe.step_timer import StepTimer
 from undertow.probe.subjects import Subjects
 
 _MOST_CHOICES = 20  # of parameters that get a gradient
 
 
-class Lookout:
+class StepSignals:
     def __init__(
         self,
-        course: Course,
+        course: StepState,
         subjects: Subjects,
         reader: TensorReader,
         forward: ForwardTap,
-        purse: Purse,
+        timer: StepTimer,
         governor: Governor,
     ) -> None:
-        self.signals = SignalCollector(subjects.catalogue.layer_of)
+        self.collector = SignalCollector(subjects.layers.layer_of)
         self._course, self._subjects, self._reader = course, subjects, reader
-        self._forward, self._purse = forward, purse
+        self._forward, self._timer = forward, timer
         self._governor = governor
         self._nonfinite_seen = False
         self._fed: set[bytes] = set()  # which parameters got a gradient, each choice once
@@ -57,29 +58,29 @@ class Lookout:
         """What the loss and the graph of the model show; see `probe.signals`."""
         forward, course = self._forward, self._course
         if forward.readings:
-            self.signals.note_modes(forward.readings.values())
-            known = self._subjects.catalogue.module_layer
-            self.signals.note_strangers(forward.readings, known, forward.roots_called)
-        course.modes_changed |= self.signals.modes_changed()
+            self.collector.note_modes(forward.readings.values())
+            known = self._subjects.layers.module_layer
+            self.collector.note_unregistered(forward.readings, known, forward.roots_called)
+        course.modes_changed |= self.collector.modes_changed()
         if course.hooked_saved_tensors and not SHOWS_HOOKS:
             return
         planned = course.plan.gradient or course.plan.activation
-        if self.signals.wants_loss(planned, self._governor.every is None):
-            with self._purse.signal:
-                self.signals.look_at_loss(roots, course.now.scaler)
+        if self.collector.wants_loss(planned, self._governor.every is None):
+            with self._timer.signal:
+                self.collector.look_at_loss(roots, course.now.scaler)
         if course.plan.activation and forward.readings and course.now.backward_count == 1:
-            with self._purse.activation:
-                self.signals.look_at_graph(roots, forward.readings.values())
+            with self._timer.activation:
+                self.collector.look_at_graph(roots, forward.readings.values())
 
     def glance_at_loss(self, roots: tuple[Any, ...]) -> None:
         """`look_at_loss` in a step in which no module is looked at and no loss is scaled."""
-        course, signals = self._course, self.signals
+        course, signals = self._course, self.collector
         if signals.modes_changed():
             course.modes_changed = True
         if course.hooked_saved_tensors and not SHOWS_HOOKS:
             return
         if signals.wants_loss(course.plan.gradient, self._governor.every is None):
-            with self._purse.signal:
+            with self._timer.signal:
                 signals.look_at_loss(roots, None)
 
     def look_for_nonfinite(self, roots: tuple[Any, ...]) -> Note | None:
@@ -101,7 +102,7 @@ class Lookout:
 
     def module_readings(self) -> dict[int, ModuleReading]:
         """By layer."""
-        known = self._subjects.catalogue.module_layer
+        known = self._subjects.layers.module_layer
         return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
 
     def note_fed(self, fed: Slots) -> None:
@@ -115,19 +116,19 @@ class Lookout:
 
     def skips_step(self, slots: Slots) -> bool:
         """Whether there is nothing to look at after one more step of the same optimizer."""
-        return self.signals.skips_step(slots, self._course.plan.weight, self._governor.every is None)
+        return self.collector.skips_step(slots, self._course.plan.weight, self._governor.every is None)
 
     def look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
         measured = self._course.plan.weight
         if self._subjects.weights(slots).is_spread:
             if measured:
-                frame.held = (self.signals.look_at_parts(optimizer, slots, self._parameters(slots)),)
+                frame.held = (self.collector.look_at_parts(optimizer, slots, self._parameters(slots)),)
             return
-        held = self.signals.look_at_step(
+        held = self.collector.look_at_step(
             optimizer,
             slots,
             self._parameters,
-            self._subjects.catalogue.owners,
+            self._subjects.layers.owners,
             whole=measured,
             governed=self._governor.every is None,
         )
@@ -136,3 +137,25 @@ class Lookout:
 
     def _parameters(self, slots: Slots) -> list[torch.Tensor]:
         return self._subjects.weights(slots).parameters
+
+
+def scale_of(scaler: GradScaler) -> Number:
+    return number_now(getattr(scaler, "_scale", None), 1.0)
+
+
+def loss_of(root: Any, weight: Any) -> Number | None:
+    """The value being differentiated: a scalar, or the weighted sum a backward pass was started with."""
+    if not isinstance(root, torch.Tensor) or root.device.type == "meta":
+        return None
+    if is_spread(root):  # asking the wrapper could call for the other ranks
+        root = whole_here(root)
+        if root is None:
+            return None
+    if root.numel() == 1 and weight is None and root.device.type == "cpu" and not root.is_complex():
+        return float(root.item())
+    value = root.detach()
+    if isinstance(weight, torch.Tensor) and weight.shape == value.shape:
+        value = (value * weight.detach()).sum()
+    elif value.numel() != 1:
+        return None
+    return number_now(value.real if value.is_complex() else value, 0.0)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from undertow.measure.packed import Packed, statistics_of_many
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials
 from undertow.measure.statistics import statistics
-from undertow.probe.catalogue import Layout
 from undertow.probe.readings import RawFrame, Reading, host, number
+from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.quantities import STATISTIC_NAMES
 
 Values = NDArray[np.float64]
@@ -29,7 +29,7 @@ class Row:
     present: Mask
 
 
-class Dense:
+class ReadingBatch:
     """One kind of reading of several frames. Only what `present` marks (frames × slots) means anything."""
 
     def __init__(self, present: Mask, readings: Sequence[Partials | Packed]) -> None:
@@ -79,7 +79,7 @@ class Dense:
 class Placed:
     """What was read in some of the frames of a batch, and which those are."""
 
-    read: Dense | None
+    read: ReadingBatch | None
     places: Sequence[int]
 
     def row(self, place: int) -> Row | None:
@@ -87,13 +87,13 @@ class Placed:
         return None if self.read is None or place not in self.places else self.read.row(self.places.index(place))
 
 
-def dense(frames: Sequence[Sequence[Reading]], layout: Layout, exposed: Mask) -> Dense:
+def dense(frames: Sequence[Sequence[Reading]], layout: SlotLayout, exposed: Mask) -> ReadingBatch:
     """Line up the readings of several frames; slots that a frame does not expose are left out of it."""
     packed = [one for one in (_packed(readings, len(layout.sizes)) for readings in frames) if one is not None]
     if len(packed) == len(frames):
-        return Dense(exposed, packed)
+        return ReadingBatch(exposed, packed)
     present = exposed.copy()
-    return Dense(present, [_whole(readings, layout, mask) for readings, mask in zip(frames, present)])
+    return ReadingBatch(present, [_whole(readings, layout, mask) for readings, mask in zip(frames, present)])
 
 
 def _packed(readings: Sequence[Reading], slots: int) -> Packed | None:
@@ -128,7 +128,7 @@ def runs(raws: Sequence[RawFrame], *fields: str) -> Iterator[tuple[int, Sequence
         yield first, raws[first:]
 
 
-def _whole(readings: Sequence[Reading], layout: Layout, mask: Mask) -> Partials:
+def _whole(readings: Sequence[Reading], layout: SlotLayout, mask: Mask) -> Partials:
     """The readings of one frame as one, over all slots; the mask loses the slots that were not read."""
     if len(readings) == 1 and len(readings[0].slots) == len(layout.sizes):
         return _scaled(readings[0])

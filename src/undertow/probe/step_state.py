@@ -1,4 +1,4 @@
-"""Where a training is in its steps.
+"""Where a training is in its steps, and what has been read so far in the one that is under way.
 
 A step ends with an optimizer's `step()`; until the first sign of the next one, further optimizers may still step in it.
 """
@@ -6,15 +6,58 @@ A step ends with an optimizer's `step()`; until the first sign of the next one, 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 
+import numpy as np
+from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
-from undertow.probe.readings import RawFrame
+from undertow.probe.reader import Marks
+from undertow.probe.readings import NO_SLOTS, Number, RawFrame, Reading, Slots, inverse
 from undertow.probe.schedule import Plan
-from undertow.probe.step import StepReadings
 
 
-class Course:
+@dataclass(slots=True)
+class StepReadings:
+    """Filled by the backward passes of a step, used by the optimizers that step in it."""
+
+    losses: list[Number] = field(default_factory=list)
+    loss_is_weighted: bool = False  # passes began with gradients of another's making, as in a stage of a pipeline
+    gradients: list[Reading] = field(default_factory=list)  # before clipping
+    micro: list[list[Reading]] = field(default_factory=list)  # accumulated, per backward pass
+    local: list[Reading] = field(default_factory=list)  # this rank's own, before an average over all
+    stepped: list[Reading] | None = None  # as the optimizer sees them, if they have changed since
+    marks: Marks | None = None  # to notice that
+    backward_count: int = 0
+    closure_read: bool = False  # the first closure of an optimizer that calls several has been read
+    closure_ended: bool = False  # and its gradients, clipped or not, are what the optimizer got
+    cleared_known: bool = False  # whether old gradients had been cleared was looked at
+    scaler: GradScaler | None = None
+    scale: Number = 1.0
+
+    @property
+    def slots(self) -> Slots:
+        return np.concatenate([reading.slots for reading in self.gradients]) if self.gradients else NO_SLOTS
+
+    def covers(self, slots: Slots) -> bool:
+        """Whether the gradients were read for just these slots."""
+        return len(self.gradients) == 1 and self.gradients[0].slots is slots
+
+    def forget_gradients(self) -> None:
+        """They are then read again as the optimizer sees them."""
+        self.gradients, self.micro, self.marks = [], [], None
+
+    def loss(self) -> Number | None:
+        """What was differentiated in this step: the sum over its backward passes, without the loss scale."""
+        if not self.losses:
+            return None
+        total = self.losses[0]
+        for more in self.losses[1:]:
+            total = total + more
+        return total * inverse(self.scale) if self.scaler is not None else total
+
+
+class StepState:
     __slots__ = (
         "bad_seen", "began", "ended", "fed_changed", "fired", "first_step", "fresh", "hooked_saved_tensors", "in_step",
         "modes_changed", "next_plan", "now", "pending", "plan", "shared", "step", "stepped", "want_walk",

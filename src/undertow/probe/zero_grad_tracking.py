@@ -14,7 +14,7 @@ from undertow.probe.readings import Slots, zeros
 _Left = tuple[int, weakref.ref[torch.Tensor], int]  # slot, gradient and its version
 
 
-class Cleared:
+class ZeroGradTracker:
     """By slot. Arrays are slow for a few numbers, and most often all of this is forgotten before anybody asks: what
     has been stepped is noted down, and put into the array only when something of it is left.
     """

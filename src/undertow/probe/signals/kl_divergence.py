@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import torch
 
-from undertow.probe.signals.floor import exponent, linear_parts
 from undertow.probe.signals.nodes import (
     SAME_VALUES,
     Edge,
@@ -24,6 +23,7 @@ from undertow.probe.signals.nodes import (
     saved,
     saved_tensor,
 )
+from undertow.probe.signals.unbounded_loss import exponent, linear_parts
 
 _MOST_ELEMENTS = 1 << 15
 _SHIFTED = SAME_VALUES | {"Sub", "Add", "Div", "Mul"}  # by the prior's mean and deviation

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.contribution import Numbering, part_of, roster_of
-from undertow.probe.distributed.crew import Crew
 from undertow.probe.distributed.follower_link import FollowerLink, Key
-from undertow.probe.distributed.kinship import are_replicas
-from undertow.probe.distributed.meeting import Met
 from undertow.probe.distributed.messages import Message, Part, Roster, Separate, Witness, Word
+from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rendezvous import Connections
+from undertow.probe.distributed.replica_check import are_replicas
 from undertow.probe.readings import NewLayers, RawFrame
+from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.layers import LayerTable
 
 PATIENCE = 30.0  # seconds to wait for a rank's part of a step
@@ -28,9 +28,9 @@ CLOSING_PATIENCE = 8.0  # seconds to wait for the others, once this rank has end
 _NAP = 0.2
 
 
-class Muster:
+class RankCollector:
     def __init__(self, rank: int, earlier: LayerTable | None = None) -> None:
-        self.crew = Crew(earlier if earlier is not None else LayerTable(), rank)
+        self.ranks = RankLayout(earlier if earlier is not None else LayerTable(), rank)
         self.seconds = 0.0  # of processor time that the last frame's parts took
         self._rank = rank
         self._followers: list[FollowerLink] = []
@@ -40,11 +40,11 @@ class Muster:
         self._since = 0.0
         self._closing_since: float | None = None
         self._share = 1.0
-        self._table = self.crew.table
+        self._table = self.ranks.table
         self._new: NewLayers | None = None
-        self._layout: Layout | None = None
+        self._layout: SlotLayout | None = None
         self.apart: frozenset[str] = frozenset()  # paths of tensors whose shards are not joined on their way
-        self._checked = -1  # version of the crew
+        self._checked = -1  # version of the ranks
         self._lost: set[int] = set()  # ranks whose end has been noted
 
     @property
@@ -52,7 +52,7 @@ class Muster:
         """Nobody sends to this rank."""
         return not self._followers
 
-    def join(self, met: Met) -> None:
+    def join(self, met: Connections) -> None:
         self._share = met.patience
         self._followers = [FollowerLink(link, self._came) for link in met.down]
 
@@ -87,7 +87,7 @@ class Muster:
                 part, roster = found
                 if roster is not None:
                     self._enter(roster, part, own_roster, own)
-                if part.rank in self.crew.berths:
+                if part.rank in self.ranks.by_rank:
                     parts.append(part)
         with self._came:
             decoding = sum(one.spent() for one in self._followers)
@@ -102,18 +102,18 @@ class Muster:
 
     def _separate(self) -> None:
         """Where what was joined overlaps, it must come as it is: in the next frames, then."""
-        if self._checked != self.crew.version:
-            self._checked = self.crew.version
-            paths = self.crew.paths(np.flatnonzero(self.crew.overlapping))
+        if self._checked != self.ranks.version:
+            self._checked = self.ranks.version
+            paths = self.ranks.paths(np.flatnonzero(self.ranks.overlapping))
             if not self.apart.issuperset(paths):
                 self.keep_apart(paths)
 
     def shorten(self, parts: list[Part]) -> None:
         """Tell ranks whose tensors all come from a lower rank that a comparison is enough from now on."""
         sent = {part.rank for part in parts}
-        seen = np.zeros(self.crew.portions, np.bool_)
+        seen = np.zeros(self.ranks.portions, np.bool_)
         for rank in sorted(sent):
-            portions = self.crew.berths[rank].portions
+            portions = self.ranks.by_rank[rank].portions
             follower = next((one for one in self._followers if one.rank == rank), None)
             if follower is not None and not follower.is_short:
                 follower.is_short = True
@@ -158,7 +158,7 @@ class Muster:
                 deadline = self._deadline()
                 for one in self._followers:
                     for roster in one.skip_to(key):
-                        self.crew.enter(roster)
+                        self.ranks.enter(roster)
                 missing = [one for one in self._followers if one.awaited(key)]
                 now = time.monotonic()
                 if not missing:
@@ -177,17 +177,17 @@ class Muster:
             return self._since + self._share * PATIENCE
         return self._closing_since + self._share * CLOSING_PATIENCE
 
-    def _enter_own(self, layout: Layout) -> Roster:
+    def _enter_own(self, layout: SlotLayout) -> Roster:
         if layout is not self._layout:
             self._layout = layout
             roster = roster_of(self._rank, self._table, layout, self._new)
-            if self.crew.own != roster:
-                self.crew.enter(roster)
-        assert self.crew.own is not None
-        return self.crew.own
+            if self.ranks.own != roster:
+                self.ranks.enter(roster)
+        assert self.ranks.own is not None
+        return self.ranks.own
 
     def _enter(self, roster: Roster, part: Part, own_roster: Roster, own: Part) -> None:
-        if roster.rank not in self.crew.prefixes:
+        if roster.rank not in self.ranks.prefixes:
             alike = are_replicas(own_roster, own, roster, part)
-            self.crew.prefixes[roster.rank] = "" if alike else f"rank{roster.rank}."
-        self.crew.enter(roster)
+            self.ranks.prefixes[roster.rank] = "" if alike else f"rank{roster.rank}."
+        self.ranks.enter(roster)

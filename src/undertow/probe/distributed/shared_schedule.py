@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from undertow.probe.schedule import EARLY_STEPS, LANDMARKS, WHOLE_STEPS, Governor
+from undertow.probe.schedule import EARLY_STEPS, SPOT_CHECK_STEPS, WHOLE_STEPS, Governor
 
 _SECONDS_AHEAD = 1.5  # between a decision and its effect, so that all ranks have heard of it
 _MERGING = "gradient:merging"
@@ -44,7 +44,7 @@ class SharedGovernor(Governor):
 
     def _due(self, kind: str, step: int) -> bool:
         self._planned = step
-        if step < WHOLE_STEPS or step in LANDMARKS or (kind == "gradient" and step < EARLY_STEPS):
+        if step < WHOLE_STEPS or step in SPOT_CHECK_STEPS or (kind == "gradient" and step < EARLY_STEPS):
             return True
         intervals = next((these for start, these in reversed(self._agreed) if start <= step), None)
         return intervals is None or step % intervals.get(kind, 1) == 0

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from undertow.measure.partials import offsets_of
-from undertow.probe.catalogue import Layout
-from undertow.probe.distributed import muster as waiting
-from undertow.probe.distributed.meeting import Link, LinkBrokenError, Met
+from undertow.probe.distributed import collector as waiting
+from undertow.probe.distributed.collector import RankCollector
 from undertow.probe.distributed.messages import Farewell, Message, Part, Roster, decode, encode
-from undertow.probe.distributed.muster import Muster
+from undertow.probe.distributed.rendezvous import Connections, Link, LinkBrokenError
 from undertow.probe.readings import RawFrame
+from undertow.probe.watched_layers import SlotLayout
 
 NOTHING = np.empty(0, np.int64)
-LAYOUT = Layout(NOTHING.astype(np.int32), NOTHING, NOTHING, offsets_of(NOTHING), NOTHING.astype(np.int32))
+LAYOUT = SlotLayout(NOTHING.astype(np.int32), NOTHING, NOTHING, offsets_of(NOTHING), NOTHING.astype(np.int32))
 
 
 class Wire:
@@ -71,16 +71,16 @@ class Wire:
 
 
 @pytest.fixture
-def wires() -> Iterator[tuple[Muster, Wire, Wire]]:
-    gathering, wires = Muster(0), (Wire(1), Wire(2))
-    gathering.join(Met(down=[cast(Link, wire) for wire in wires]))
+def wires() -> Iterator[tuple[RankCollector, Wire, Wire]]:
+    gathering, wires = RankCollector(0), (Wire(1), Wire(2))
+    gathering.join(Connections(down=[cast(Link, wire) for wire in wires]))
     for wire in wires:
         wire.say(Roster(wire.rank, [], []))
     yield gathering, *wires
     gathering.leave()
 
 
-def ranks_heard(gathering: Muster, step: int) -> list[int]:
+def ranks_heard(gathering: RankCollector, step: int) -> list[int]:
     while (parts := gathering.parts(_frame(step), step)) is None:
         pass  # each look is short, and the patience is, too
     return [part.rank for part in parts]
@@ -90,7 +90,7 @@ def _frame(step: int) -> RawFrame:
     return RawFrame(step, 0.0, LAYOUT, cast(dict[str, Any], {"step_time": 1.0}))
 
 
-def test_a_rank_that_skips_a_step_is_not_waited_for(wires: tuple[Muster, Wire, Wire]) -> None:
+def test_a_rank_that_skips_a_step_is_not_waited_for(wires: tuple[RankCollector, Wire, Wire]) -> None:
     gathering, one, other = wires
     for step in (0, 1, 2):
         one.say_step(step)
@@ -100,7 +100,7 @@ def test_a_rank_that_skips_a_step_is_not_waited_for(wires: tuple[Muster, Wire, W
     assert gathering.words() == []
 
 
-def test_a_step_that_this_rank_skips_is_left_out(wires: tuple[Muster, Wire, Wire]) -> None:
+def test_a_step_that_this_rank_skips_is_left_out(wires: tuple[RankCollector, Wire, Wire]) -> None:
     gathering, *others = wires
     for other in others:
         for step in (0, 1, 2):
@@ -109,7 +109,7 @@ def test_a_step_that_this_rank_skips_is_left_out(wires: tuple[Muster, Wire, Wire
 
 
 def test_a_rank_that_is_silent_is_left_out_until_it_has_caught_up(
-    wires: tuple[Muster, Wire, Wire], monkeypatch: pytest.MonkeyPatch
+    wires: tuple[RankCollector, Wire, Wire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathering, one, other = wires
     monkeypatch.setattr(waiting, "PATIENCE", 0.1)
@@ -126,7 +126,7 @@ def test_a_rank_that_is_silent_is_left_out_until_it_has_caught_up(
     assert gathering.words() == []
 
 
-def test_a_rank_that_breaks_is_left_out_and_named_once(wires: tuple[Muster, Wire, Wire]) -> None:
+def test_a_rank_that_breaks_is_left_out_and_named_once(wires: tuple[RankCollector, Wire, Wire]) -> None:
     gathering, one, other = wires
     one.say_step(0)
     one.say_step(1)
@@ -138,7 +138,7 @@ def test_a_rank_that_breaks_is_left_out_and_named_once(wires: tuple[Muster, Wire
     assert gathering.words() == []
 
 
-def test_ranks_that_end_in_peace_are_not_missed(wires: tuple[Muster, Wire, Wire]) -> None:
+def test_ranks_that_end_in_peace_are_not_missed(wires: tuple[RankCollector, Wire, Wire]) -> None:
     gathering, *others = wires
     for other in others:
         other.say_step(0)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     rank: int
     world: int
 
@@ -19,16 +19,16 @@ class Place:
         return self.rank == 0
 
 
-def place_now() -> Place | None:
+def rank_now() -> RankPlace | None:
     """None when this process trains alone.
 
     Before the process group is made, the variables that `torchrun` sets tell.
     """
     if dist.is_available() and dist.is_initialized():
-        found = Place(dist.get_rank(), dist.get_world_size())
+        found = RankPlace(dist.get_rank(), dist.get_world_size())
     else:
         try:
-            found = Place(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+            found = RankPlace(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         except (KeyError, ValueError):
             return None
     return found if found.world > 1 and 0 <= found.rank < found.world else None

@@ -15,7 +15,7 @@ _MOST_MODULES = 512
 _State = int | tuple[int, int]
 
 
-class Redrawn:
+class RecomputedModules:
     """Which modules run again is learnt at the first look; from the second one on their states are noted."""
 
     def __init__(self) -> None:

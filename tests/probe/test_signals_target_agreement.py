@@ -11,7 +11,7 @@ from tests.probe.training import batches, mlp
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from undertow.probe.signals import agreement
+from undertow.probe.signals import target_agreement as agreement
 
 RANDOM = np.random.default_rng(3)
 

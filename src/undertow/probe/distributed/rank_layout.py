@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure.partials import offsets_of
-from undertow.probe.catalogue import Layout
 from undertow.probe.distributed.messages import LayerFacts, Roster, SlotFacts
 from undertow.probe.distributed.portions import Portion
 from undertow.probe.distributed.unions import Box, Unions
+from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.layers import Layer, LayerTable
 
 Ints = NDArray[np.int64]
@@ -22,7 +22,7 @@ Key = tuple[int, tuple[int, ...], tuple[int, ...]]  # slot, begin and extent of 
 
 
 @dataclass(slots=True)
-class Berth:
+class RankSlots:
     """One rank's slots: the slot of the whole, and which portion of it (equal numbers are equal portions)."""
 
     device: str
@@ -32,7 +32,7 @@ class Berth:
     held: NDArray[np.bool_]  # False where this rank's portion is empty: what it says of such a tensor counts last
 
 
-class Crew:
+class RankLayout:
     """Seen from one of them, the head, which the others send to. Its own facts count before theirs."""
 
     def __init__(self, earlier: LayerTable, head: int = 0) -> None:
@@ -46,7 +46,7 @@ class Crew:
         self._slot_layers: list[int] = []
         self._portion_of: dict[Key, int] = {}
         self._portions: list[Key] = []
-        self.berths: dict[int, Berth] = {}
+        self.by_rank: dict[int, RankSlots] = {}
         self.own: Roster | None = None  # of the head; those of the others are not kept
         self.own_ids: Ints = np.empty(0, np.int64)  # layer ids of the head → those of the table
         self.prefixes: dict[int, str] = {}  # of ranks that hold other models under the same names
@@ -99,7 +99,7 @@ class Crew:
     @property
     def held(self) -> Ints:
         """The portions that some rank holds now."""
-        different = {id(berth.portions): berth.portions for berth in self.berths.values()}
+        different = {id(rank_slots.portions): rank_slots.portions for rank_slots in self.by_rank.values()}
         return np.unique(np.concatenate(list(different.values())))
 
     def paths(self, slots: Ints) -> list[str]:
@@ -124,19 +124,19 @@ class Crew:
             self.own, self.own_ids = roster, np.array(ids, np.int64)
         slots = np.array([self._slot(facts, prefix) for facts in roster.slots], np.int64)
         portions = np.array(list(map(self._portion, slots.tolist(), roster.slots)), np.int64)
-        first = self.berths.get(self.head)
+        first = self.by_rank.get(self.head)
         if first is not None:  # nearly always the same: one copy for thousands of ranks
             slots = first.slots if np.array_equal(slots, first.slots) else slots
             portions = first.portions if np.array_equal(portions, first.portions) else portions
         is_sharded = any(facts.is_sharded for facts in roster.slots)
         held = np.array([0 not in facts.extent for facts in roster.slots], np.bool_)
-        self.berths[rank] = Berth(roster.device, is_sharded, slots, portions, held)
+        self.by_rank[rank] = RankSlots(roster.device, is_sharded, slots, portions, held)
         self.layout = self._make_layout()
         self.version += 1
 
     def facts(self) -> dict[str, Any]:
         """Of the first rank that has any: what `NewLayers` tells of optimizers and devices."""
-        devices = sorted({berth.device for berth in self.berths.values()} - {""})
+        devices = sorted({rank_slots.device for rank_slots in self.by_rank.values()} - {""})
         return {
             "optimizers": [] if self.own is None else self.own.optimizers,
             "device": ", ".join(devices),
@@ -175,12 +175,12 @@ class Crew:
             self._portions.append(key)
         return known
 
-    def _make_layout(self) -> Layout:
+    def _make_layout(self) -> SlotLayout:
         parameters = [layer.id for layer in self._layers if not layer.is_module]
         modules = [layer.id for layer in self._layers if layer.is_module]
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
         sizes = np.array(self._sizes, np.int64)
-        return Layout(
+        return SlotLayout(
             np.array(parameters, np.int32),
             np.array([row[layer_id] for layer_id in self._slot_layers], np.int64),
             sizes,

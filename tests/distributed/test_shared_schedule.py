@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from undertow.probe.distributed.agreement import SharedGovernor
+from undertow.probe.distributed.shared_schedule import SharedGovernor
 from undertow.probe.schedule import Plan
 
 

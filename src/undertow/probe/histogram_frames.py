@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure.histograms import stored_histograms
-from undertow.probe.catalogue import Layout
-from undertow.probe.dense import Placed
+from undertow.probe.reading_batch import Placed
+from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.frames import Block
 from undertow.schema.quantities import HISTOGRAM, STORED_HISTOGRAM_WIDTH
 
-_OFTEN, _RARELY = 16, 64  # gradient frames between two landmarks
+_OFTEN, _RARELY = 16, 64  # gradient frames between two of them
 _EARLY = 1024  # gradient frames: distributions move most at the beginning
 
 
-def is_landmark(gradient_frame: int) -> bool:
+def is_histogram_frame(gradient_frame: int) -> bool:
     return gradient_frame % (_OFTEN if gradient_frame < _EARLY else _RARELY) == 0
 
 
-def histograms(layout: Layout, frames: Sequence[int], *kinds: Placed) -> dict[int, Block]:
+def histograms(layout: SlotLayout, frames: Sequence[int], *kinds: Placed) -> dict[int, Block]:
     """Of gradients and of weights, at frames of a batch where either was read; one block for each of those."""
     ids = layout.parameter_ids
     out = np.full((len(frames), len(kinds), len(ids), STORED_HISTOGRAM_WIDTH), np.nan, np.float32)

@@ -8,7 +8,7 @@ _MOST_AT_ONCE = 3.0  # times what is expected of a batch
 _TELLING = 1e-4  # how much the shares of measured frames vary, as a variance, for batches to tell
 
 
-class TwoCosts:
+class CostModel:
     """A line fitted to recent batches: seconds per frame, by the share of measured frames."""
 
     def __init__(self) -> None:

@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-Moments = tuple[torch.cuda.Event, ...]
+Events = tuple[torch.cuda.Event, ...]
 
 _streams: dict[torch.device, torch.cuda.Stream] = {}
 
 
-def moments(devices: Iterable[torch.device]) -> Moments:
+def record_events(devices: Iterable[torch.device]) -> Events:
     """What to wait for before reading what has been queued so far; nothing inside a graph being captured."""
     found: list[torch.cuda.Event] = []
     for device in devices:
@@ -30,9 +30,9 @@ def moments(devices: Iterable[torch.device]) -> Moments:
 
 
 @contextmanager
-def arrived(all_moments: Iterable[Moments]) -> Iterator[None]:
-    """Inside, nothing that was complete at these moments has to be waited for."""
-    last = [one for one in all_moments if one][-1:]
+def waited_for(all_events: Iterable[Events]) -> Iterator[None]:
+    """Inside, nothing that was complete at these events has to be waited for."""
+    last = [one for one in all_events if one][-1:]
     if not last:
         yield
         return

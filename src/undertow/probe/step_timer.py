@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 
-class Purse:
-    """`with purse.always:` around a tap, `with purse.gradient:` around a part of it; a part's time is its own."""
+class StepTimer:
+    """`with timer.always:` around a tap, `with timer.gradient:` around a part of it; a part's time is its own."""
 
     def __init__(self) -> None:
         self.always, self.gradient, self.weight = Stopwatch(), Stopwatch(), Stopwatch()

@@ -15,7 +15,7 @@ _FIRST = 64  # elements: an update by hand moves some of them
 _State = tuple[int, torch.Tensor | None]  # version and first elements, of a tensor that can be read
 
 
-class Strangers:
+class UnregisteredParameters:
     """Remembers the parameters of modules that ran unknown, and loose tensors, without keeping them alive."""
 
     def __init__(self) -> None:

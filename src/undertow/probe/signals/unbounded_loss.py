@@ -1,4 +1,4 @@
-"""Has a loss a floor? Where it holds a value and the exponential of that value, they must pull against each other.
+"""Is a loss unbounded below? A value and its exponential, where it holds both, must pull against each other.
 
 A log-scale stands in a likelihood twice: as itself, and in an exponential that weighs an error. `exp(-s) * error + s`
 has a least value, and `exp(s) * error - s`; with the other sign in front of `s` both parts fall together, for ever.
@@ -29,7 +29,7 @@ _SUMS = _WHOLE | {"Add", "Mean", "Sum", "Stack", "Cat"}
 _BOUNDS = _SUMS | {"Sqrt", "Clamp", "ClampMin", "ClampMax"}
 
 
-def has_no_floor(root: torch.Tensor, nodes: Sequence[Node]) -> bool | None:
+def is_unbounded(root: torch.Tensor, nodes: Sequence[Node]) -> bool | None:
     """None where no value stands beside its exponential."""
     exponentials = [node for node in nodes if operation(node) == "Exp"][:_MOST_EXPONENTIALS]
     if not exponentials or root.grad_fn is None:

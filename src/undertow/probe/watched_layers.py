@@ -20,7 +20,7 @@ from undertow.schema.layers import Layer, LayerKind, LayerTable
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SlotLayout:
     """How slots (positions in the list of watched tensors) map to rows of a block. Replaced, never changed."""
 
     parameter_ids: NDArray[np.int32]  # layer ids of all parameter layers: the rows of a block
@@ -39,7 +39,7 @@ class Layout:
         return slice(int(self.offsets[slot]), int(self.offsets[slot + 1]))
 
 
-class Catalogue:
+class WatchedLayers:
     def __init__(self, include: Sequence[str] | None, exclude: Sequence[str] | None) -> None:
         self._include = include
         self._exclude = exclude
@@ -139,13 +139,13 @@ class Catalogue:
         else:
             self._layers[known] = self._layers[known].replace(**facts)
 
-    def _make_layout(self, slots: list[tuple[int, int]], spread: Spread | None = None) -> Layout:
+    def _make_layout(self, slots: list[tuple[int, int]], spread: Spread | None = None) -> SlotLayout:
         """From the layer id and the elements of each slot."""
         parameters = [layer.id for layer in self._layers if not layer.is_module]
         modules = [layer.id for layer in self._layers if layer.is_module]
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
         sizes = np.array([size for _, size in slots], np.int64)
-        return Layout(
+        return SlotLayout(
             np.array(parameters, np.int32),
             np.array([row[layer_id] for layer_id, _ in slots], np.int64),
             sizes,

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from undertow.probe.distributed.place import Place, group_is_made
+from undertow.probe.distributed.topology import RankPlace, group_is_made
 from undertow.probe.distributed.tree import branch_of
 
 PATIENCE = 20.0  # seconds the first rank waits for the others to say that they are watched, too
@@ -101,7 +101,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class Connections:
     """Whom this rank sends to, and who sends to it."""
 
     up: Link | None = None  # None on the first rank, and on one that has come too late
@@ -110,10 +110,10 @@ class Met:
     message: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the first rank
 
 
-class Meeting:
+class Rendezvous:
     """Asked again and again until everybody is there; never waits for long."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankPlace) -> None:
         global _meetings
         self._place = place
         self._prefix = f"undertow/{_meetings}"
@@ -144,19 +144,19 @@ class Meeting:
             self._since = time.monotonic()
         return self._store
 
-    def met(self, message: Mapping[str, Any] | None = None) -> Met | None:
+    def met(self, message: Mapping[str, Any] | None = None) -> Connections | None:
         """None while somebody is still missing."""
         if not group_is_made():
             return self._without_group()
         store = self._enter()
         return self._call(store, message or {}) if self._place.leads else self._answer(store)
 
-    def _without_group(self) -> Met | None:
+    def _without_group(self) -> Connections | None:
         """Processes that `torchrun` started, but that never join: each trains for itself."""
         self._since = self._since or time.monotonic()
-        return None if time.monotonic() - self._since < PATIENCE else Met()
+        return None if time.monotonic() - self._since < PATIENCE else Connections()
 
-    def _call(self, store: Store, message: Mapping[str, Any]) -> Met | None:
+    def _call(self, store: Store, message: Mapping[str, Any]) -> Connections | None:
         others = range(1, self._place.world)
         here = [rank for rank in others if store.check([f"here/{rank}"])]
         if len(here) < len(others) and time.monotonic() - self._since < PATIENCE:
@@ -165,22 +165,22 @@ class Meeting:
         store.set("members", json.dumps({"ranks": here, "message": message}))
         return self._linked(store, here, message)
 
-    def _answer(self, store: Store) -> Met | None:
+    def _answer(self, store: Store) -> Connections | None:
         if not store.check(["members"]):
             return None
         said: dict[str, Any] = json.loads(store.get("members"))
         if self._place.rank not in said["ranks"]:
-            return Met(message=said["message"])
+            return Connections(message=said["message"])
         return self._linked(store, said["ranks"], said["message"])
 
-    def _linked(self, store: Store, others: list[int], message: Mapping[str, Any]) -> Met:
+    def _linked(self, store: Store, others: list[int], message: Mapping[str, Any]) -> Connections:
         """Upwards first: everybody then waits for somebody who is on the way."""
         mine = branch_of(self._place.rank, [0, *others])
         up = None
         if mine.parent is not None:
             up = Link(_PrefixStore(f"link/{self._place.rank}", store), mine.parent, leads=False)
         down = [Link(_PrefixStore(f"link/{rank}", store), rank, leads=True) for rank in mine.children]
-        return Met(up, down, mine.patience, message)
+        return Connections(up, down, mine.patience, message)
 
 
 def _own_store() -> Store:
