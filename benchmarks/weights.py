@@ -147,7 +147,7 @@ def _shared(model: Any) -> dict[str, Any]:
     from undertow.analyze.one_thread import one_thread
     from undertow.analyze.spectrum import spectrum
     from undertow.checkpoints import Entry, open_checkpoint
-    from undertow.checkpoints.turns import in_turn
+    from undertow.checkpoints.bounded_pool import in_turn
 
     def take(entry: Entry) -> Any:
         with entry.elements() as elements:

@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from undertow.components.animator import GradientFlowAnimator
-    from undertow.components.enhanced import EnhancedGradientAnalyzer
-    from undertow.components.visualizer import GradientFlowVisualizer
+    from undertow.components.enhanced_analyzer import EnhancedGradientAnalyzer
+    from undertow.components.flow_visualizer import GradientFlowVisualizer
     from undertow.components.weight_analyzer import WeightAnalyzer
     from undertow.integrations.healthy_training import assert_trains_healthy
     from undertow.run import Run, open_run
@@ -40,8 +40,8 @@ __all__ = [
 
 _HOME = {
     "WeightAnalyzer": "undertow.components.weight_analyzer",
-    "EnhancedGradientAnalyzer": "undertow.components.enhanced",
-    "GradientFlowVisualizer": "undertow.components.visualizer",
+    "EnhancedGradientAnalyzer": "undertow.components.enhanced_analyzer",
+    "GradientFlowVisualizer": "undertow.components.flow_visualizer",
     "GradientHistory": "undertow.schema.seeds.history",
     "GradientFlowAnimator": "undertow.components.animator",
     "Run": "undertow.run",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.from_run import NewestSteps, dynamics_of_run, flow_of_run
-from undertow.analyze.weights_from_run import weights_of_run
+from undertow.components.run_analyses import NewestSteps, dynamics_of_run, flow_of_run
+from undertow.components.run_weights import weights_of_run
 from undertow.detect.engine import Engine
 from undertow.detect.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
@@ -28,7 +28,7 @@ from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
-from undertow.schema.seeds.flow import GradientFlowVisualization
+from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.settings import Settings
 from undertow.store.documents import RUN_FILE
 from undertow.store.latest import LATEST

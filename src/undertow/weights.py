@@ -14,14 +14,14 @@ from math import prod
 from typing import Any
 
 from undertow import __version__
-from undertow.analyze.drift import Movement, movement, whole_drift
 from undertow.analyze.one_thread import one_thread
 from undertow.analyze.spectrum import EXACT_UP_TO
-from undertow.analyze.weight_issues import find_issues
-from undertow.analyze.weights import describe, find_duplicates, pool, pool_kinds
+from undertow.analyze.tensor_weights import describe, find_duplicates, pool, pool_kinds
+from undertow.analyze.weight_drift import Movement, movement, whole_drift
 from undertow.checkpoints import Checkpoint, Entry, UnreadableCheckpointError, open_checkpoint
-from undertow.checkpoints.team import Team
-from undertow.checkpoints.turns import in_turn
+from undertow.checkpoints.bounded_pool import in_turn
+from undertow.checkpoints.process_group import Team
+from undertow.components.checkpoint_issues import find_issues
 from undertow.schema.checkpoints import TensorWeights, WeightReport
 from undertow.schema.severity import health_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from undertow.analyze.agreement import APART, NOT_MEASURED, micro_batch_agreement
+from undertow.components.micro_batch_agreement import APART, NOT_MEASURED, micro_batch_agreement
 
 
 def noise_scales(gradients: np.ndarray) -> np.ndarray:

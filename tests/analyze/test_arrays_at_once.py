@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from undertow.analyze.layer_numbers import layer_numbers
-from undertow.analyze.regions import _network_median, runs_of  # pyright: ignore[reportPrivateUsage]
 from undertow.analyze.series import LayerSeries
+from undertow.components.regions import _network_median, runs_of  # pyright: ignore[reportPrivateUsage]
 
 
 def gappy(seed: int, steps: int = 60, layers: int = 7) -> LayerSeries:

@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from undertow.analyze.comparison import distribution_type
-from undertow.analyze.convergence import loss_trend
-from undertow.analyze.direction import KINDS, recent_directions
-from undertow.analyze.dynamics import TrainingSeries, detect_plateau, is_overfitting, learning_phase
-from undertow.analyze.hierarchy import build_hierarchy, group_layers
-from undertow.analyze.interactions import layer_interactions
 from undertow.analyze.layer_numbers import layer_numbers
-from undertow.analyze.loss_laws import forecast
+from undertow.analyze.loss_forecast import forecast
 from undertow.analyze.oscillation import oscillation
 from undertow.analyze.series import LayerSeries
-from undertow.analyze.stability import spread_over_time, stability_trend
 from undertow.analyze.trend import trend_test
+from undertow.components.gradient_stability import spread_over_time, stability_trend
+from undertow.components.hierarchy import build_hierarchy, group_layers
+from undertow.components.interactions import layer_interactions
+from undertow.components.layer_comparison import distribution_type
+from undertow.components.loss_trend import loss_trend
+from undertow.components.norm_direction import KINDS, recent_directions
+from undertow.components.training_phase import TrainingSeries, detect_plateau, is_overfitting, learning_phase
 from undertow.schema.seeds.dynamics import LearningPhase
 from undertow.schema.seeds.enhanced import GradientHierarchy
 
@@ -143,7 +143,7 @@ def test_healthy_trainings(tmp_path: Path) -> None:
     import torch
 
     import undertow
-    from undertow.analyze.from_run import dynamics_of_run
+    from undertow.components.run_analyses import dynamics_of_run
     from undertow.faults.examination import examine
     from undertow.faults.training import zoo
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import undertow
-from undertow.analyze.document import dynamics_document, flow_document
-from undertow.analyze.dynamics import TrainingSeries
-from undertow.analyze.enhanced import enhanced_analysis
-from undertow.analyze.from_run import NewestSteps, dynamics_of_run, flow_of_run
 from undertow.analyze.series import LayerSeries
+from undertow.components.enhanced_analysis import enhanced_analysis
+from undertow.components.run_analyses import NewestSteps, dynamics_of_run, flow_of_run
+from undertow.components.training_phase import TrainingSeries
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.views.analysis_documents import dynamics_document, flow_document
 
 
 @dataclass

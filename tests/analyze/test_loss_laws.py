@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from undertow.analyze.loss_laws import CLOSE, NO_FIT, Forecast, forecast
+from undertow.analyze.loss_forecast import CLOSE, NO_FIT, Forecast, forecast
 
 TIME = np.arange(2000)
 

@@ -10,7 +10,7 @@ import torch
 from tests.detect.building import HEALTHY, Training
 
 import undertow
-from undertow.analyze.weights_from_run import NOT_RECORDED, weights_of_run
+from undertow.components.run_weights import NOT_RECORDED, weights_of_run
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.severity import Health, Severity
 from undertow.store.writer import RunWriter

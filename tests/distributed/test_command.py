@@ -13,7 +13,7 @@ import torch
 from tests.distributed.ranks import PATIENCE
 
 import undertow
-from undertow.checkpoints.team import Team
+from undertow.checkpoints.process_group import Team
 
 SCRIPT = """
 import torch, torch.distributed as dist

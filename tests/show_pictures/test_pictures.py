@@ -11,7 +11,7 @@ from PIL import Image
 
 from undertow.errors import SettingError, UnknownNameError
 from undertow.run import Run
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.show.pictures.canvas import Box, Style
 from undertow.show.pictures.choice import Choice
 from undertow.show.pictures.flow import FlowPicture

@@ -11,7 +11,7 @@ from tests.show_web.test_tiles import LAYERS, written
 
 from undertow.run import Run
 from undertow.schema.layers import Layer
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.views import palette
 from undertow.views.lines import line_of_scalar
 from undertow.views.parting import parting

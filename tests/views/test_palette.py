@@ -9,7 +9,7 @@ import pytest
 from tests.views.vision import VISIONS, nearest, seen
 
 from undertow.errors import SettingError
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.views.heatmap import Cell
 from undertow.views.inks import INKS, Theme, line_colours
 from undertow.views.palette import NAMES, Pattern, contrast, luminance, palette_of

@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from undertow.analyze.tensor_weights import describe, pool
 from undertow.analyze.weight_distribution import measure, outliers
 from undertow.analyze.weight_units import outlier_rows, units
-from undertow.analyze.weights import describe, pool
 from undertow.checkpoints.elements import Elements
 from undertow.schema.checkpoints import Moments
 

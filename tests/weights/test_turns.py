@@ -10,7 +10,7 @@ import pytest
 import undertow
 from undertow.analyze import one_thread as one_thread_module
 from undertow.analyze.one_thread import one_thread
-from undertow.checkpoints.turns import ALWAYS, in_turn
+from undertow.checkpoints.bounded_pool import ALWAYS, in_turn
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology
-from undertow.schema.seeds.flow import EdgeType
+from undertow.schema.seeds.flow_records import EdgeType
 
 BLOCKED_GAIN = 1e-12
 LARGEST_GAIN = 1e300  # more is beyond all numbers

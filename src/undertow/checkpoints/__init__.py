@@ -12,7 +12,7 @@ from undertow.checkpoints.checkpoint import Checkpoint, Entry
 from undertow.checkpoints.elements import Elements
 from undertow.checkpoints.errors import UnreadableCheckpointError
 from undertow.checkpoints.folder import read_file, read_folder
-from undertow.checkpoints.live import as_mapping, is_module, read_mapping, read_module
+from undertow.checkpoints.in_memory import as_mapping, is_module, read_mapping, read_module
 from undertow.checkpoints.naming import cleaned
 
 __all__ = ["Checkpoint", "Elements", "Entry", "UnreadableCheckpointError", "open_checkpoint"]

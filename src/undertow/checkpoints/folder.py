@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from undertow.checkpoints.checkpoint import Checkpoint, Entry
-from undertow.checkpoints.distributed import METADATA, read_distributed
+from undertow.checkpoints.distributed_folder import METADATA, read_distributed
 from undertow.checkpoints.errors import UnreadableCheckpointError
 from undertow.checkpoints.safetensors_file import read_safetensors
 from undertow.checkpoints.torch_file import read_torch_file

@@ -35,7 +35,7 @@ def read_torch_file(path: Path) -> Checkpoint:
 def collect(
     source: str, format: str, tensors: Mapping[str, Any], skipped: list[Skipped], notes: list[str], *, mapped: bool
 ) -> Checkpoint:
-    from undertow.checkpoints.tensors import entry_of
+    from undertow.checkpoints.torch_tensors import entry_of
 
     entries: list[Entry] = []
     for path, tensor in tensors.items():

@@ -25,7 +25,7 @@ from undertow.cli.output import console, show
 @click.option("--json", "as_json", is_flag=True, help="Every number of every tensor as JSON.")
 @click.option("--all", "all_tensors", is_flag=True, help="A line for each tensor.")
 def command(checkpoint: str, against: str | None, as_json: bool, all_tensors: bool) -> None:
-    from undertow.checkpoints.team import team_here
+    from undertow.checkpoints.process_group import team_here
     from undertow.show.report.weights import weights_report, weights_to_json
     from undertow.weights import weigh
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from undertow.schema.seeds.weights import ExplodingLayer, ExplosionSeverity, GradientExplosionAnalysis
+from undertow.schema.seeds.weight_records import ExplodingLayer, ExplosionSeverity, GradientExplosionAnalysis
 
 
 def explosion_analysis(

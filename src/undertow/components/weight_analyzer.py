@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.analyze.array_moments import (
+from undertow.analyze.array_statistics import (
     SEVERE_OUTLIER,
     array_statistics,
     distribution_score,
@@ -18,10 +18,10 @@ from undertow.analyze.array_moments import (
     pooled,
     scaled_norm,
 )
-from undertow.analyze.drift import drift_level
+from undertow.analyze.weight_drift import drift_level
 from undertow.components.explosion import explosion_analysis
 from undertow.schema.seeds.arrays import Floats, InputError, as_array
-from undertow.schema.seeds.weights import (
+from undertow.schema.seeds.weight_records import (
     DistributionHealth,
     DistributionHealthStatus,
     GradientExplosionAnalysis,

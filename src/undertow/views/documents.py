@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.document import flow_document
 from undertow.run import Run
 from undertow.schema.quantities import QUANTITIES, STREAMS
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.store.journal import EVENTS_FILE
 from undertow.views import codes, palette
+from undertow.views.analysis_documents import flow_document
 from undertow.views.density import STREAMS as DENSITY_STREAMS
 from undertow.views.density import Density
 from undertow.views.heatmap import Cell

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from undertow.run import Run
 from undertow.schema.layers import Layer
-from undertow.schema.seeds.flow import GradientFlowVisualization, NodeType
+from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeType
 from undertow.views.grid import Grid, grid_of
 from undertow.views.heatmap import Cell
 from undertow.views.rows import reading_order

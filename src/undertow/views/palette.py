@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.errors import SettingError
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.views.heatmap import Cell
 
 Colour = tuple[int, int, int]

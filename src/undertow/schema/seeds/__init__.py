@@ -54,7 +54,7 @@ from undertow.schema.seeds.enhanced import (
     SuggestionType,
     UrgencyLevel,
 )
-from undertow.schema.seeds.flow import (
+from undertow.schema.seeds.flow_records import (
     ColorScheme,
     CriticalGradientPath,
     EdgeType,
@@ -95,7 +95,7 @@ from undertow.schema.seeds.history import (
     NoGradientFlow,
     VanishingGradients,
 )
-from undertow.schema.seeds.weights import (
+from undertow.schema.seeds.weight_records import (
     DistributionHealth,
     DistributionHealthStatus,
     ExplodingLayer,

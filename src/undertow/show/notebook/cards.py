@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from undertow.analyze.summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.run import Run
 from undertow.schema.checkpoints import WeightReport
 from undertow.schema.findings import Diagnosis, Finding, Remedy, StepRange
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
-from undertow.schema.seeds.flow import GradientFlowVisualization
+from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.show.notebook.drawing import drawing
 from undertow.show.notebook.markup import QUIET, box, code, coloured, folded, name, pairs, paragraph, text
+from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.views.places import where
 from undertow.views.signs import GLYPHS
 from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows

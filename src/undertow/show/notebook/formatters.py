@@ -11,7 +11,7 @@ from typing import Any
 # By the places of their classes, so that none has to be loaded before it is needed.
 _CARDS = {
     ("undertow.schema.findings", "Diagnosis"): "diagnosis_card",
-    ("undertow.schema.seeds.flow", "GradientFlowVisualization"): "flow_card",
+    ("undertow.schema.seeds.flow_records", "GradientFlowVisualization"): "flow_card",
     ("undertow.schema.seeds.enhanced", "EnhancedLayerGradientAnalysis"): "dynamics_card",
     ("undertow.schema.checkpoints", "WeightReport"): "weights_card",
 }

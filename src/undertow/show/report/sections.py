@@ -11,15 +11,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from undertow.analyze.document import dynamics_document, flow_document
-from undertow.analyze.from_run import NewestSteps, dynamics_of_run, flow_of_run
-from undertow.analyze.summaries import summarise_dynamics, summarise_flow, summarise_weights
+from undertow.components.run_analyses import NewestSteps, dynamics_of_run, flow_of_run
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis, StepRange
 from undertow.schema.seeds.enhanced import AnalysisDepth
-from undertow.schema.seeds.flow import GradientVisualizationConfig
+from undertow.schema.seeds.flow_records import GradientVisualizationConfig
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, WeightsSummary
 from undertow.show.report.document import to_json
+from undertow.views.analysis_documents import dynamics_document, flow_document
+from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 
 SECTIONS = ("flow", "dynamics", "weights")

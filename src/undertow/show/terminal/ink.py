@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.show.terminal.ability import Ability, Depth
 from undertow.show.terminal.writing import RESET
 from undertow.views.grid import Grid

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.picture import Moment
 from undertow.views.palette import NAMES

@@ -6,7 +6,7 @@ import time
 
 from undertow.errors import UndertowError
 from undertow.run import Run
-from undertow.schema.seeds.flow import ColorScheme
+from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.show.terminal.ability import LEAST_COLUMNS, LEAST_ROWS, Ability
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.ink import LETTERS, PLAIN_LETTERS

@@ -8,17 +8,17 @@ from enum import StrEnum
 import numpy as np
 
 from undertow.analyze.layer_numbers import LayerNumbers
-from undertow.analyze.network import dead_layers
-from undertow.analyze.problem_regions import severity_level
-from undertow.analyze.regions import (
+from undertow.analyze.series import Flags, Floats, LayerSeries
+from undertow.analyze.topology import Topology
+from undertow.components.flow_network import dead_layers
+from undertow.components.gradient_stability import UNSTABLE
+from undertow.components.problem_regions import severity_level
+from undertow.components.regions import (
     PERSISTENCE,
     VANISHING_NORM,
     Extremes,
     recent_regions,
 )
-from undertow.analyze.series import Flags, Floats, LayerSeries
-from undertow.analyze.stability import UNSTABLE
-from undertow.analyze.topology import Topology
 from undertow.schema.seeds.enhanced import ImplementationComplexity, LayerOptimizationSuggestion, SuggestionType
 from undertow.schema.seeds.history import LayerHealth
 

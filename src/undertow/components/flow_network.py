@@ -9,10 +9,10 @@ import numpy as np
 from undertow.analyze.gains import EdgeGains, edge_gains
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.paths import FlowShares, Path, flow_shares, log_gains, strongest_paths
-from undertow.analyze.regions import dead_flags, runs_of
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology
-from undertow.schema.seeds.flow import (
+from undertow.components.regions import dead_flags, runs_of
+from undertow.schema.seeds.flow_records import (
     CriticalGradientPath,
     EdgeType,
     FlowEdge,

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from undertow.analyze.agreement import micro_batch_agreement
-from undertow.analyze.comparison import compare_layers, gradient_distribution
-from undertow.analyze.dynamics import (
+from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers, with_directions
+from undertow.analyze.series import Floats, LayerSeries
+from undertow.analyze.topology import Topology
+from undertow.components.flow_network import known
+from undertow.components.gradient_stability import assess_stability
+from undertow.components.hierarchy import build_hierarchy, group_layers
+from undertow.components.interactions import layer_interactions
+from undertow.components.layer_comparison import compare_layers, gradient_distribution
+from undertow.components.layer_health import RECENT, LayerRisks, assess_layers, network_health, suggestions
+from undertow.components.micro_batch_agreement import micro_batch_agreement
+from undertow.components.priorities import optimization_priorities
+from undertow.components.regions import Extremes
+from undertow.components.training_phase import (
     TrainingSeries,
     convergence_indicators,
     training_dynamics,
     typical_ratios,
     with_usable_losses,
 )
-from undertow.analyze.hierarchy import build_hierarchy, group_layers
-from undertow.analyze.interactions import layer_interactions
-from undertow.analyze.layer_health import RECENT, LayerRisks, assess_layers, network_health, suggestions
-from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers, with_directions
-from undertow.analyze.network import known
-from undertow.analyze.priorities import optimization_priorities
-from undertow.analyze.regions import Extremes
-from undertow.analyze.series import Floats, LayerSeries
-from undertow.analyze.stability import assess_stability
-from undertow.analyze.topology import Topology
 from undertow.schema.seeds.dynamics import LearningPhase, TrainingDynamics
 from undertow.schema.seeds.enhanced import (
     AnalysisDepth,

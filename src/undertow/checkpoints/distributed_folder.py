@@ -67,7 +67,7 @@ def _entry(folder: Path, path: str, plan: TensorPlan) -> Entry:
 def _chunk(folder: Path, path: str, plan: TensorPlan, chunk: Chunk) -> Elements:
     file = folder / chunk.file
     torch = import_torch(file)
-    from undertow.checkpoints.tensors import elements_of
+    from undertow.checkpoints.torch_tensors import elements_of
 
     try:
         with file.open("rb") as whole:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from undertow.analyze.layer_health import LayerRisks, Risk
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.series import LayerSeries
+from undertow.components.layer_health import LayerRisks, Risk
 from undertow.schema.seeds.dynamics import ConvergenceTrend, LearningPhase
 from undertow.schema.seeds.enhanced import (
     ActionType,

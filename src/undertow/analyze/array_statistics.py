@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema.seeds.arrays import Floats
-from undertow.schema.seeds.weights import WeightIssue, WeightStatistics
+from undertow.schema.seeds.weight_records import WeightIssue, WeightStatistics
 
 BINS = 64
 OUTLIER = 3.0

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.direction import KINDS, recent_directions
-from undertow.analyze.layer_health import cancelled_layers
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
-from undertow.analyze.network import (
+from undertow.analyze.series import Floats, LayerSeries
+from undertow.analyze.topology import Topology
+from undertow.components.flow_network import (
     NO_GRAPH,
     NetworkFlow,
     build_network,
@@ -18,10 +18,10 @@ from undertow.analyze.network import (
     known,
     network_flow,
 )
-from undertow.analyze.problem_regions import dead_zones, exploding_regions, vanishing_regions
-from undertow.analyze.series import Floats, LayerSeries
-from undertow.analyze.topology import Topology
-from undertow.schema.seeds.flow import (
+from undertow.components.layer_health import cancelled_layers
+from undertow.components.norm_direction import KINDS, recent_directions
+from undertow.components.problem_regions import dead_zones, exploding_regions, vanishing_regions
+from undertow.schema.seeds.flow_records import (
     FlowDirection,
     GradientDirections,
     GradientFlowVisualization,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.network import known
 from undertow.analyze.series import Flags, Floats, LayerSeries
+from undertow.components.flow_network import known
 from undertow.schema.seeds.enhanced import DistributionType, GradientDistribution
 from undertow.schema.seeds.history import ComparativeAnalysis
 

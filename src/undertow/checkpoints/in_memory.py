@@ -24,7 +24,7 @@ def is_module(source: object) -> bool:
 
 def read_module(module: Any) -> Checkpoint:
     """All parameters and buffers, with kinds from the types of the modules that own them."""
-    from undertow.checkpoints.tensors import entry_of
+    from undertow.checkpoints.torch_tensors import entry_of
 
     owners = {path: type(owner).__name__ for path, owner in module.named_modules(remove_duplicate=False)}
     tensors = [(path, one, False) for path, one in module.named_parameters(remove_duplicate=False)]
@@ -71,7 +71,7 @@ def read_mapping(source: Mapping[Any, Any]) -> Checkpoint:
 
 def _entry(name: str, value: Any) -> Entry | Skipped:
     if hasattr(value, "untyped_storage"):
-        from undertow.checkpoints.tensors import entry_of
+        from undertow.checkpoints.torch_tensors import entry_of
 
         return entry_of(name, value)
     if isinstance(value, np.ma.MaskedArray):

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from undertow.analyze.convergence import loss_trend, scale_of
-from undertow.analyze.loss_laws import forecast
-from undertow.analyze.network import known
+from undertow.analyze.loss_forecast import forecast
 from undertow.analyze.series import Floats
 from undertow.analyze.trend import trend_test
+from undertow.components.flow_network import known
+from undertow.components.loss_trend import loss_trend, scale_of
 from undertow.schema.seeds.dynamics import (
     ConvergenceIndicators,
     ConvergenceTrend,

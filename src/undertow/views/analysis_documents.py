@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
-from undertow.schema.seeds.flow import GradientFlowVisualization
+from undertow.schema.seeds.flow_records import GradientFlowVisualization
 
 _LAYER_FIELDS = (
     "flow_consistency",

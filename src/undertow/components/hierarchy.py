@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from undertow.analyze.interactions import chance_limit, movements
 from undertow.analyze.layer_numbers import LayerNumbers
-from undertow.analyze.network import known
 from undertow.analyze.series import Floats, LayerSeries
+from undertow.components.flow_network import known
+from undertow.components.interactions import chance_limit, movements
 from undertow.schema.seeds.enhanced import (
     CrossLevelInteraction,
     GradientHierarchy,

@@ -11,7 +11,7 @@ import numpy as np
 
 from undertow.checkpoints.elements import Elements
 from undertow.schema.checkpoints import Drift, TensorDrift
-from undertow.schema.seeds.weights import WeightDriftSeverity
+from undertow.schema.seeds.weight_records import WeightDriftSeverity
 from undertow.schema.severity import Severity
 
 # Relative norms up to which a drift is minimal, low, medium; above, it is high. Fine-tuning stays below 0.1. Training

@@ -9,12 +9,12 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.drift import severity_of
-from undertow.analyze.from_run import RunNumbers
+from undertow.analyze.tensor_weights import pool, pool_kinds
+from undertow.analyze.weight_drift import severity_of
 from undertow.analyze.weight_initialisation import scale_of
-from undertow.analyze.weight_issues import find_issues
-from undertow.analyze.weights import pool, pool_kinds
 from undertow.checkpoints.elements import STORED
+from undertow.components.checkpoint_issues import find_issues
+from undertow.components.run_analyses import RunNumbers
 from undertow.schema.checkpoints import (
     Drift,
     Initialisation,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from undertow.schema.checkpoints import Drift, WeightIssue, WeightReport
 from undertow.schema.findings import StepRange
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis, OptimizationPriority
-from undertow.schema.seeds.flow import GradientFlowVisualization, NodeType
+from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeType
 from undertow.schema.seeds.history import LayerHealth
 from undertow.schema.severity import Severity
 from undertow.schema.summaries import (

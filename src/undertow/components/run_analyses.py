@@ -9,17 +9,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.activity import activity_around
-from undertow.analyze.dynamics import TrainingSeries
-from undertow.analyze.enhanced import enhanced_analysis
-from undertow.analyze.flow import gradient_flow
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology, topology_of
+from undertow.analyze.unit_activity import activity_around
+from undertow.components.enhanced_analysis import enhanced_analysis
+from undertow.components.gradient_flow import gradient_flow
+from undertow.components.training_phase import TrainingSeries
 from undertow.schema.graph import GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerTable
 from undertow.schema.quantities import STORED_SKETCH_WIDTH, GradientState
 from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
-from undertow.schema.seeds.flow import GradientFlowVisualization, GradientVisualizationConfig
+from undertow.schema.seeds.flow_records import GradientFlowVisualization, GradientVisualizationConfig
 
 VALIDATION_NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "val/loss", "eval/loss")
 

@@ -11,7 +11,7 @@ from undertow.analyze.oscillation import MINIMUM as ENOUGH_TO_OSCILLATE
 from undertow.analyze.oscillation import oscillation
 from undertow.analyze.series import Floats
 from undertow.analyze.trend import detrend
-from undertow.schema.seeds.flow import FlowDirection
+from undertow.schema.seeds.flow_records import FlowDirection
 
 NET_CHANGE = 0.1  # relative change that counts as going somewhere
 ERRORS = 3.0  # and that many standard errors of the noise around it

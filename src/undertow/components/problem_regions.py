@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from undertow.analyze.regions import (
+from undertow.analyze.series import Flags, LayerSeries
+from undertow.analyze.topology import Topology
+from undertow.components.regions import (
     PERSISTENCE,
     Region,
     dead_flags,
@@ -16,9 +18,7 @@ from undertow.analyze.regions import (
     runs_of,
     vanishing_flags,
 )
-from undertow.analyze.series import Flags, LayerSeries
-from undertow.analyze.topology import Topology
-from undertow.schema.seeds.flow import (
+from undertow.schema.seeds.flow_records import (
     ExplodingRegion,
     ExplodingSeverity,
     GradientDeadZone,
