@@ -18,11 +18,11 @@ import time
 
 import numpy as np
 
+from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import LayerSeries
 from undertow.analyze.topology import topology_of
 from undertow.components.enhanced_analysis import enhanced_analysis
 from undertow.components.gradient_flow import gradient_flow
-from undertow.components.training_phase import TrainingSeries
 
 TIME_BAR = 10.0
 MEMORY_BAR = 2e9

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.components.run_analyses import NewestSteps, dynamics_of_run, flow_of_run
+from undertow.analyze.run_series import NewestSteps
+from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.components.run_weights import weights_of_run
 from undertow.detect.engine import Engine
 from undertow.detect.journal import changes_in
@@ -247,23 +248,31 @@ class Run:
 
     # -- the analyses of the original, from this run -------------------------------------------------------
 
-    def flow(self, last: int | None = None) -> GradientFlowVisualization:
+    def flow(self, last: int | None = None, *, findings: Sequence[Finding] | None = None) -> GradientFlowVisualization:
         """How gradients flow through the executed model: gains, bottlenecks, regions, paths.
 
-        `last` looks at that many of the newest recorded steps only.
+        `last` looks at that many of the newest recorded steps only. What is called vanishing, exploding or dead is what
+        `diagnose()` found, or the `findings` given.
         """
-        return flow_of_run(self if last is None else NewestSteps(self, last))
+        numbers = self if last is None else NewestSteps(self, last)
+        return flow_of_run(numbers, findings=self.findings if findings is None else findings)
 
-    def dynamics(self, last: int | None = None) -> EnhancedLayerGradientAnalysis:
+    def dynamics(
+        self, last: int | None = None, *, findings: Sequence[Finding] | None = None
+    ) -> EnhancedLayerGradientAnalysis:
         """Every layer and the network over time: health, convergence, phase, stability, priorities.
 
-        `last` looks at the gradients of that many of the newest recorded steps only, and at the whole loss.
+        `last` looks at the gradients of that many of the newest recorded steps only, and at the whole loss. Health,
+        plateau, overfitting and advice are those of `diagnose()`, or of the `findings` given.
         """
-        return dynamics_of_run(self if last is None else NewestSteps(self, last), whole=self)
+        numbers = self if last is None else NewestSteps(self, last)
+        return dynamics_of_run(numbers, whole=self, findings=self.findings if findings is None else findings)
 
-    def weights(self) -> WeightReport:
-        """The health of the weights when last measured, and their drift since the first time."""
-        return weights_of_run(self, self.name, self.facts.undertow)
+    def weights(self, *, findings: Sequence[Finding] | None = None) -> WeightReport:
+        """The weights when last measured, their drift since the first time, and what `diagnose()` (or the `findings`
+        given) says of them."""
+        judged = self.findings if findings is None else findings
+        return weights_of_run(self, self.name, self.facts.undertow, findings=judged)
 
     # -- what it means ------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from undertow.analyze.weight_drift import Movement, movement, whole_drift
 from undertow.checkpoints import Checkpoint, Entry, UnreadableCheckpointError, open_checkpoint
 from undertow.checkpoints.bounded_pool import in_turn
 from undertow.checkpoints.process_group import Team
-from undertow.components.checkpoint_issues import find_issues
+from undertow.components.checkpoint_issues import find_issues, judged_drift
 from undertow.schema.checkpoints import TensorWeights, WeightReport
 from undertow.schema.severity import health_of
 
@@ -184,6 +184,7 @@ class _Study:
                 )
             only_there = sorted(set(there) - set(here))
             drift = whole_drift(self.earlier.source, self.movements, sorted(set(here) - set(there)), only_there)
+            drift = judged_drift(drift, {one.drift.path for one in self.movements if not one.is_finite})
             notes += tuple(f"{self.earlier.source}: {note}" for note in self.earlier.notes)
         issues = find_issues(tensors, duplicates, drift)
         parameters = [tensor for tensor in tensors if tensor.kind != "buffer"]

@@ -15,6 +15,7 @@ import pytest
 from undertow.analyze.layer_numbers import layer_numbers
 from undertow.analyze.loss_forecast import forecast
 from undertow.analyze.oscillation import oscillation
+from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import LayerSeries
 from undertow.analyze.trend import trend_test
 from undertow.components.gradient_stability import spread_over_time, stability_trend
@@ -23,7 +24,7 @@ from undertow.components.interactions import layer_interactions
 from undertow.components.layer_comparison import distribution_type
 from undertow.components.loss_trend import loss_trend
 from undertow.components.norm_direction import KINDS, recent_directions
-from undertow.components.training_phase import TrainingSeries, detect_plateau, is_overfitting, learning_phase
+from undertow.components.training_phase import detect_plateau, is_overfitting, learning_phase
 from undertow.schema.seeds.dynamics import LearningPhase
 from undertow.schema.seeds.enhanced import GradientHierarchy
 
@@ -62,7 +63,7 @@ NOISES: list[Maker] = [normal, heavy, skewed, walk, sluggish]
 def test_trend_and_oscillation(make: Maker, count: int) -> None:
     values = make(np.random.default_rng(count + 7), count, min(20_000, 2_000_000 // count))
     assert np.mean(trend_test(values).direction != 0) <= LIMIT
-    assert np.mean(oscillation(values).verdict) <= LIMIT
+    assert np.mean(oscillation(values).significant) <= LIMIT
 
 
 @pytest.mark.parametrize("make", [normal, heavy, skewed])
@@ -132,7 +133,7 @@ def test_power() -> None:
     decaying = np.exp(-time / 30) + rng.normal(0, 0.1, size=(100, 500))
     assert np.mean(trend_test(decaying).direction < 0) > 0.9
     swinging = 5 + (-1.0) ** time + rng.normal(0, 0.3, size=(100, 500))
-    assert np.mean(oscillation(swinging).verdict) > 0.99
+    assert np.mean(oscillation(swinging).significant) > 0.99
     drift = np.cumsum(0.5 + rng.normal(size=(200, 500)), axis=0)
     assert np.mean(trend_test(drift).direction > 0) > 0.95
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import undertow
+from undertow.analyze.run_series import NewestSteps, TrainingSeries
 from undertow.analyze.series import LayerSeries
 from undertow.components.enhanced_analysis import enhanced_analysis
-from undertow.components.run_analyses import NewestSteps, dynamics_of_run, flow_of_run
-from undertow.components.training_phase import TrainingSeries
+from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 from undertow.views.analysis_documents import dynamics_document, flow_document

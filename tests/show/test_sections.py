@@ -30,9 +30,14 @@ def report(folder: Path, *options: str) -> str:
     return result.stdout
 
 
+# Gradients that fade over depth, and updates with them.
+FADING = {name: 10.0 ** (place - 7) for place, name in enumerate("abcdef")}
+VANISHING = dict.fromkeys(("gradient_norm", "gradient_rms", "update_ratio", "update_norm"), FADING)
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return write(tmp_path / "run", Training().run(30, **CALM).run(20, **CALM, gradient_norm={"second": 1e-12}))
+    return write(tmp_path / "run", Training(*FADING).run(50, **CALM, **VANISHING))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
@@ -45,10 +50,12 @@ def test_summaries_are_always_there(run: Path) -> None:
     document = json.loads(report(run, "--json"), parse_constant=pytest.fail)
     assert list(document)[-3:] == list(SECTIONS)
     assert document["flow"]["steps"] == {"first": 0, "last": 49, "recorded": 50}
-    assert document["flow"]["vanishing"] == {"count": 2, "first": ["second.weight", "second.bias"]}
-    assert document["dynamics"]["health"] == "Critical"
-    assert document["dynamics"]["layer_health"] == {"Healthy": 6, "Warning": 0, "Critical": 2, "Unknown": 0}
-    assert document["dynamics"]["priorities"][0]["target"] == "second.bias"
+    assert document["flow"]["vanishing"] == {"count": 3, "first": ["a.weight", "b.weight", "c.weight"]}
+    assert document["dynamics"]["health"] == "Warning"
+    assert document["dynamics"]["layer_health"] == {"Healthy": 9, "Warning": 3, "Critical": 0, "Unknown": 0}
+    assert document["dynamics"]["priorities"][0]["target"] == "a.weight"
+    first_remedy = document["findings"][0]["remedies"][0]["what"]
+    assert document["dynamics"]["priorities"][0]["actions"] == [first_remedy]
     assert document["weights"]["drift"]["relative"] == pytest.approx(0.1)
     assert all("details" not in document[name] for name in SECTIONS)
 
@@ -59,7 +66,7 @@ def test_in_full_on_request(run: Path) -> None:
     assert [tensor["path"] for tensor in document["weights"]["details"]["tensors"]] == Run(run).layers.parameters
     assert "details" not in document["dynamics"]
     document = json.loads(report(run, "--json", "--sections", "dynamics"))
-    assert document["dynamics"]["details"]["layer_details"]["second.weight"]["health_metrics"]["risk_factors"]
+    assert document["dynamics"]["details"]["layer_details"]["a.weight"]["health_metrics"]["risk_factors"]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
@@ -86,8 +93,8 @@ def test_text(run: Path) -> None:
     assert [line for line in text.splitlines() if line in ("Flow", "Dynamics", "Weights")] == [
         "Flow", "Dynamics", "Weights",
     ]  # fmt: skip
-    assert re.search(r"vanishing +second.weight, second.bias", text)
-    assert re.search(r"drift +0.1 of the norm since before step 0; most: first.bias 0.1", text)
+    assert re.search(r"vanishing +a.weight, b.weight, c.weight", text)
+    assert re.search(r"drift +0.1 of the norm since before step 0; most: a.bias 0.1", text)
     assert "Flow" not in report(run)
 
 

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema.seeds.arrays import Floats
-from undertow.schema.seeds.weight_records import WeightIssue, WeightStatistics
+from undertow.schema.seeds.weight_records import WeightStatistics
 
 BINS = 64
 OUTLIER = 3.0
-SEVERE_OUTLIER = 5.0
 ROUNDING = 1e-13
 
 
@@ -61,34 +60,6 @@ def scaled_norm(values: Floats) -> float:
     if largest == 0 or not np.isfinite(largest):
         return largest
     return largest * float(np.sqrt(np.square(values / largest).sum()))
-
-
-def issues_of(statistics: WeightStatistics) -> list[WeightIssue]:
-    found = [WeightIssue.NONFINITE] if statistics.nonfinite_count else []
-    if statistics.zero_fraction > 0.5:
-        found.append(WeightIssue.ZEROS)
-    if abs(statistics.skewness) > 2:
-        found.append(WeightIssue.SKEWED)
-    if statistics.kurtosis > 10:
-        found.append(WeightIssue.HEAVY_TAILED)
-    if abs(statistics.max) > 10 or abs(statistics.min) > 10:
-        found.append(WeightIssue.EXTREME)
-    return found
-
-
-def layer_score(statistics: WeightStatistics) -> float:
-    """100 less a fine per issue; 0 as soon as anything is not finite."""
-    fines = {WeightIssue.ZEROS: 30, WeightIssue.SKEWED: 15, WeightIssue.HEAVY_TAILED: 15, WeightIssue.EXTREME: 20}
-    issues = issues_of(statistics)
-    return 0.0 if WeightIssue.NONFINITE in issues else 100.0 - sum(fines[issue] for issue in issues)
-
-
-def distribution_score(overall: WeightStatistics) -> float:
-    if overall.nonfinite_count:
-        return 0.0
-    score = 100.0 - 25 * (overall.zero_fraction > 0.3)
-    score -= 15 * (abs(overall.skewness) > 1) + 15 * (overall.kurtosis > 5)
-    return score - 20 * (abs(overall.max) > 5 or abs(overall.min) > 5)
 
 
 def pooled(parts: list[WeightStatistics], arrays: list[Floats]) -> WeightStatistics:

@@ -9,13 +9,9 @@ from numpy.typing import NDArray
 
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology
-from undertow.schema.seeds.flow_records import EdgeType
 
 BLOCKED_GAIN = 1e-12
 LARGEST_GAIN = 1e300  # more is beyond all numbers
-BLOCKED_SHARE = 0.9
-OPEN_SHARE = 0.1
-WEAK_GAIN = 0.01
 MOST_WINDOWS = 1 << 21  # elements of the (samples × edges) table worked on at a time
 
 
@@ -26,7 +22,8 @@ class EdgeGains:
     gain: Floats  # median of gradient at the producer over gradient at the consumer; 0 when mostly blocked
     consistency: Floats
     blocked_share: Floats
-    kinds: list[EdgeType | None]
+    switches: NDArray[np.int64]  # between open and blocked
+    blocked_now: Flags
 
 
 def edge_gains(series: LayerSeries, topology: Topology, window: int) -> EdgeGains:
@@ -41,7 +38,7 @@ def edge_gains(series: LayerSeries, topology: Topology, window: int) -> EdgeGain
         producer, consumer = values[:, edges[part, 0]], values[:, edges[part, 1]]
         measured = _measure(producer, consumer)
         gain[part], consistency[part], blocked[part], switches[part], shut_now[part] = measured
-    return EdgeGains(gain, consistency, blocked, _kinds(gain, blocked, switches, shut_now))
+    return EdgeGains(gain, consistency, blocked, switches, shut_now)
 
 
 def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats, NDArray[np.int64], Flags]:
@@ -79,25 +76,3 @@ def _column_median(values: Floats) -> Floats:
 def _switches(shut: Flags, usable: Flags) -> NDArray[np.int64]:
     """Changes between open and blocked, among usable neighbours."""
     return ((shut[1:] != shut[:-1]) & usable[1:] & usable[:-1]).sum(axis=0)
-
-
-def _kinds(gain: Floats, blocked: Floats, switches: NDArray[np.int64], shut_now: Flags) -> list[EdgeType | None]:
-    """Blocked and intermittent from how often nothing passes; strong and weak from the gain and its quantiles.
-
-    An edge that has opened is not blocked any more: a branch whose last scale starts at zero opens with the first step.
-    """
-    passing = gain[np.isfinite(gain) & (blocked <= OPEN_SHARE)]
-    quarter, middle = np.quantile(passing, (0.25, 0.5)) if len(passing) else (0.0, 0.0)
-    kinds: list[EdgeType | None] = []
-    for value, share, turns, shut in zip(gain, blocked, switches, shut_now):
-        if np.isnan(value):
-            kinds.append(None)
-        elif OPEN_SHARE < share < BLOCKED_SHARE and turns >= 2:
-            kinds.append(EdgeType.INTERMITTENT)
-        elif share >= 0.5 and shut:
-            kinds.append(EdgeType.BLOCKED)
-        elif value < WEAK_GAIN or (value < quarter and value < middle / 2):
-            kinds.append(EdgeType.WEAK)
-        else:
-            kinds.append(EdgeType.STRONG)
-    return kinds

@@ -174,15 +174,15 @@ def _slope(values: Floats, finite: Flags, count: Counts) -> Floats:
 def _recent_oscillation(recent: Floats, full: Flags, count: Counts) -> tuple[Floats, Flags]:
     """Layers with a gap in the window are left without an answer; short histories use what they have."""
     z = np.full(int(recent.shape[1]), np.nan)
-    verdict = np.zeros(int(recent.shape[1]), bool)
+    significant = np.zeros(int(recent.shape[1]), bool)
     for length in np.unique(np.minimum(count, len(recent))):
         chosen = np.flatnonzero(np.minimum(count, len(recent)) == length)
         part = recent[len(recent) - length :, chosen]
         whole = np.isfinite(part).all(axis=0)
         if length >= 3 and whole.any():
             result = oscillation(part[:, whole])
-            z[chosen[whole]], verdict[chosen[whole]] = result.z, result.verdict
-    return z, verdict
+            z[chosen[whole]], significant[chosen[whole]] = result.z, result.significant
+    return z, significant
 
 
 def _norm_trend(recent: Floats, full: Flags) -> tuple[Floats, Floats]:

@@ -25,7 +25,7 @@ class Oscillation:
     z: Floats
     correlation: Floats  # with the sample before, after the trend is taken off
     amplitude: Floats  # spread around the trend over the level
-    verdict: NDArray[np.bool_]
+    significant: NDArray[np.bool_]
 
 
 def turning_points(series: Floats) -> NDArray[np.int64]:
@@ -42,9 +42,9 @@ def turning_point_z(turns: NDArray[np.int64], count: int | NDArray[np.int64]) ->
 
 
 def oscillation(series: Floats) -> Oscillation:
-    """Judge every column of a (samples × series) array without gaps.
+    """Test every column of a (samples × series) array without gaps.
 
-    A verdict needs more turning points than noise has, negative correlation of successive samples, and swings that
+    Significant are more turning points than noise has, negative correlation of successive samples, and swings that
     are not negligible beside the level. Fewer than 14 samples cannot be told from noise.
     """
     count = len(series)
@@ -56,8 +56,8 @@ def oscillation(series: Floats) -> Oscillation:
     correlation = (residual[1:] * residual[:-1]).sum(axis=0) / safe
     level = np.abs(series).mean(axis=0)
     amplitude = np.sqrt(power / max(1, count)) / np.where(level > 0, level, 1)
-    verdict = (z > LIMIT) & (correlation < CORRELATION_LIMIT) & (amplitude > AMPLITUDE_FLOOR)
-    return Oscillation(turns, z, correlation, amplitude, verdict & (count >= MINIMUM))
+    beyond = (z > LIMIT) & (correlation < CORRELATION_LIMIT) & (amplitude > AMPLITUDE_FLOOR)
+    return Oscillation(turns, z, correlation, amplitude, beyond & (count >= MINIMUM))
 
 
 def turning_directions(cosines: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -68,5 +68,5 @@ def turning_directions(cosines: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     mean = np.where(known, cosines, 0).sum(axis=0) / some
     spread = np.sqrt(np.where(known, np.square(cosines - mean), 0).sum(axis=0) / some)
     enough = count >= MINIMUM
-    verdict = enough & (mean < TURNING) & (mean < -TURNING_ERRORS * spread / np.sqrt(some))
-    return np.where(enough, mean, np.nan), verdict
+    turning = enough & (mean < TURNING) & (mean < -TURNING_ERRORS * spread / np.sqrt(some))
+    return np.where(enough, mean, np.nan), turning

@@ -11,19 +11,6 @@ import numpy as np
 
 from undertow.checkpoints.elements import Elements
 from undertow.schema.checkpoints import Drift, TensorDrift
-from undertow.schema.seeds.weight_records import WeightDriftSeverity
-from undertow.schema.severity import Severity
-
-# Relative norms up to which a drift is minimal, low, medium; above, it is high. Fine-tuning stays below 0.1. Training
-# from scratch moves nearly half of all weights by more than their own norm, and of 407 tensors of the healthy trainings
-# one by more than ten times that: even this is worth a remark only.
-LIMITS = (0.1, 1.0, 10.0)
-_SEVERITY = {
-    WeightDriftSeverity.MINIMAL: Severity.INFO,
-    WeightDriftSeverity.LOW: Severity.INFO,
-    WeightDriftSeverity.MEDIUM: Severity.INFO,
-    WeightDriftSeverity.HIGH: Severity.MILD,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +22,7 @@ class Movement:
     then_square: float = 0.0
     now_square: float = 0.0
     product: float = 0.0
+    is_finite: bool = True
 
 
 def movement(path: str, kind: str, now: Elements, then: Elements) -> Movement:
@@ -56,7 +44,7 @@ def movement(path: str, kind: str, now: Elements, then: Elements) -> Movement:
     if not np.isfinite((difference, then_square, now_square)).all():
         reason = "one of the two holds non-finite values"
         unknown = {"relative": reason, "cosine": reason}
-        return Movement(TensorDrift(path, kind, severity=Severity.CRITICAL, missing=unknown))
+        return Movement(TensorDrift(path, kind, missing=unknown), is_finite=False)
     missing: dict[str, str] = {}
     if then_square == 0:
         missing["relative"] = "the earlier tensor is zero"
@@ -69,18 +57,9 @@ def movement(path: str, kind: str, now: Elements, then: Elements) -> Movement:
         difference_norm=sqrt(difference),
         largest_change=largest,
         changed_fraction=changed / now.raw.size if now.raw.size else 0.0,
-        severity=severity_of(relative),
         missing=missing,
     )
     return Movement(record, difference, then_square, now_square, product)
-
-
-def drift_level(relative: float) -> WeightDriftSeverity:
-    return list(WeightDriftSeverity)[sum(relative > limit for limit in LIMITS)]
-
-
-def severity_of(relative: float | None) -> Severity:
-    return Severity.INFO if relative is None else _SEVERITY[drift_level(relative)]
 
 
 def whole_drift(
@@ -93,16 +72,11 @@ def whole_drift(
     if relative is None:
         missing["relative"] = "no tensor can be compared" if not movements else "the earlier weights are all zero"
     each = [one.drift.relative for one in movements if one.drift.relative is not None]
-    worst = [
-        severity_of(relative),
-        *(one.drift.severity for one in movements if one.drift.severity is Severity.CRITICAL),
-    ]
     return Drift(
         against=against,
         relative=relative,
         cosine=_cosine(sum(one.product for one in movements), now, then, missing),
         median_relative=median(each) if each else None,
-        severity=max(worst, key=lambda severity: severity.rank),
         tensors=tuple(one.drift for one in movements),
         only_here=tuple(only_here),
         only_there=tuple(only_there),

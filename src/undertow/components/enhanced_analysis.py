@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers, with_directions
+from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
 from undertow.components.flow_network import known
@@ -14,18 +16,18 @@ from undertow.components.gradient_stability import assess_stability
 from undertow.components.hierarchy import build_hierarchy, group_layers
 from undertow.components.interactions import layer_interactions
 from undertow.components.layer_comparison import compare_layers, gradient_distribution
-from undertow.components.layer_health import RECENT, LayerRisks, assess_layers, network_health, suggestions
+from undertow.components.layer_health import RECENT, LayerVerdicts, assess_layers
 from undertow.components.micro_batch_agreement import micro_batch_agreement
-from undertow.components.priorities import optimization_priorities
+from undertow.components.priorities import ILL, network_actions, optimization_priorities
 from undertow.components.regions import Extremes
+from undertow.components.run_verdicts import CONFLICTING, RunVerdicts
 from undertow.components.training_phase import (
-    TrainingSeries,
     convergence_indicators,
     training_dynamics,
     typical_ratios,
     with_usable_losses,
 )
-from undertow.schema.seeds.dynamics import LearningPhase, TrainingDynamics
+from undertow.schema.seeds.dynamics import LearningPhase
 from undertow.schema.seeds.enhanced import (
     AnalysisDepth,
     EnhancedLayerGradientAnalysis,
@@ -35,10 +37,8 @@ from undertow.schema.seeds.enhanced import (
     NetworkLevelAnalysis,
 )
 from undertow.schema.seeds.history import (
-    ComparativeAnalysis,
     FlowCharacteristics,
     GradientStatistics,
-    LayerHealth,
     LayerHealthMetrics,
 )
 
@@ -71,50 +71,69 @@ def enhanced_analysis(
     depth: AnalysisDepth = AnalysisDepth.STANDARD,
     window: int = 100,
     threshold: float = 0.8,
+    run_verdicts: RunVerdicts | None = None,
 ) -> EnhancedLayerGradientAnalysis:
+    """`run_verdicts` are those of a run's diagnosis; without them the original's limits decide."""
     training, unit = with_usable_losses(training or TrainingSeries())
     numbers = with_directions(layer_numbers(series, window), training.gradient_cosine, window)
     extremes = Extremes.of(series, *_scales_of(training.loss, unit))
-    risks = assess_layers(series, numbers, extremes, topology)
-    compared = compare_layers(series, numbers.mean, risks.dead, typical_ratios(training.update_ratio, window))
-    dynamics = training_dynamics(training, window, unit)
     convergence = convergence_indicators(training, numbers.convergence, window, unit)
+    agreement = micro_batch_agreement(training.noise_scale, window)
+    if run_verdicts is None:
+        dynamics = training_dynamics(training, window, unit)
+        overfits = dynamics.learning_phase is LearningPhase.OVERFITTING
+        verdicts = assess_layers(series, numbers, extremes, topology, overfits)
+        actions = network_actions(convergence.convergence_trend, dynamics.learning_phase)
+        verdicts = replace(verdicts, network_actions=actions)
+        stability = assess_stability(series, numbers, extremes, threshold, verdicts.dead)
+        conflicting = [series.names[layer] for layer in agreement.conflicting]
+    else:
+        dynamics = training_dynamics(training, window, unit, partial(run_verdicts.of_plateau, series.steps))
+        dynamics = run_verdicts.of_phase(dynamics)
+        convergence = run_verdicts.of_convergence(convergence)
+        verdicts = run_verdicts.of_layers(series, numbers)
+        stability = run_verdicts.of_stability(assess_stability(series, numbers, extremes, threshold, verdicts.dead))
+        conflicting = run_verdicts.named_by(series.names, CONFLICTING)
+    compared = compare_layers(series, numbers.mean, verdicts.dead, typical_ratios(training.update_ratio, window))
     extent = DEPTHS[depth]
     order = list(topology.order) if topology else list(range(len(series.names)))
     grouping = group_layers(series, numbers.mean, order)
-    ill = [health in (LayerHealth.WARNING, LayerHealth.CRITICAL) for health in risks.health]
     hierarchy = GradientHierarchy([], [], [], {"layer_groups": SKIPPED})
     interactions: list[LayerInteraction] = []
     if extent.hierarchy:
         hierarchy = build_hierarchy(
-            series, numbers, grouping, ill,
+            series, numbers, grouping, [health in ILL for health in verdicts.health],
             learning_rate=training.learning_rate, update_ratio=training.update_ratio,
         )  # fmt: skip
         interactions = layer_interactions(series, topology, strongest=extent.pairs, lags=extent.lags)
-    agreement = micro_batch_agreement(training.noise_scale, window)
     unavailable = {} if extent.hierarchy else {"layer_interactions": SKIPPED}
     if agreement.reason:
         unavailable["gradient_agreement"] = agreement.reason
     network = NetworkLevelAnalysis(
-        overall_gradient_health=network_health(risks.health),
+        overall_gradient_health=verdicts.network_health,
         gradient_distribution=gradient_distribution(series, numbers.mean),
         layer_interactions=interactions,
         convergence_indicators=convergence,
         training_dynamics=dynamics,
-        stability_assessment=assess_stability(series, numbers, extremes, threshold, risks.dead),
+        stability_assessment=stability,
         gradient_agreement=agreement.value,
-        conflicting_layers=[series.names[layer] for layer in agreement.conflicting],
+        conflicting_layers=conflicting,
         unavailable=unavailable,
     )
-    return EnhancedLayerGradientAnalysis(
-        layer_details=_details(series, numbers, risks, compared, dynamics, training, order, window),
-        network_level_analysis=network,
-        gradient_hierarchy=hierarchy,
-        optimization_priorities=optimization_priorities(
-            series, numbers, risks, [item.optimization_potential for item in compared],
-            grouping.groups, convergence.convergence_trend, dynamics.learning_phase,
-        ),
-    )  # fmt: skip
+    details = {
+        series.names[layer]: LayerGradientDetails(
+            layer_name=series.names[layer],
+            gradient_statistics=_statistics(numbers, layer),
+            flow_characteristics=_characteristics(numbers, layer, bool(verdicts.oscillating[layer])),
+            health_metrics=_metrics(numbers, verdicts, layer, training.unit_activity.get(series.names[layer]), window),
+            optimization_suggestions=verdicts.suggestions[layer],
+            comparative_analysis=compared[layer],
+        )
+        for layer in order
+    }
+    potentials = [item.optimization_potential for item in compared]
+    priorities = optimization_priorities(series, numbers, verdicts, potentials, grouping.groups)
+    return EnhancedLayerGradientAnalysis(details, network, hierarchy, priorities)
 
 
 def _scales_of(loss: Floats | None, unit: float) -> tuple[float, float]:
@@ -126,34 +145,6 @@ def _scales_of(loss: Floats | None, unit: float) -> tuple[float, float]:
         return 1.0, 1.0
     latest, least = float(np.median(known[-RECENT:])), float(np.quantile(known, SMALLEST_SHARE))
     return min(1.0, max(latest, SMALLEST_SCALE)), max(1.0, min(least, 1 / SMALLEST_SCALE))
-
-
-def _details(
-    series: LayerSeries,
-    numbers: LayerNumbers,
-    risks: LayerRisks,
-    compared: list[ComparativeAnalysis],
-    dynamics: TrainingDynamics,
-    training: TrainingSeries,
-    order: list[int],
-    window: int,
-) -> dict[str, LayerGradientDetails]:
-    overfits = dynamics.learning_phase is LearningPhase.OVERFITTING
-    sizes = [count or 0 for count in series.parameter_counts]
-    largest = int(np.argmax(sizes)) if overfits and any(sizes) else -1
-    details: dict[str, LayerGradientDetails] = {}
-    for layer in order:
-        name = series.names[layer]
-        advice = suggestions(risks.found[layer], risks.since_start[layer], risks.joined[layer], layer == largest)
-        details[name] = LayerGradientDetails(
-            layer_name=name,
-            gradient_statistics=_statistics(numbers, layer),
-            flow_characteristics=_characteristics(numbers, layer),
-            health_metrics=_metrics(numbers, risks, layer, training.unit_activity.get(name), window),
-            optimization_suggestions=advice,
-            comparative_analysis=compared[layer],
-        )
-    return details
 
 
 def _statistics(numbers: LayerNumbers, layer: int) -> GradientStatistics:
@@ -172,7 +163,7 @@ def _statistics(numbers: LayerNumbers, layer: int) -> GradientStatistics:
     )
 
 
-def _characteristics(numbers: LayerNumbers, layer: int) -> FlowCharacteristics:
+def _characteristics(numbers: LayerNumbers, layer: int, oscillating: bool) -> FlowCharacteristics:
     slope = known(numbers.slope[layer])
     z, cosine = known(numbers.oscillation_z[layer]), known(numbers.direction_cosine[layer])
     values = {
@@ -186,7 +177,7 @@ def _characteristics(numbers: LayerNumbers, layer: int) -> FlowCharacteristics:
     return FlowCharacteristics(
         **values,
         oscillation_z=z,
-        is_oscillating=None if z is None and cosine is None else bool(numbers.oscillating[layer]),
+        is_oscillating=None if z is None and cosine is None else oscillating,
         direction_cosine=cosine,
         unavailable={name: reason for name, value in values.items() if value is None},
     )
@@ -203,7 +194,7 @@ def why_missing(numbers: LayerNumbers, layer: int) -> str:
 
 
 def _metrics(
-    numbers: LayerNumbers, risks: LayerRisks, layer: int, activity: float | None, window: int
+    numbers: LayerNumbers, verdicts: LayerVerdicts, layer: int, activity: float | None, window: int
 ) -> LayerHealthMetrics:
     unavailable: dict[str, str] = {}
     convergence = known(numbers.convergence[layer])
@@ -218,11 +209,11 @@ def _metrics(
         if value is None:
             unavailable[name] = why_missing(numbers, layer)
     return LayerHealthMetrics(
-        overall_health=risks.health[layer],
+        overall_health=verdicts.health[layer],
         gradient_stability=stability,
         information_flow_rate=rate,
         neuron_activity_ratio=activity,
         convergence_indicator=convergence,
-        risk_factors=[str(risk) for risk in risks.found[layer]],
+        risk_factors=verdicts.risk_factors[layer],
         unavailable=unavailable,
     )

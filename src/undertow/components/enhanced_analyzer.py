@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import LayerSeries, named_histories
 from undertow.analyze.topology import topology_of
 from undertow.components.cosines import successive_cosines
 from undertow.components.enhanced_analysis import enhanced_analysis
-from undertow.components.training_phase import TrainingSeries
 from undertow.schema.seeds.arrays import Floats, InputError, as_array, as_series
 from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.history import GradientHistory

@@ -24,6 +24,9 @@ from undertow.schema.seeds.flow_records import (
 
 BOTTLENECK_SCORE = 0.8
 AMPLIFYING_GAIN = 10.0
+BLOCKED_SHARE = 0.9
+OPEN_SHARE = 0.1
+WEAK_GAIN = 0.01
 DEAD_RUN = 10  # samples, or all of them when there are fewer
 NO_GRAPH = "no graph was given"
 
@@ -75,9 +78,12 @@ def _median_of_others(values: Floats) -> Floats:
 
 
 def build_network(
-    series: LayerSeries, numbers: LayerNumbers, flow: NetworkFlow | None, flow_threshold: float
+    series: LayerSeries,
+    numbers: LayerNumbers,
+    flow: NetworkFlow | None,
+    flow_threshold: float,
+    types: list[NodeType],
 ) -> GradientFlowNetwork:
-    types = _node_types(series, flow)
     order = flow.topology.order if flow else range(len(series.names))
     nodes = [_node(series.names[layer], layer, types[layer], numbers, flow) for layer in order]
     if flow is None:
@@ -90,9 +96,10 @@ def _no_metrics() -> dict[str, str]:
     return dict.fromkeys((*names, "information_propagation_speed", "loss_to_input_gain"), NO_GRAPH)
 
 
-def _node_types(series: LayerSeries, flow: NetworkFlow | None) -> list[NodeType]:
+def node_types(
+    dead: Flags, flow: NetworkFlow | None, *, bottlenecks: bool = True, amplifiers: bool = True
+) -> list[NodeType]:
     """First match: dead, bottleneck, amplifier, source, sink. Without a graph only dead layers stand out."""
-    dead = dead_layers(series)
     types = [NodeType.DEAD if gone else NodeType.NORMAL for gone in dead]
     if flow is None:
         return types
@@ -100,9 +107,9 @@ def _node_types(series: LayerSeries, flow: NetworkFlow | None) -> list[NodeType]
         feeds, fed = flow.topology.feeds[layer], flow.topology.fed_by[layer]
         if kind is NodeType.DEAD or not (feeds or fed):
             continue
-        if flow.bottleneck_score[layer] > BOTTLENECK_SCORE:
+        if bottlenecks and flow.bottleneck_score[layer] > BOTTLENECK_SCORE:
             types[layer] = NodeType.BOTTLENECK
-        elif flow.gain[layer] >= AMPLIFYING_GAIN:
+        elif amplifiers and flow.gain[layer] >= AMPLIFYING_GAIN:
             types[layer] = NodeType.AMPLIFIER
         elif not fed:
             types[layer] = NodeType.SOURCE
@@ -137,9 +144,9 @@ def _node(name: str, layer: int, kind: NodeType, numbers: LayerNumbers, flow: Ne
 def _edges(series: LayerSeries, flow: NetworkFlow, threshold: float) -> list[FlowEdge]:
     """All edges that show a problem, and the strong ones with at least the wanted gain."""
     edges: list[FlowEdge] = []
-    gains = flow.edges
+    gains, kinds = flow.edges, _edge_types(flow.edges)
     for place, (start, end) in enumerate(flow.topology.edges):
-        kind, gain = gains.kinds[place], known(gains.gain[place])
+        kind, gain = kinds[place], known(gains.gain[place])
         if kind is EdgeType.STRONG and gain is not None and gain < threshold:
             continue
         consistency = known(gains.consistency[place])
@@ -152,6 +159,29 @@ def _edges(series: LayerSeries, flow: NetworkFlow, threshold: float) -> list[Flo
         names = series.names[start], series.names[end]
         edges.append(FlowEdge(*names, gain, consistency, kind, known(gains.blocked_share[place]), unavailable))
     return edges
+
+
+def _edge_types(edges: EdgeGains) -> list[EdgeType | None]:
+    """Blocked and intermittent from how often nothing passes; strong and weak from the gain and its quantiles.
+
+    An edge that has opened is not blocked any more: a branch whose last scale starts at zero opens with the first step.
+    """
+    gain, blocked = edges.gain, edges.blocked_share
+    passing = gain[np.isfinite(gain) & (blocked <= OPEN_SHARE)]
+    quarter, middle = np.quantile(passing, (0.25, 0.5)) if len(passing) else (0.0, 0.0)
+    kinds: list[EdgeType | None] = []
+    for value, share, turns, shut in zip(gain, blocked, edges.switches, edges.blocked_now):
+        if np.isnan(value):
+            kinds.append(None)
+        elif OPEN_SHARE < share < BLOCKED_SHARE and turns >= 2:
+            kinds.append(EdgeType.INTERMITTENT)
+        elif share >= 0.5 and shut:
+            kinds.append(EdgeType.BLOCKED)
+        elif value < WEAK_GAIN or (value < quarter and value < middle / 2):
+            kinds.append(EdgeType.WEAK)
+        else:
+            kinds.append(EdgeType.STRONG)
+    return kinds
 
 
 def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
@@ -177,12 +207,10 @@ def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
     )
 
 
-def critical_paths(series: LayerSeries, flow: NetworkFlow) -> list[CriticalGradientPath]:
+def critical_paths(names: tuple[str, ...], flow: NetworkFlow, types: list[NodeType]) -> list[CriticalGradientPath]:
     """The strongest ways from loss to input; the potential is what the weakest edge withholds, 0 … 1."""
-    names = series.names
     passing = list(flow.log_gain.values())
     middle = float(np.median(passing)) if passing else 0.0
-    types = _node_types(series, flow)
     return [
         CriticalGradientPath(
             path_id="main_path" if place == 0 else f"path_{place + 1}",

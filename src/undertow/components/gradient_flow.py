@@ -10,25 +10,32 @@ from numpy.typing import NDArray
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
+from undertow.components.diagnosed_regions import diagnosed_dead_zones, diagnosed_regions
 from undertow.components.flow_network import (
     NO_GRAPH,
     NetworkFlow,
     build_network,
     critical_paths,
+    dead_layers,
     known,
     network_flow,
+    node_types,
 )
 from undertow.components.layer_health import cancelled_layers
 from undertow.components.norm_direction import KINDS, recent_directions
 from undertow.components.problem_regions import dead_zones, exploding_regions, vanishing_regions
+from undertow.components.run_verdicts import EXPLODING, LOSING, RunVerdicts
 from undertow.schema.seeds.flow_records import (
+    ExplodingRegion,
     FlowDirection,
+    GradientDeadZone,
     GradientDirections,
     GradientFlowVisualization,
     GradientLayerFlow,
     GradientVisualizationConfig,
     NonFiniteLayer,
     TemporalGradientFlow,
+    VanishingRegion,
 )
 
 NO_DIRECTIONS = "norms alone have no direction: give cosines of successive gradients, or sketches"
@@ -46,6 +53,7 @@ def gradient_flow(
     sketches: dict[str, dict[int, Floats]] | None = None,
     names_are_paths: bool = False,
     unit_activity: Mapping[str, float] | None = None,
+    run_verdicts: RunVerdicts | None = None,
 ) -> GradientFlowVisualization:
     """The flow visualization of the layers of `series`.
 
@@ -55,6 +63,7 @@ def gradient_flow(
     attention's keys, say) is neither vanishing nor dead: nothing is wrong with it.
     `cosines` (steps × layers) and `sketches` (name → position of the sample → vector) give directions.
     `unit_activity` (share of live units, by name) tells whether a dead gradient can come back.
+    `run_verdicts` are those of a run's diagnosis; without them the original's limits decide.
     """
     config = config or GradientVisualizationConfig()
     numbers = layer_numbers(series)
@@ -63,17 +72,32 @@ def gradient_flow(
     flow = None if topology is None else network_flow(nodes, topology, config.temporal_window)
     if node_series is None and region_topology is None:
         region_topology = topology
-    regions = config.show_problem_regions
     window = config.temporal_window
-    fine = cancelled_layers(series, numbers.median) if names_are_paths else None
+    if run_verdicts is None:
+        types = node_types(dead_layers(nodes), flow)
+    else:
+        dead = np.array([run_verdicts.is_dead(name, series.names) for name in nodes.names], bool)
+        loses, grows = run_verdicts.says(LOSING), run_verdicts.says(EXPLODING)
+        types = node_types(dead, flow, bottlenecks=loses, amplifiers=grows)
+    vanishing: list[VanishingRegion] = []
+    exploding: list[ExplodingRegion] = []
+    zones: list[GradientDeadZone] = []
+    if config.show_problem_regions and run_verdicts is not None:
+        vanishing, exploding = diagnosed_regions(series, run_verdicts)
+        zones = diagnosed_dead_zones(series, window, run_verdicts, unit_activity)
+    elif config.show_problem_regions:
+        fine = cancelled_layers(series, numbers.median) if names_are_paths else None
+        vanishing = vanishing_regions(series, window, current_step, region_topology, fine)
+        exploding = exploding_regions(series, window, current_step, region_topology)
+        zones = dead_zones(series, window, current_step, fine, unit_activity)
     return GradientFlowVisualization(
         layer_flows=_layer_flows(series, numbers, flow if node_series is None else None, cosines, sketches),
         temporal_flows=_temporal_flows(series, window) if config.show_temporal_flows else [],
-        flow_network=build_network(nodes, node_numbers, flow, config.flow_threshold),
-        critical_paths=critical_paths(nodes, flow) if flow and config.show_critical_paths else [],
-        vanishing_regions=vanishing_regions(series, window, current_step, region_topology, fine) if regions else [],
-        exploding_regions=exploding_regions(series, window, current_step, region_topology) if regions else [],
-        dead_zones=dead_zones(series, window, current_step, fine, unit_activity) if regions else [],
+        flow_network=build_network(nodes, node_numbers, flow, config.flow_threshold, types),
+        critical_paths=critical_paths(nodes.names, flow, types) if flow and config.show_critical_paths else [],
+        vanishing_regions=vanishing,
+        exploding_regions=exploding,
+        dead_zones=zones,
         visualization_config=config,
         nonfinite_layers=_nonfinite_layers(series, region_topology),
         unavailable={} if topology else {"edges": NO_GRAPH, "critical_paths": NO_GRAPH},

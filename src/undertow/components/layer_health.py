@@ -1,8 +1,9 @@
-"""What is wrong with each layer, how well that leaves it, and what would help."""
+"""What the original's limits say of each layer: its risks, its health, and what would help."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -13,13 +14,15 @@ from undertow.analyze.topology import Topology
 from undertow.components.flow_network import dead_layers
 from undertow.components.gradient_stability import UNSTABLE
 from undertow.components.problem_regions import severity_level
-from undertow.components.regions import (
-    PERSISTENCE,
-    VANISHING_NORM,
-    Extremes,
-    recent_regions,
+from undertow.components.regions import PERSISTENCE, VANISHING_NORM, Extremes, recent_regions
+from undertow.schema.seeds.enhanced import (
+    ActionType,
+    ImplementationComplexity,
+    ImplementationEffort,
+    LayerOptimizationSuggestion,
+    PrioritizedAction,
+    SuggestionType,
 )
-from undertow.schema.seeds.enhanced import ImplementationComplexity, LayerOptimizationSuggestion, SuggestionType
 from undertow.schema.seeds.history import LayerHealth
 
 FEW = 3  # finite samples below which nothing is said
@@ -30,7 +33,7 @@ ROUNDING_SHARE = 1e-6
 
 
 class Risk(StrEnum):
-    """Findings about one layer; the sentences of `risk_factors` start with these."""
+    """What may be wrong with a layer, as `risk_factors` says it; the last three only choose the advice."""
 
     NONFINITE = "non-finite gradient"
     DEAD = "dead: no gradient arrives"
@@ -41,69 +44,90 @@ class Risk(StrEnum):
     INTERMITTENT = "gradient exactly zero in some samples"
     OFF_SCALE = "gradient scale far from the network's"
     CANCELLED = "gradient reaches the module but cancels in this parameter"
+    FROM_START = "out of range from the first sample"
+    JOINED = "a neighbour in the graph vanishes too"
+    OVERFITTING = "the network overfits, and this layer holds most parameters"
+
+
+_FACTS = (Risk.FROM_START, Risk.JOINED, Risk.OVERFITTING)
+_LEVEL = {Risk.NONFINITE: 3, Risk.DEAD: 3, Risk.OSCILLATING: 1, Risk.UNSTABLE: 1}  # 0 mild … 3 critical
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRisks:
-    """The findings of every layer with their weight, 0 mild … 3 critical; and facts the advice depends on."""
+class LayerVerdicts:
+    """One entry per layer. Plain arrays are judged here; a run by its findings (`run_verdicts`)."""
 
-    found: list[dict[Risk, int]]
     health: list[LayerHealth]
+    risk_factors: list[list[str]]
+    suggestions: list[list[LayerOptimizationSuggestion]]
+    actions: list[list[PrioritizedAction]]
+    oscillating: Flags
     dead: Flags
-    since_start: list[bool]
-    joined: list[bool]  # vanishing together with a neighbour in the graph
-
-
-_WEIGHT = {
-    Risk.NONFINITE: 3,
-    Risk.DEAD: 3,
-    Risk.OSCILLATING: 1,
-    Risk.UNSTABLE: 1,
-    Risk.INTERMITTENT: 0,
-    Risk.OFF_SCALE: 0,
-    Risk.CANCELLED: 0,
-}
+    lost: Flags  # dead or not finite
+    starving: Flags  # dead or vanishing
+    network_health: LayerHealth = LayerHealth.UNKNOWN
+    network_actions: list[PrioritizedAction] = field(default_factory=list[PrioritizedAction])
 
 
 def assess_layers(
-    series: LayerSeries, numbers: LayerNumbers, extremes: Extremes, topology: Topology | None
-) -> LayerRisks:
-    count = len(series.names)
-    found: list[dict[Risk, int]] = [{} for _ in range(count)]
-    since_start, joined = [False] * count, [False] * count
+    series: LayerSeries, numbers: LayerNumbers, extremes: Extremes, topology: Topology | None, overfits: bool = False
+) -> LayerVerdicts:
+    found: list[dict[Risk, int]] = [{} for _ in series.names]
     cancelled = cancelled_layers(series, numbers.median)
     dead = dead_layers(series) & ~cancelled
     for risk, flags, decades, persistence in (
         (Risk.VANISHING, extremes.vanishing, extremes.decades_below, PERSISTENCE),
         (Risk.EXPLODING, extremes.exploding, extremes.decades_above, (1, 1)),
     ):
-        regions = recent_regions(
+        for region in recent_regions(
             series, flags, decades, persistence=persistence, window=RECENT, current_step=None, topology=topology
-        )
-        for region in regions:
+        ):
             for layer in region.layers:
                 found[layer][risk] = severity_level(float(decades[layer]))
-                since_start[layer] = region.start_step <= int(series.steps[0])
-                joined[layer] = len(region.layers) > 1
-    _add(found, Risk.NONFINITE, numbers.nonfinite_count > 0)
-    _add(found, Risk.DEAD, dead)
-    _add(found, Risk.OSCILLATING, numbers.oscillating)
-    _add(found, Risk.UNSTABLE, numbers.stability < UNSTABLE)
-    _add(found, Risk.INTERMITTENT, (numbers.zero_share > SOME_ZEROS[0]) & (numbers.zero_share <= SOME_ZEROS[1]))
-    _add(found, Risk.OFF_SCALE, _off_scale(numbers.mean))
-    _add(found, Risk.CANCELLED, cancelled)
+                from_start = region.start_step <= int(series.steps[0])
+                for fact, holds in ((Risk.FROM_START, from_start), (Risk.JOINED, len(region.layers) > 1)):
+                    found[layer].pop(fact, None)
+                    if holds:
+                        found[layer][fact] = 0
+    some_zeros = (numbers.zero_share > SOME_ZEROS[0]) & (numbers.zero_share <= SOME_ZEROS[1])
+    for risk, flags in (
+        (Risk.NONFINITE, numbers.nonfinite_count > 0),
+        (Risk.DEAD, dead),
+        (Risk.OSCILLATING, numbers.oscillating),
+        (Risk.UNSTABLE, numbers.stability < UNSTABLE),
+        (Risk.INTERMITTENT, some_zeros),
+        (Risk.OFF_SCALE, _off_scale(numbers.mean)),
+        (Risk.CANCELLED, cancelled),
+    ):
+        for layer in np.flatnonzero(flags).tolist():
+            found[layer][risk] = _LEVEL.get(risk, 0)
     for layer, risks in enumerate(found):
-        if Risk.DEAD in risks:
-            risks.pop(Risk.VANISHING, None)  # said more precisely
-        if Risk.CANCELLED in risks:
-            _drop(risks, Risk.VANISHING, Risk.OFF_SCALE, Risk.UNSTABLE, Risk.OSCILLATING)
-        if Risk.INTERMITTENT in risks and numbers.median[layer] >= VANISHING_NORM:
-            _drop(risks, Risk.VANISHING, Risk.UNSTABLE)  # the zeros explain both
+        _drop_explained(risks, float(numbers.median[layer]))
+    sizes = [count or 0 for count in series.parameter_counts]
+    if overfits and any(sizes):
+        found[int(np.argmax(sizes))][Risk.OVERFITTING] = 0
     health = [_health(risks, int(numbers.finite_count[layer])) for layer, risks in enumerate(found)]
-    return LayerRisks(found, health, dead, since_start, joined)
+    return LayerVerdicts(
+        health=health,
+        risk_factors=[[str(risk) for risk in risks if risk not in _FACTS] for risks in found],
+        suggestions=[_suggestions(risks) for risks in found],
+        actions=[_actions(risks) for risks in found],
+        oscillating=numbers.oscillating,
+        dead=dead,
+        lost=np.array([Risk.NONFINITE in risks or Risk.DEAD in risks for risks in found], bool),
+        starving=np.array([Risk.VANISHING in risks or Risk.DEAD in risks for risks in found], bool),
+        network_health=worst_health(health),
+    )
 
 
-def _drop(risks: dict[Risk, int], *explained: Risk) -> None:
+def _drop_explained(risks: dict[Risk, int], median: float) -> None:
+    explained: set[Risk] = set()
+    if Risk.DEAD in risks:
+        explained |= {Risk.VANISHING}  # said more precisely
+    if Risk.CANCELLED in risks:
+        explained |= {Risk.VANISHING, Risk.OFF_SCALE, Risk.UNSTABLE, Risk.OSCILLATING}
+    if Risk.INTERMITTENT in risks and median >= VANISHING_NORM:
+        explained |= {Risk.VANISHING, Risk.UNSTABLE}  # the zeros explain both
     for risk in explained:
         risks.pop(risk, None)
 
@@ -124,11 +148,6 @@ def cancelled_layers(series: LayerSeries, median: Floats) -> Flags:
     return flags
 
 
-def _add(found: list[dict[Risk, int]], risk: Risk, flags: Flags) -> None:
-    for layer in np.flatnonzero(flags):
-        found[int(layer)][risk] = _WEIGHT[risk]
-
-
 def _off_scale(mean: Floats) -> Flags:
     positive = mean > 0
     if positive.sum() < FEW:
@@ -138,88 +157,86 @@ def _off_scale(mean: Floats) -> Flags:
 
 
 def _health(risks: dict[Risk, int], finite: int) -> LayerHealth:
-    """The worst finding decides; non-finite is never unknown."""
+    """The worst risk decides; non-finite is never unknown."""
     if Risk.NONFINITE in risks:
         return LayerHealth.CRITICAL
     if finite < FEW:
         return LayerHealth.UNKNOWN
-    worst = max((weight for weight in risks.values() if weight > 0), default=None)
-    if worst is None and not {Risk.VANISHING, Risk.EXPLODING} & set(risks):
+    worst = max(risks.values(), default=0)
+    if worst == 0 and not {Risk.VANISHING, Risk.EXPLODING} & set(risks):
         return LayerHealth.HEALTHY
-    return LayerHealth.CRITICAL if (worst or 0) >= 2 else LayerHealth.WARNING
+    return LayerHealth.CRITICAL if worst >= 2 else LayerHealth.WARNING
 
 
-def network_health(layers: list[LayerHealth]) -> LayerHealth:
+def worst_health(layers: list[LayerHealth]) -> LayerHealth:
     """That of the worst layer; unknown when nothing is known of any."""
-    known = [health for health in layers if health is not LayerHealth.UNKNOWN]
     order = (LayerHealth.CRITICAL, LayerHealth.WARNING, LayerHealth.HEALTHY)
-    return next((health for health in order if health in known), LayerHealth.UNKNOWN)
+    return next((health for health in order if health in layers), LayerHealth.UNKNOWN)
 
 
-def suggestions(
-    risks: dict[Risk, int], since_start: bool, joined: bool, overfits: bool
-) -> list[LayerOptimizationSuggestion]:
-    """Advice whose cause was seen. What it would gain is not known until it is tried."""
-    advice: list[LayerOptimizationSuggestion] = []
+_Risks = dict[Risk, int]
 
-    def add(kind: SuggestionType, what: str, why: str, complexity: ImplementationComplexity, side_effect: str) -> None:
-        advice.append(LayerOptimizationSuggestion(kind, what, why, None, complexity, [side_effect]))
 
-    sized = Risk.VANISHING in risks or Risk.EXPLODING in risks
-    if sized and since_start:
-        add(
-            SuggestionType.WEIGHT_INITIALIZATION,
-            "Initialise this layer anew with a variance-preserving scheme.",
-            "The gradient was out of range from the first sample on.",
-            ImplementationComplexity.REQUIRES_RETRAINING,
-            "Training starts over.",
-        )
-    if (Risk.EXPLODING in risks and not since_start) or Risk.OSCILLATING in risks:
-        add(
-            SuggestionType.LEARNING_RATE_ADJUSTMENT,
-            "Lower the learning rate of this layer.",
-            "The gradient left its range, or began to swing, while training.",
-            ImplementationComplexity.SIMPLE,
-            "Training slows down.",
-        )
-    if Risk.VANISHING in risks and joined:
-        add(
-            SuggestionType.ARCHITECTURAL_MODIFICATION,
-            "Add a skip connection around these layers.",
-            "Several layers in a row lose the gradient together.",
-            ImplementationComplexity.COMPLEX,
-            "Checkpoints of the old architecture no longer fit.",
-        )
-    if Risk.UNSTABLE in risks and Risk.OSCILLATING not in risks:
-        add(
-            SuggestionType.OPTIMIZATION_ALGORITHM,
-            "Clip gradients, or use an optimizer that adapts to their size.",
-            "The norm jumps by more than its own size without a rhythm.",
-            ImplementationComplexity.MODERATE,
-            "Large but true gradients are cut as well.",
-        )
-    if Risk.OFF_SCALE in risks:
-        add(
-            SuggestionType.BATCH_NORMALIZATION,
-            "Normalise the input of this layer.",
-            "Its gradient is a thousand times from the network's median.",
-            ImplementationComplexity.COMPLEX,
-            "Behaviour differs between training and evaluation.",
-        )
-    if Risk.INTERMITTENT in risks:
-        add(
-            SuggestionType.DROPOUT_ADJUSTMENT,
-            "Lower the dropout, or the gating, in front of this layer.",
-            "Its gradient is exactly zero in some samples and alive in others.",
-            ImplementationComplexity.SIMPLE,
-            "Less regularisation.",
-        )
-    if overfits:
-        add(
-            SuggestionType.REGULARIZATION_ADD,
-            "Add weight decay or dropout here first.",
-            "The validation loss rises while the training loss does not, and this layer holds most parameters.",
-            ImplementationComplexity.MODERATE,
-            "The training loss gets worse.",
-        )
-    return advice  # fmt: skip
+def _sized(risks: _Risks) -> bool:
+    return Risk.VANISHING in risks or Risk.EXPLODING in risks
+
+
+# Advice whose cause was seen. What it would gain is not known until it is tried.
+_SUGGESTIONS: tuple[tuple[Callable[[_Risks], bool], SuggestionType, str, str, ImplementationComplexity, str], ...] = (
+    (lambda risks: _sized(risks) and Risk.FROM_START in risks, SuggestionType.WEIGHT_INITIALIZATION,
+     "Initialise this layer anew with a variance-preserving scheme.",
+     "The gradient was out of range from the first sample on.",
+     ImplementationComplexity.REQUIRES_RETRAINING, "Training starts over."),
+    (lambda risks: (Risk.EXPLODING in risks and Risk.FROM_START not in risks) or Risk.OSCILLATING in risks,
+     SuggestionType.LEARNING_RATE_ADJUSTMENT, "Lower the learning rate of this layer.",
+     "The gradient left its range, or began to swing, while training.",
+     ImplementationComplexity.SIMPLE, "Training slows down."),
+    (lambda risks: Risk.VANISHING in risks and Risk.JOINED in risks, SuggestionType.ARCHITECTURAL_MODIFICATION,
+     "Add a skip connection around these layers.", "Several layers in a row lose the gradient together.",
+     ImplementationComplexity.COMPLEX, "Checkpoints of the old architecture no longer fit."),
+    (lambda risks: Risk.UNSTABLE in risks and Risk.OSCILLATING not in risks, SuggestionType.OPTIMIZATION_ALGORITHM,
+     "Clip gradients, or use an optimizer that adapts to their size.",
+     "The norm jumps by more than its own size without a rhythm.",
+     ImplementationComplexity.MODERATE, "Large but true gradients are cut as well."),
+    (lambda risks: Risk.OFF_SCALE in risks, SuggestionType.BATCH_NORMALIZATION,
+     "Normalise the input of this layer.", "Its gradient is a thousand times from the network's median.",
+     ImplementationComplexity.COMPLEX, "Behaviour differs between training and evaluation."),
+    (lambda risks: Risk.INTERMITTENT in risks, SuggestionType.DROPOUT_ADJUSTMENT,
+     "Lower the dropout, or the gating, in front of this layer.",
+     "Its gradient is exactly zero in some samples and alive in others.",
+     ImplementationComplexity.SIMPLE, "Less regularisation."),
+    (lambda risks: Risk.OVERFITTING in risks, SuggestionType.REGULARIZATION_ADD,
+     "Add weight decay or dropout here first.",
+     "The validation loss rises while the training loss does not, and this layer holds most parameters.",
+     ImplementationComplexity.MODERATE, "The training loss gets worse."),
+)  # fmt: skip
+_ACTIONS: tuple[tuple[Callable[[_Risks], bool], str, ActionType, ImplementationEffort, list[str]], ...] = (
+    (lambda risks: Risk.NONFINITE in risks, "Find the operation that produces non-finite values",
+     ActionType.PARAMETER_ADJUSTMENT, ImplementationEffort.MODERATE, []),
+    (lambda risks: Risk.DEAD in risks, "Reconnect the layer to the loss, or remove it",
+     ActionType.ARCHITECTURAL_CHANGE, ImplementationEffort.HIGH, ["Know what cuts it off"]),
+    (lambda risks: _sized(risks) and Risk.FROM_START in risks, "Initialise anew",
+     ActionType.PARAMETER_ADJUSTMENT, ImplementationEffort.MODERATE, ["Restart training"]),
+    (lambda risks: Risk.VANISHING in risks and Risk.JOINED in risks, "Add a skip connection",
+     ActionType.ARCHITECTURAL_CHANGE, ImplementationEffort.HIGH, ["Restart training"]),
+    (lambda risks: Risk.EXPLODING in risks or Risk.OSCILLATING in risks, "Lower the learning rate",
+     ActionType.LEARNING_RATE_SCHEDULING, ImplementationEffort.MINIMAL, []),
+    (lambda risks: Risk.EXPLODING in risks or Risk.UNSTABLE in risks, "Clip the gradient norm",
+     ActionType.OPTIMIZATION_TECHNIQUE, ImplementationEffort.LOW, ["Know the usual norm"]),
+)  # fmt: skip
+
+
+def _suggestions(risks: _Risks) -> list[LayerOptimizationSuggestion]:
+    return [
+        LayerOptimizationSuggestion(kind, what, why, None, complexity, [side_effect])
+        for applies, kind, what, why, complexity, side_effect in _SUGGESTIONS
+        if applies(risks)
+    ]
+
+
+def _actions(risks: _Risks) -> list[PrioritizedAction]:
+    return [
+        PrioritizedAction(what, kind, None, effort, list(needs))
+        for applies, what, kind, effort, needs in _ACTIONS
+        if applies(risks)
+    ]

@@ -38,7 +38,7 @@ def loss_trend(loss: Floats, window: int) -> LossTrend:
     slope, error, direction = float(trend.slope[0]), float(trend.error[0]), int(trend.direction[0])
     interval = (slope - INTERVAL * error, slope + INTERVAL * error)
     score = -float(trend.score[0])
-    if bool(oscillation(column).verdict[0]):
+    if bool(oscillation(column).significant[0]):
         return LossTrend(ConvergenceTrend.OSCILLATING, score, slope, interval)
     if direction:
         kind = ConvergenceTrend.CONVERGING if direction < 0 else ConvergenceTrend.DIVERGING

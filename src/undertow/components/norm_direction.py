@@ -74,7 +74,7 @@ def _judge(values: Floats) -> tuple[NDArray[np.int8], Floats]:
     still = np.where(quiet | (count >= ENOUGH_TO_OSCILLATE), STILL, -1)
     kind = np.where(moves, kind, still)
     if count >= ENOUGH_TO_OSCILLATE:
-        kind = np.where(oscillation(values).verdict, SWINGING, kind)
+        kind = np.where(oscillation(values).significant, SWINGING, kind)
     with np.errstate(divide="ignore", invalid="ignore"):
         logarithm = np.log(values)
         wobble = np.sqrt(np.square(detrend(logarithm)[1]).mean(axis=0))

@@ -57,7 +57,7 @@ def vanishing_regions(
             region_id=f"vanishing_{place}",
             affected_layers=[series.names[layer] for layer in region.layers],
             severity_level=list(VanishingSeverity)[severity_level(region.decades)],
-            extent=_extent(series, region),
+            extent=extent_of(series, region),
             mitigation_suggestions=_against_vanishing(series, region, whole),
         )
         for place, region in enumerate(found, 1)
@@ -76,14 +76,14 @@ def exploding_regions(
             region_id=f"exploding_{place}",
             affected_layers=[series.names[layer] for layer in region.layers],
             severity_level=list(ExplodingSeverity)[severity_level(region.decades)],
-            extent=_extent(series, region),
+            extent=extent_of(series, region),
             mitigation_suggestions=_against_exploding(series, region),
         )
         for place, region in enumerate(found, 1)
     ]
 
 
-def _extent(series: LayerSeries, region: Region) -> RegionExtent:
+def extent_of(series: LayerSeries, region: Region) -> RegionExtent:
     counts = [series.parameter_counts[layer] for layer in region.layers]
     return RegionExtent(
         start_layer=series.names[region.layers[0]],
@@ -148,7 +148,7 @@ def dead_zones(
             zone_id=f"dead_zone_{place}",
             affected_layers=[series.names[layer]],
             dead_duration=int(runs.total[layer]),
-            recovery_potential=_recovery(
+            recovery_potential=recovery(
                 float(share[layer]), int(runs.ended[layer]), int(series.counts[layer]), window, activity[layer]
             ),
             intervention_required=bool(share[layer] > 0.8),
@@ -163,7 +163,7 @@ def dead_zones(
     ]
 
 
-def _recovery(
+def recovery(
     share: float, recoveries: int, count: int, window: int, activity: float | None = None
 ) -> RecoveryPotential:
     """By the activations where they are known: without them no gradient comes back, with them it can.

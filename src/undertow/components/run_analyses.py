@@ -1,79 +1,43 @@
-"""The analyses of a recorded run: the same functions as for plain arrays, fed from its numbers."""
+"""The original's analyses of a recorded run, with the verdicts of its diagnosis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from undertow.analyze.series import Flags, Floats, LayerSeries
-from undertow.analyze.topology import Topology, topology_of
+from undertow.analyze.run_series import (
+    RunNumbers,
+    gradient_norms,
+    gradient_sketches,
+    live_shares,
+    measured_layers,
+    module_network,
+    newest_values,
+    parameter_topology,
+    training_series,
+)
 from undertow.analyze.unit_activity import activity_around
 from undertow.components.enhanced_analysis import enhanced_analysis
 from undertow.components.gradient_flow import gradient_flow
-from undertow.components.training_phase import TrainingSeries
-from undertow.schema.graph import GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STORED_SKETCH_WIDTH, GradientState
+from undertow.components.run_verdicts import RunVerdicts
+from undertow.schema.findings import Finding
 from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, GradientVisualizationConfig
 
-VALIDATION_NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "val/loss", "eval/loss")
 
-
-MOST_SKETCH_NUMBERS = 1 << 25
-
-
-class RunNumbers(Protocol):
-    """What is asked of a run; `undertow.run.Run` has it."""
-
-    @property
-    def steps(self) -> NDArray[np.int64]: ...
-    @property
-    def layers(self) -> LayerTable: ...
-    @property
-    def graph(self) -> LayerGraph: ...
-    @property
-    def quantities(self) -> Sequence[str]: ...
-    @property
-    def scalar_names(self) -> Sequence[str]: ...
-    def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]: ...
-    def scalars(self, name: str) -> NDArray[np.float64]: ...
-
-
-class NewestSteps:
-    """The newest steps of a run, as if it had no others."""
-
-    def __init__(self, run: RunNumbers, last: int) -> None:
-        self._run = run
-        self._rows = slice(max(0, len(run.steps) - last), len(run.steps))
-        self.layers, self.graph = run.layers, run.graph
-        self.quantities, self.scalar_names = run.quantities, run.scalar_names
-
-    @property
-    def steps(self) -> NDArray[np.int64]:
-        return self._run.steps[self._rows]
-
-    def matrix(self, quantity: str, rows: slice | None = None) -> NDArray[np.float32]:
-        own = range(self._rows.start, self._rows.stop)[rows or slice(None)]
-        return self._run.matrix(quantity, slice(own.start, own.stop))
-
-    def scalars(self, name: str) -> NDArray[np.float64]:
-        return self._run.scalars(name)[self._rows]
-
-
-def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = None) -> GradientFlowVisualization:
+def flow_of_run(
+    run: RunNumbers,
+    config: GradientVisualizationConfig | None = None,
+    findings: Sequence[Finding] | None = None,
+) -> GradientFlowVisualization:
     """Layers are the parameters, nodes the modules of the executed graph.
 
     Gains along edges are of the gradient at the modules' outputs where it was recorded, otherwise of the gradient of
-    all parameters of each module together.
+    all parameters of each module together. Verdicts are those of the `findings`; without any given, of the original's
+    limits.
     """
-    layers = _measured(run)
-    series = _gradient_norms(run, layers)
-    nodes, topology = _module_network(run, series, layers)
+    layers = measured_layers(run)
+    series = gradient_norms(run, layers)
+    nodes, topology = module_network(run, series, layers)
     columns = [layer.id for layer in layers]
     cosines = run.matrix("gradient_cosine")[:, columns] if "gradient_cosine" in run.quantities else None
     return gradient_flow(
@@ -81,13 +45,14 @@ def flow_of_run(run: RunNumbers, config: GradientVisualizationConfig | None = No
         config,
         topology=topology,
         node_series=nodes,
-        region_topology=_parameter_topology(run.graph, layers),
+        region_topology=parameter_topology(run.graph, layers),
         cosines=cosines,
-        sketches=_sketches(run, layers, series),
+        sketches=gradient_sketches(run, layers, series),
         names_are_paths=True,
         unit_activity=activity_around(
-            run.graph, run.layers, layers, _live_shares(run), _newest(run, "activation_calls")
+            run.graph, run.layers, layers, live_shares(run), newest_values(run, "activation_calls")
         ),
+        run_verdicts=None if findings is None else RunVerdicts(findings),
     )
 
 
@@ -98,178 +63,19 @@ def dynamics_of_run(
     window: int = 100,
     threshold: float = 0.8,
     whole: RunNumbers | None = None,
+    findings: Sequence[Finding] | None = None,
 ) -> EnhancedLayerGradientAnalysis:
     """The enhanced analysis, with the loss, the learning rate, the updates and the activity of units of this run.
 
     `whole` is the run whose newest steps `run` is: the course of its loss is cheap to read from the start on.
     """
-    layers = _measured(run)
+    layers = measured_layers(run)
     return enhanced_analysis(
-        _gradient_norms(run, layers),
-        _training(run, layers, whole or run),
-        topology=_parameter_topology(run.graph, layers),
+        gradient_norms(run, layers),
+        training_series(run, layers, whole or run),
+        topology=parameter_topology(run.graph, layers),
         depth=depth,
         window=window,
         threshold=threshold,
+        run_verdicts=None if findings is None else RunVerdicts(findings),
     )
-
-
-def _measured(run: RunNumbers) -> list[Layer]:
-    """Parameters that had a gradient at least once, first executed first. Frozen ones have none to speak of."""
-    if "gradient_norm" not in run.quantities:
-        return []
-    seen: Flags = _recorded(run).any(axis=0)  # pyright: ignore[reportAssignmentType]
-    return [layer for layer in run.layers.in_execution_order() if not layer.is_module and seen[layer.id]]
-
-
-def _recorded(run: RunNumbers) -> Flags:
-    """Where a gradient was there to be measured: not where it was None, frozen or not sampled.
-
-    Steps that a loss scaler skipped are left out: overflow is how it finds its scale.
-    """
-    if "gradient_state" in run.quantities:
-        present = run.matrix("gradient_state") == GradientState.PRESENT
-    else:
-        present = ~np.isnan(run.matrix("gradient_norm"))
-    if "step_skipped" in run.scalar_names:
-        present &= ~(run.scalars("step_skipped") > 0)[:, None]
-    return present
-
-
-def _gradient_norms(run: RunNumbers, layers: list[Layer]) -> LayerSeries:
-    columns = [layer.id for layer in layers]
-    names = [layer.path for layer in layers]
-    counts = [layer.parameter_count or None for layer in layers]
-    if not layers:
-        return LayerSeries.of([], run.steps, np.empty((len(run.steps), 0)))
-    norms = run.matrix("gradient_norm")[:, columns]
-    if "gradient_nonfinite_count" in run.quantities:
-        norms = np.where(run.matrix("gradient_nonfinite_count")[:, columns] > 0, np.nan, norms)
-    return LayerSeries.of(names, run.steps, norms, _recorded(run)[:, columns], counts)
-
-
-def _sketches(run: RunNumbers, layers: list[Layer], series: LayerSeries) -> dict[str, dict[int, Floats]]:
-    """The stored sketches of gradients, which are few; none where reading all of them would take too much memory."""
-    size = len(run.steps) * len(run.layers) * STORED_SKETCH_WIDTH
-    if "gradient_sketch" not in run.quantities or size > MOST_SKETCH_NUMBERS:
-        return {}
-    table = run.matrix("gradient_sketch").reshape(len(run.steps), len(run.layers), STORED_SKETCH_WIDTH)
-    found: dict[str, dict[int, Floats]] = {}
-    for place, layer in enumerate(layers):
-        own = table[series.recorded[:, place], layer.id].astype(np.float64)
-        rows = np.flatnonzero(np.isfinite(own).all(axis=1))
-        found[layer.path] = {int(row): own[row] for row in rows}
-    return found
-
-
-def _module_network(
-    run: RunNumbers, series: LayerSeries, layers: list[Layer]
-) -> tuple[LayerSeries | None, Topology | None]:
-    paths = [node.path for node in run.graph.nodes if node.path and not node.is_merge]
-    if run.graph.source is GraphSource.NONE or not paths:
-        return None, None
-    table = _output_gradients(run, paths)
-    if table is None:
-        table = _parameter_gradients(paths, series, layers)
-    known = np.flatnonzero(np.isfinite(table).any(axis=0))
-    names = [paths[place] for place in known]
-    if not names:
-        return None, None
-    nodes = LayerSeries.of(names, run.steps, table[:, known])
-    return nodes, topology_of(run.graph, names)
-
-
-def _output_gradients(run: RunNumbers, paths: list[str]) -> Floats | None:
-    """Gradient at the output of every module of the graph, unless some were not recorded."""
-    if "output_gradient_norm" not in run.quantities:
-        return None
-    found = [run.layers.get(path) for path in paths]
-    modules = [layer for layer in found if layer is not None and layer.is_module]
-    if len(modules) < len(paths):
-        return None
-    table = run.matrix("output_gradient_norm")[:, [layer.id for layer in modules]].astype(np.float64)
-    return None if np.isnan(table).all(axis=0).any() else table
-
-
-def _parameter_gradients(paths: list[str], series: LayerSeries, layers: list[Layer]) -> Floats:
-    """Norm of the gradient of all parameters that a module owns, together."""
-    table = np.full((len(series.steps), len(paths)), np.nan)
-    for place, path in enumerate(paths):
-        columns = [column for column, layer in enumerate(layers) if layer.group == path]
-        if columns:
-            part = np.where(series.recorded[:, columns], series.values[:, columns], 0.0)
-            with np.errstate(over="ignore"):
-                norm = np.sqrt(np.square(part).sum(axis=1))
-            table[:, place] = np.where(series.recorded[:, columns].any(axis=1), norm, np.nan)
-    return table
-
-
-def _parameter_topology(graph: LayerGraph, layers: list[Layer]) -> Topology | None:
-    """Parameters of one module in a row, the last feeding the first of the next module."""
-    if graph.source is GraphSource.NONE or not graph.nodes or not layers:
-        return None
-    owned: dict[str, list[str]] = {}
-    for layer in layers:
-        owned.setdefault(layer.group, []).append(layer.path)
-    here = {node.id: owned.get(node.path) or [f"({node.id})"] for node in graph.nodes}
-    pairs = [pair for node in graph.nodes for pair in pairwise(here[node.id])]
-    pairs += [(here[start][-1], here[end][0]) for start, end in graph.edges]
-    names = [layer.path for layer in layers]
-    return topology_of(pairs, names) if any(name in names for pair in pairs for name in pair) else None
-
-
-def _training(run: RunNumbers, layers: list[Layer], whole: RunNumbers) -> TrainingSeries:
-    columns = [layer.id for layer in layers]
-
-    def table(quantity: str) -> Floats | None:
-        return run.matrix(quantity)[:, columns].astype(np.float64) if quantity in run.quantities and columns else None
-
-    names = run.scalar_names
-    validation = next((name for name in VALIDATION_NAMES if name in names), None)
-    return TrainingSeries(
-        loss=_loss(whole),
-        validation_loss=None if validation is None else _present(whole.scalars(validation)),
-        learning_rate=run.scalars("lr") if "lr" in names else None,
-        update_ratio=table("update_ratio"),
-        gradient_cosine=table("gradient_cosine"),
-        step_seconds=run.scalars("step_time") if "step_time" in names else None,
-        update_cosine=table("update_gradient_cosine"),
-        noise_scale=table("gradient_noise_scale"),
-        unit_activity=_activity(run, layers),
-    )
-
-
-def _loss(run: RunNumbers) -> Floats | None:
-    """The loss of every recorded step. A loss that is NaN stays; a step without one is left out."""
-    if "loss" not in run.scalar_names:
-        return None
-    loss = run.scalars("loss")
-    if "backward_count" in run.scalar_names:
-        loss = loss[run.scalars("backward_count") > 0]
-        return loss if len(loss) else None
-    return _present(loss)
-
-
-def _present(values: Floats) -> Floats | None:
-    known = values[~np.isnan(values)]
-    return known if len(known) else None
-
-
-def _activity(run: RunNumbers, layers: list[Layer]) -> dict[str, float]:
-    """Share of live units of the module that owns a parameter, newest value."""
-    shares = _live_shares(run)
-    return {layer.path: shares[layer.group] for layer in layers if layer.group in shares}
-
-
-def _live_shares(run: RunNumbers) -> dict[str, float]:
-    """Share of live units of every module whose units were watched, newest value."""
-    return {path: 1 - dead for path, dead in _newest(run, "activation_dead_fraction").items()}
-
-
-def _newest(run: RunNumbers, quantity: str) -> dict[str, float]:
-    """The newest value of every module that has one."""
-    if quantity not in run.quantities:
-        return {}
-    table = run.matrix(quantity)
-    known = {layer.path: _present(table[:, layer.id].astype(np.float64)) for layer in run.layers if layer.is_module}
-    return {path: float(values[-1]) for path, values in known.items() if values is not None}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import hypot, isfinite, sqrt
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.run_series import RunNumbers
 from undertow.analyze.tensor_weights import pool, pool_kinds
-from undertow.analyze.weight_drift import severity_of
 from undertow.analyze.weight_initialisation import scale_of
 from undertow.checkpoints.elements import STORED
-from undertow.components.checkpoint_issues import find_issues
-from undertow.components.run_analyses import RunNumbers
+from undertow.components.checkpoint_issues import find_issues, judged_drift
+from undertow.components.run_verdicts import RunVerdicts
 from undertow.schema.checkpoints import (
     Drift,
     Initialisation,
@@ -22,8 +23,10 @@ from undertow.schema.checkpoints import (
     Skipped,
     TensorDrift,
     TensorWeights,
+    WeightIssue,
     WeightReport,
 )
+from undertow.schema.findings import Finding
 from undertow.schema.layers import Layer
 from undertow.schema.severity import Severity, health_of
 
@@ -33,16 +36,20 @@ WANTED = ("norm", "mean", "std", "min", "max", "skewness", "kurtosis", "zero_fra
           "cosine_to_start")  # fmt: skip
 _FIELDS = {"mean": "mean", "std": "std", "minimum": "min", "maximum": "max", "skewness": "skewness",
            "kurtosis": "kurtosis", "norm": "norm", "zero_count": "zero_fraction"}  # fmt: skip
+ABOUT_WEIGHTS = ("NUM003", "WGT", "UPD003", "UPD004")  # codes of findings about weights
 NOT_RECORDED = "a run records no single elements: `undertow weights CHECKPOINT` looks at them"
 NOT_TWICE = "no weight was measured twice"
 ZERO_OR_ONCE = "it was zero at the start, or not measured twice"
 FROM_SKETCHES = "a run compares sketches of weights, not their elements"
 
 
-def weights_of_run(run: RunNumbers, source: str = "a run", version: str = "") -> WeightReport:
+def weights_of_run(
+    run: RunNumbers, source: str = "a run", version: str = "", findings: Sequence[Finding] | None = None
+) -> WeightReport:
     """Moments at the newest step at which each weight was measured; drift since the first.
 
-    `version` is that of the Undertow that recorded the run.
+    `version` is that of the Undertow that recorded the run. Issues and severities are those of the `findings`; without
+    any given, of the rules for checkpoints.
     """
     layers = [layer for layer in run.layers.in_execution_order() if not layer.is_module]
     newest = _rows_of(run, layers, newest=True)
@@ -55,7 +62,13 @@ def weights_of_run(run: RunNumbers, source: str = "a run", version: str = "") ->
     recorded = _Recorded(run, measured, newest)
     tensors = tuple(_tensor(layer, recorded.of(layer)) for layer in measured)
     drift = _drift(run, measured, recorded, _rows_of(run, measured, newest=False))
-    issues = find_issues(tensors, (), drift)
+    if findings is None:
+        lost = {one.path for one in tensors if one.moments.nonfinite_count}
+        drift = None if drift is None else judged_drift(drift, lost)
+        issues = find_issues(tensors, (), drift)
+    else:
+        drift = None if drift is None else _diagnosed_drift(drift, RunVerdicts(findings))
+        issues = tuple(_issue(one) for one in findings if one.code.startswith(ABOUT_WEIGHTS))
     steps = sorted({int(run.steps[newest[layer.id]]) for layer in measured})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     return WeightReport(
@@ -73,6 +86,22 @@ def weights_of_run(run: RunNumbers, source: str = "a run", version: str = "") ->
         skipped=skipped,
         notes=(f"weights as measured after {when}", "duplicates are not looked for: that takes the elements"),
     )
+
+
+def _issue(finding: Finding) -> WeightIssue:
+    shown = finding.evidence[0] if finding.evidence else None
+    value, expected = (None, None) if shown is None else (shown.value, shown.expected)
+    return WeightIssue(finding.code, finding.name, finding.severity, finding.layers, finding.summary, value, expected)
+
+
+def _diagnosed_drift(drift: Drift, verdicts: RunVerdicts) -> Drift:
+    def severity(path: str) -> Severity:
+        found = [one.severity for one in verdicts.of(path, ("NUM003", "WGT006"))]
+        return max(found, key=lambda severity: severity.rank, default=Severity.INFO)
+
+    tensors = tuple(replace(one, severity=severity(one.path)) for one in drift.tensors)
+    worst = max((one.severity for one in tensors), key=lambda severity: severity.rank, default=Severity.INFO)
+    return replace(drift, severity=worst, tensors=tensors)
 
 
 def _rows_of(run: RunNumbers, layers: Sequence[Layer], *, newest: bool) -> NDArray[np.int64]:
@@ -181,13 +210,11 @@ def _drift(run: RunNumbers, layers: Sequence[Layer], recorded: _Recorded, first:
             start, end, product = start + then**2, end + norm**2, product + record.cosine * norm * then
     known = [one.relative for one in tensors if one.relative is not None]
     relative = sqrt(moved / start) if start > 0 else None
-    lost = [Severity.CRITICAL for one in tensors if one.severity is Severity.CRITICAL]
     return Drift(
         against=f"before step {int(run.steps[min(began)]):,}",
         relative=relative,
         cosine=max(-1.0, min(1.0, product / sqrt(start) / sqrt(end))) if start > 0 and end > 0 else None,
         median_relative=median(known) if known else None,
-        severity=max([severity_of(relative), *lost], key=lambda severity: severity.rank),
         tensors=tuple(tensors),
         missing={} if relative is not None else {"relative": NOT_TWICE, "cosine": NOT_TWICE},
     )
@@ -198,12 +225,7 @@ def _tensor_drift(layer: Layer, now: dict[str, float], then: float) -> TensorDri
     missing: dict[str, str] = {"largest_change": FROM_SKETCHES, "changed_fraction": FROM_SKETCHES}
     if now.get("nonfinite_count", 0.0) > 0 or not isfinite(then):
         reason = "the weight holds non-finite values"
-        return TensorDrift(
-            layer.path,
-            layer.kind,
-            severity=Severity.CRITICAL,
-            missing={"relative": reason, "cosine": reason, **missing},
-        )
+        return TensorDrift(layer.path, layer.kind, missing={"relative": reason, "cosine": reason, **missing})
     if not isfinite(relative):
         missing["relative"] = ZERO_OR_ONCE
     if not isfinite(cosine):
@@ -215,6 +237,5 @@ def _tensor_drift(layer: Layer, now: dict[str, float], then: float) -> TensorDri
         relative=known,
         cosine=cosine if isfinite(cosine) else None,
         difference_norm=None if known is None else known * then,
-        severity=severity_of(known),
         missing=missing,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from undertow.analyze.loss_forecast import forecast
+from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import Floats
 from undertow.analyze.trend import trend_test
 from undertow.components.flow_network import known
@@ -29,21 +31,6 @@ RISE = 0.72  # score of a trend at four standard errors: the best value was pick
 ENDED = 0.05  # of the highest learning rate
 NO_LOSS = "no loss was given"
 WANDERS = "the loss has come down, and its newest values show neither a certain fall nor a settled level"
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingSeries:
-    """What the training loop knows besides gradients; every part is optional. Arrays are in order of steps."""
-
-    loss: Floats | None = None
-    validation_loss: Floats | None = None
-    learning_rate: Floats | None = None
-    update_ratio: Floats | None = None  # (steps × layers), aligned with the gradient norms
-    gradient_cosine: Floats | None = None  # of successive gradients, (steps × layers)
-    step_seconds: Floats | None = None  # how long steps took
-    update_cosine: Floats | None = None  # of the update with the negative gradient, (steps × layers)
-    noise_scale: Floats | None = None  # of the micro-batches of a step, (steps × layers)
-    unit_activity: dict[str, float] = field(default_factory=dict[str, float])  # layer → share of live units
 
 
 def with_usable_losses(series: TrainingSeries) -> tuple[TrainingSeries, float]:
@@ -165,10 +152,18 @@ def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetectio
     return LearningPhase.CONVERGENCE if trend.stationary[0] else WANDERS
 
 
-def training_dynamics(series: TrainingSeries, window: int, unit: float = 1.0) -> TrainingDynamics:
-    """`unit` is that of the losses."""
+def training_dynamics(
+    series: TrainingSeries,
+    window: int,
+    unit: float = 1.0,
+    diagnosed: Callable[[PlateauDetection], PlateauDetection] | None = None,
+) -> TrainingDynamics:
+    """`unit` is that of the losses. `diagnosed` puts the word of a diagnosis in place of that on a plateau; then
+    overfitting is not looked for either."""
     unavailable: dict[str, str] = {}
     plateau = detect_plateau(series.loss, window, rate_left(series.learning_rate))
+    if diagnosed is not None:
+        plateau, series = diagnosed(plateau), replace(series, validation_loss=None)
     phase = learning_phase(series, window, plateau)
     if not isinstance(phase, LearningPhase):
         unavailable["learning_phase"] = phase

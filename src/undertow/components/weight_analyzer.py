@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 
 from undertow.analyze.array_statistics import (
-    SEVERE_OUTLIER,
     array_statistics,
-    distribution_score,
     expected_outliers,
-    issues_of,
-    layer_score,
     outliers,
     pooled,
     scaled_norm,
 )
-from undertow.analyze.weight_drift import drift_level
+from undertow.components.checkpoint_issues import drift_level
 from undertow.components.explosion import explosion_analysis
 from undertow.schema.seeds.arrays import Floats, InputError, as_array
 from undertow.schema.seeds.weight_records import (
@@ -36,6 +32,7 @@ from undertow.schema.seeds.weight_records import (
     WeightStatistics,
 )
 
+SEVERE_OUTLIER = 5.0
 OUTLIERS_LISTED = 100  # per tensor; all are counted
 
 _SENTENCES = {
@@ -133,8 +130,36 @@ def named_arrays(arrays: Any, names: Iterable[str] | None) -> tuple[list[str], l
     return labels, [as_array(item, label).reshape(-1) for item, label in zip(items, labels)]
 
 
+def _issues_of(statistics: WeightStatistics) -> list[WeightIssue]:
+    found = [WeightIssue.NONFINITE] if statistics.nonfinite_count else []
+    if statistics.zero_fraction > 0.5:
+        found.append(WeightIssue.ZEROS)
+    if abs(statistics.skewness) > 2:
+        found.append(WeightIssue.SKEWED)
+    if statistics.kurtosis > 10:
+        found.append(WeightIssue.HEAVY_TAILED)
+    if abs(statistics.max) > 10 or abs(statistics.min) > 10:
+        found.append(WeightIssue.EXTREME)
+    return found
+
+
+def _layer_score(statistics: WeightStatistics) -> float:
+    """100 less a fine per issue; 0 as soon as anything is not finite."""
+    fines = {WeightIssue.ZEROS: 30, WeightIssue.SKEWED: 15, WeightIssue.HEAVY_TAILED: 15, WeightIssue.EXTREME: 20}
+    issues = _issues_of(statistics)
+    return 0.0 if WeightIssue.NONFINITE in issues else 100.0 - sum(fines[issue] for issue in issues)
+
+
+def _distribution_score(overall: WeightStatistics) -> float:
+    if overall.nonfinite_count:
+        return 0.0
+    score = 100.0 - 25 * (overall.zero_fraction > 0.3)
+    score -= 15 * (abs(overall.skewness) > 1) + 15 * (overall.kurtosis > 5)
+    return score - 20 * (abs(overall.max) > 5 or abs(overall.min) > 5)
+
+
 def _layer(place: int, name: str, statistics: WeightStatistics) -> LayerWeightAnalysis:
-    kinds = issues_of(statistics)
+    kinds = _issues_of(statistics)
     facts = {
         "nonfinite": statistics.nonfinite_count,
         "total": statistics.count + statistics.nonfinite_count,
@@ -147,7 +172,7 @@ def _layer(place: int, name: str, statistics: WeightStatistics) -> LayerWeightAn
     return LayerWeightAnalysis(
         layer_index=place,
         statistics=statistics,
-        health_score=layer_score(statistics),
+        health_score=_layer_score(statistics),
         issues=[_SENTENCES[kind][0].format(**facts) for kind in kinds],
         recommendations=[_SENTENCES[kind][1] for kind in kinds],
         layer_name=name,
@@ -161,7 +186,7 @@ def _outlier(place: int, name: str, values: Floats, index: int, z: float) -> Wei
 
 
 def _health(overall: WeightStatistics) -> DistributionHealth:
-    score = distribution_score(overall)
+    score = _distribution_score(overall)
     limits = ((90, DistributionHealthStatus.EXCELLENT), (75, DistributionHealthStatus.GOOD),
               (60, DistributionHealthStatus.FAIR), (40, DistributionHealthStatus.POOR))  # fmt: skip
     status = next((status for limit, status in limits if score >= limit), DistributionHealthStatus.CRITICAL)

@@ -175,8 +175,8 @@ class Drift:
     relative: float | None
     cosine: float | None
     median_relative: float | None
-    severity: Severity
-    tensors: tuple[TensorDrift, ...]
+    severity: Severity = Severity.INFO
+    tensors: tuple[TensorDrift, ...] = ()
     only_here: tuple[str, ...] = ()
     only_there: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict[str, str])

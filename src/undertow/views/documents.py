@@ -22,7 +22,7 @@ from undertow.views.lines import Line
 from undertow.views.places import where
 from undertow.views.rows import reading_order
 from undertow.views.tiles import COLUMNS
-from undertow.views.verdict import Verdict
+from undertow.views.verdict import Verdict, judge
 
 _SHADES = np.linspace(0, 1, 256, dtype=np.float32)
 
@@ -131,7 +131,7 @@ _NEWEST = 512  # recorded steps that the analysis of flow looks at: it is quick 
 def flow(run: Run) -> dict[str, Any]:
     """The network with its gains, its paths and its regions, over the newest steps."""
     newest = run.steps[-_NEWEST:]
-    document = flow_document(run.flow(last=_NEWEST))
+    document = flow_document(run.flow(last=_NEWEST, findings=judge(run).diagnosis.findings))
     del document["layers"]  # one line per layer and step: the heatmap shows it better
     span = {"first": int(newest[0]), "last": int(newest[-1]), "recorded": len(newest)} if len(newest) else None
     return document | {"steps": span, "source": str(run.graph.source)}

@@ -15,6 +15,7 @@ from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeTy
 from undertow.views.grid import Grid, grid_of
 from undertow.views.heatmap import Cell
 from undertow.views.rows import reading_order
+from undertow.views.verdict import judge
 
 QUANTITY = "gradient_norm"
 NEWEST = 512  # recorded steps that gains and notes are taken from: quick however long the run is
@@ -51,7 +52,7 @@ class FlowRows:
 
 def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: Sequence[str] = ()) -> FlowRows:
     """At most `most` rows: modules that share the beginning of their path, or follow each other, are put together."""
-    flow = run.flow(last=NEWEST)
+    flow = run.flow(last=NEWEST, findings=judge(run).diagnosis.findings)
     layers = [run.layers.parameters[place] for place in reading_order(run.layers.parameters)]
     owned: dict[str, list[Layer]] = {}
     tied: dict[str, list[Layer]] = {}  # by modules that use what another one owns

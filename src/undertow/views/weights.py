@@ -13,6 +13,7 @@ import msgspec
 
 from undertow.run import Run
 from undertow.schema.checkpoints import TensorWeights, WeightReport
+from undertow.views.verdict import judge
 
 PATTERN = "weights*.json"
 _MOST_FILES = 8
@@ -21,7 +22,8 @@ _LARGEST = 64_000_000  # bytes
 
 def weights(run: Run) -> dict[str, Any]:
     """The report of the run itself, with the spectra of `checkpoints`, the newest first."""
-    return msgspec.to_builtins(run.weights()) | {"checkpoints": [_checkpoint(file) for file in _files(run.folder)]}
+    report = run.weights(findings=judge(run).diagnosis.findings)
+    return msgspec.to_builtins(report) | {"checkpoints": [_checkpoint(file) for file in _files(run.folder)]}
 
 
 def _files(folder: Path) -> list[Path]:

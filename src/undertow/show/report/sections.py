@@ -11,7 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from undertow.components.run_analyses import NewestSteps, dynamics_of_run, flow_of_run
+from undertow.analyze.run_series import NewestSteps
+from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis, StepRange
 from undertow.schema.seeds.enhanced import AnalysisDepth
@@ -59,12 +60,13 @@ def _steps(run: Run, last: int | None) -> StepRange:
 
 def _flow(run: Run, last: int | None) -> FlowSummary:
     numbers = run if last is None else NewestSteps(run, last)
-    return summarise_flow(flow_of_run(numbers, _QUICK_FLOW), _steps(run, last))
+    return summarise_flow(flow_of_run(numbers, _QUICK_FLOW, run.findings), _steps(run, last))
 
 
 def _dynamics(run: Run, last: int | None) -> DynamicsSummary:
     numbers = run if last is None else NewestSteps(run, last)
-    return summarise_dynamics(dynamics_of_run(numbers, depth=AnalysisDepth.BASIC, whole=run), _steps(run, last))
+    dynamics = dynamics_of_run(numbers, depth=AnalysisDepth.BASIC, whole=run, findings=run.findings)
+    return summarise_dynamics(dynamics, _steps(run, last))
 
 
 def _weights(run: Run, last: int | None) -> WeightsSummary:

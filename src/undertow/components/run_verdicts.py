@@ -1,0 +1,228 @@
+"""The verdicts in the original's records of a run: those of its diagnosis, and no others.
+
+The original judges by limits of its own. For plain arrays they are all there is; beside a diagnosis they would be a
+second opinion. So every word in a run's records that says something is wrong is a finding's word, and what the numbers
+alone would say against the diagnosis is left unsaid, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from undertow.analyze.layer_numbers import LayerNumbers
+from undertow.analyze.series import Counts, LayerSeries
+from undertow.components.layer_health import FEW, LayerVerdicts
+from undertow.schema.findings import Finding
+from undertow.schema.seeds.dynamics import (
+    ConvergenceIndicators,
+    ConvergenceTrend,
+    InstabilitySource,
+    InstabilityType,
+    LearningPhase,
+    PlateauDetection,
+    PlateauSeverity,
+    StabilityAssessment,
+    StabilityForecast,
+    StabilityOutlook,
+    StabilityTrend,
+    TrainingDynamics,
+)
+from undertow.schema.seeds.enhanced import (
+    ActionType,
+    ImplementationComplexity,
+    ImplementationEffort,
+    LayerOptimizationSuggestion,
+    PrioritizedAction,
+    SuggestionType,
+)
+from undertow.schema.seeds.history import LayerHealth
+from undertow.schema.severity import Severity
+
+NONFINITE, VANISHING, EXPLODING, DEAD = ("NUM001",), ("GRD001",), ("GRD002",), ("GRD003", "GRD004")
+OSCILLATING, CONFLICTING = ("GRD005",), ("GRD009",)
+LOSING = (*VANISHING, *DEAD, "ACT001", "ACT002")  # gradient gets lost on the way: only then is a module a bottleneck
+UNSTABLE = ("NUM001", "NUM002", "GRD002", "GRD005", "GRD006", "OPT001", "OPT003", "OPT004")
+NOT_CONVERGING = ("NUM002", "OPT001", "OPT004", "OPT005", "OPT006")
+NO_OBJECTION = "the numbers hint at it, and the diagnosis finds nothing wrong"
+
+_HEALTH = {Severity.INFO: LayerHealth.HEALTHY, Severity.CRITICAL: LayerHealth.CRITICAL}  # else a warning
+_TRENDS = {
+    "NUM002": ConvergenceTrend.DIVERGING,
+    "OPT001": ConvergenceTrend.DIVERGING,
+    "OPT004": ConvergenceTrend.OSCILLATING,
+    "OPT005": ConvergenceTrend.STABLE,
+    "OPT002": ConvergenceTrend.STABLE,
+}
+_PHASES = {
+    "NUM002": None,
+    "OPT001": None,
+    "OPT004": None,
+    "OPT005": LearningPhase.INITIAL_LEARNING,
+    "OPT006": LearningPhase.OVERFITTING,
+    "OPT002": LearningPhase.PLATEAU,
+}
+_SOURCES = {
+    "GRD001": InstabilityType.GRADIENT_VANISHING,
+    "GRD003": InstabilityType.GRADIENT_VANISHING,
+    "GRD004": InstabilityType.GRADIENT_VANISHING,
+    "GRD002": InstabilityType.GRADIENT_EXPLOSION,
+    "GRD005": InstabilityType.OSCILLATION,
+    "OPT004": InstabilityType.OSCILLATION,
+    "GRD006": InstabilityType.CHAOS,
+    "OPT003": InstabilityType.CHAOS,
+    "OPT002": InstabilityType.STAGNATION,
+}
+# The original's kinds of advice, by code or else by family.
+_ADVICE = {
+    "NUM": (SuggestionType.OPTIMIZATION_ALGORITHM, ActionType.OPTIMIZATION_TECHNIQUE),
+    "UPD": (SuggestionType.OPTIMIZATION_ALGORITHM, ActionType.OPTIMIZATION_TECHNIQUE),
+    "WGT": (SuggestionType.WEIGHT_INITIALIZATION, ActionType.PARAMETER_ADJUSTMENT),
+    "OPT": (SuggestionType.LEARNING_RATE_ADJUSTMENT, ActionType.LEARNING_RATE_SCHEDULING),
+    "OPT006": (SuggestionType.REGULARIZATION_ADD, ActionType.REGULARIZATION_METHOD),
+}
+_OTHER_ADVICE = (SuggestionType.ARCHITECTURAL_MODIFICATION, ActionType.ARCHITECTURAL_CHANGE)
+
+
+class RunVerdicts:
+    """The findings of a run, asked by code and by layer."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = findings
+
+    def says(self, codes: Sequence[str]) -> bool:
+        return any(finding.code in codes for finding in self.findings)
+
+    def ongoing(self, codes: Sequence[str]) -> Finding | None:
+        """The first one in the order of `codes` that goes on."""
+        found = [finding for finding in self.findings if finding.ongoing and finding.code in codes]
+        return min(found, key=lambda finding: codes.index(finding.code), default=None)
+
+    def of(self, path: str, codes: Sequence[str] | None = None) -> list[Finding]:
+        """Those that name this layer, or a module around it."""
+        return [one for one in self.findings if (codes is None or one.code in codes) and covers(one, path)]
+
+    def named_by(self, names: Sequence[str], codes: Sequence[str]) -> list[str]:
+        return [name for name in names if self.of(name, codes)]
+
+    def is_dead(self, module: str, layers: Sequence[str]) -> bool:
+        """A module is dead when a finding names it, or every measured parameter of it."""
+        owned = [name for name in layers if name.startswith(f"{module}.")]
+        return bool(self.of(module, DEAD)) or (bool(owned) and all(self.of(name, DEAD) for name in owned))
+
+    def of_layers(self, series: LayerSeries, numbers: LayerNumbers) -> LayerVerdicts:
+        named = [self.of(name) for name in series.names]
+        few = (numbers.finite_count < FEW).tolist()
+
+        def flags(codes: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+            return np.array([any(one.code in codes for one in found) for found in named], bool)
+
+        everywhere = [one for one in self.findings if not one.layers and one.severity is not Severity.INFO]
+        return LayerVerdicts(
+            health=[_health(found, few=unknown) for found, unknown in zip(named, few)],
+            risk_factors=[[f"{one.code} {one.name}" for one in found] for found in named],
+            suggestions=[[one for finding in found for one in _suggestions(finding)] for found in named],
+            actions=[_actions(found) for found in named],
+            oscillating=flags(OSCILLATING),
+            dead=flags(DEAD),
+            lost=flags((*NONFINITE, *DEAD)),
+            starving=np.zeros(len(named), bool),  # what to do about it is in the remedies
+            network_health=_health(self.findings, few=not len(series.steps)),
+            network_actions=_actions(everywhere),
+        )
+
+    def of_convergence(self, measured: ConvergenceIndicators) -> ConvergenceIndicators:
+        unavailable = dict(measured.unavailable)
+        finding = self.ongoing(tuple(_TRENDS))
+        trend = measured.convergence_trend
+        if finding is not None:
+            trend = _TRENDS[finding.code]
+            unavailable.pop("convergence_trend", None)
+        elif trend in (ConvergenceTrend.DIVERGING, ConvergenceTrend.OSCILLATING):
+            trend, unavailable["convergence_trend"] = ConvergenceTrend.UNKNOWN, NO_OBJECTION
+        against = self.ongoing(NOT_CONVERGING)
+        if against is None:
+            return replace(measured, convergence_trend=trend, unavailable=unavailable)
+        unavailable["estimated_steps_to_convergence"] = f"{against.code} {against.name}"
+        return replace(
+            measured,
+            convergence_trend=trend,
+            estimated_steps_to_convergence=None,
+            steps_interval=None,
+            unavailable=unavailable,
+        )
+
+    def of_phase(self, measured: TrainingDynamics) -> TrainingDynamics:
+        finding = self.ongoing(tuple(_PHASES))
+        if finding is None:
+            return measured
+        phase, unavailable = _PHASES[finding.code], dict(measured.unavailable)
+        unavailable.pop("learning_phase", None)
+        if phase is None:
+            unavailable["learning_phase"] = f"{finding.code} {finding.name}"
+        return replace(measured, learning_phase=phase, unavailable=unavailable)
+
+    def of_plateau(self, steps: Counts, measured: PlateauDetection) -> PlateauDetection:
+        finding = self.ongoing(("OPT002",))
+        if finding is None:
+            return measured if measured.is_plateau is None else PlateauDetection(False, 0, None, [])
+        duration = int(((steps >= finding.first_step) & (steps <= finding.last_step)).sum())
+        severity = list(PlateauSeverity)[min(level(finding), 2)]
+        return PlateauDetection(True, duration, severity, [remedy.what for remedy in finding.remedies])
+
+    def of_stability(self, measured: StabilityAssessment) -> StabilityAssessment:
+        finding = self.ongoing(UNSTABLE)
+        trend, outlook = measured.stability_trend, measured.stability_forecast
+        unavailable = dict(measured.unavailable)
+        if finding is not None:
+            trend = StabilityTrend.DEGRADING
+            unavailable.pop("stability_trend", None)
+            worse = StabilityOutlook.DETERIORATING
+            outlook = StabilityForecast(worse, worse, finding.confidence, [one.what for one in finding.remedies])
+        elif StabilityOutlook.DETERIORATING in (outlook.short_term_outlook, outlook.long_term_outlook):
+            unsure = StabilityOutlook.UNCERTAIN
+            outlook = StabilityForecast(unsure, unsure, outlook.confidence_level, [])
+        if finding is None and trend is StabilityTrend.DEGRADING:
+            trend, unavailable["stability_trend"] = None, NO_OBJECTION
+        sources = [
+            InstabilitySource(_SOURCES[one.code], list(one.layers), one.severity.rank / 4, one.summary)
+            for one in self.findings
+            if one.code in _SOURCES
+        ]
+        return StabilityAssessment(measured.overall_stability, trend, sources, outlook, unavailable)
+
+
+def covers(finding: Finding, path: str) -> bool:
+    return any(path == layer or path.startswith(f"{layer}.") for layer in finding.layers)
+
+
+def level(finding: Finding) -> int:
+    """0 mild … 3 critical, as the original counts its severities."""
+    return max(0, finding.severity.rank - 1)
+
+
+def _health(findings: Sequence[Finding], *, few: bool) -> LayerHealth:
+    worst = max((one.severity for one in findings), key=lambda severity: severity.rank, default=Severity.INFO)
+    if worst is Severity.INFO and few:
+        return LayerHealth.UNKNOWN
+    return _HEALTH.get(worst, LayerHealth.WARNING)
+
+
+def _kinds(finding: Finding) -> tuple[SuggestionType, ActionType]:
+    return _ADVICE.get(finding.code) or _ADVICE.get(finding.code[:3]) or _OTHER_ADVICE
+
+
+def _suggestions(finding: Finding) -> list[LayerOptimizationSuggestion]:
+    effort = ImplementationComplexity.MODERATE
+    return [
+        LayerOptimizationSuggestion(_kinds(finding)[0], one.what, finding.summary, None, effort, [one.risk])
+        for one in finding.remedies
+    ]
+
+
+def _actions(findings: Sequence[Finding]) -> list[PrioritizedAction]:
+    """The first remedy of each."""
+    kinds = {one.remedies[0].what: _kinds(one)[1] for one in findings if one.remedies}
+    return [PrioritizedAction(what, kind, None, ImplementationEffort.MODERATE, []) for what, kind in kinds.items()]
