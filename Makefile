@@ -20,7 +20,7 @@ chromium:
 	  timeout 300 apt-get install -y -qq chromium >/dev/null; } || \
 	  echo "chromium cannot be installed here: the tests in a browser will be skipped"
 
-# What is too heavy for every change. ARGS chooses: make test-slow ARGS="tests/faults -k dead_relu"
+# What is too heavy for every change. ARGS chooses: make test-slow ARGS="tests/corpus -k dead_relu"
 test-slow: $(INSTALLED)
 	@echo "Every fault at every severity, every healthy training, ranks that die, a checkpoint of 4 GB, and more:"
 	@echo "about a quarter of an hour on two idle cores, and 9 GB of disk for a while. A summary comes at the end."

@@ -5,7 +5,7 @@
 
 An alarm is a finding of severity moderate or worse. Alarms on healthy runs, on twins, and before a fault begins are
 false. The validation tier holds programs and faults that no rule had been tuned on when it was first measured: those
-figures are the ones that count (see `undertow.faults.validation`). The practice tier was held out once and is tuned on
+figures are the ones that count (see `corpus.validation`). The practice tier was held out once and is tuned on
 now.
 Every case runs in a process of its own, sick and healthy ones in turn. With `--record FILE` each run is appended to
 the file as one line of JSON, and what the file already holds for the same code is not run again.
@@ -28,8 +28,9 @@ from typing import Any
 
 from benchmarks import ROOT, overhead
 from benchmarks.detection.baselines import BASELINES
-from benchmarks.detection.cases import TIERS, Truth, load
+from benchmarks.detection.cases import TIERS, load
 from benchmarks.detection.table import print_tier
+from undertow.demos.case import Case
 
 SOURCE = ROOT / "src" / "undertow"
 THRESHOLDS = SOURCE / "detect" / "thresholds.py"
@@ -68,7 +69,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _wanted(cases: dict[str, Truth], only: str) -> dict[str, Truth]:
+def _wanted(cases: dict[str, Case], only: str) -> dict[str, Case]:
     names = {name for name in only.split(",") if name}
     if not names:
         return cases
@@ -76,7 +77,7 @@ def _wanted(cases: dict[str, Truth], only: str) -> dict[str, Truth]:
     return {name: case for name, case in cases.items() if name in names}
 
 
-def _run_all(truths: dict[str, dict[str, Truth]], arguments: argparse.Namespace) -> dict[tuple[Any, ...], Record]:
+def _run_all(truths: dict[str, dict[str, Case]], arguments: argparse.Namespace) -> dict[tuple[Any, ...], Record]:
     fingerprint = _fingerprint()
     records: dict[tuple[Any, ...], Record] = {}
     if arguments.record and arguments.record.exists():
@@ -102,13 +103,13 @@ def _run_all(truths: dict[str, dict[str, Truth]], arguments: argparse.Namespace)
     return records
 
 
-def _in_turn(truths: dict[str, dict[str, Truth]]) -> Iterable[Truth]:
+def _in_turn(truths: dict[str, dict[str, Case]]) -> Iterable[Case]:
     """Sick and healthy cases alternate: a busy spell of the machine falls on both."""
     for cases in truths.values():
         yield from sorted(cases.values(), key=lambda case: hashlib.sha256(case.name.encode()).digest())
 
 
-def _missing(records: dict[tuple[Any, ...], Record], tool: str, case: Truth, seeds: int) -> list[int]:
+def _missing(records: dict[tuple[Any, ...], Record], tool: str, case: Case, seeds: int) -> list[int]:
     judge = "Undertow" if tool == "worker" else "trainscope"
     return [
         seed
@@ -124,7 +125,7 @@ def _merge(records: dict[tuple[Any, ...], Record], found: Iterable[Record]) -> N
         known |= {key: value for key, value in record.items() if key != "judges"}
 
 
-def _run_case(tool: str, case: Truth, seeds: list[int], every: str) -> list[Record]:
+def _run_case(tool: str, case: Case, seeds: list[int], every: str) -> list[Record]:
     """All that the process printed before it ended. A case that fails is said, and leaves the others alone."""
     python = sys.executable if tool == "worker" else overhead._python()
     command = [python, "-m", f"benchmarks.detection.{tool}", case.tier, case.name, ",".join(map(str, seeds)), every]
@@ -155,7 +156,7 @@ def _has_trainscope() -> bool:
 
 
 def _fingerprint() -> str:
-    files = sorted(path for path in SOURCE.rglob("*.py"))
+    files = sorted([*SOURCE.rglob("*.py"), *(ROOT / "corpus").rglob("*.py")])
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 

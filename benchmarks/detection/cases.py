@@ -1,75 +1,28 @@
-"""The cases of all tiers in one shape: what is true of a training, and how to run it."""
+"""The cases of the corpus as the benchmark counts them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
-TIERS = ("development", "practice", "validation")
-TWIN = " (twin)"
+from corpus.registry import TIERS as REGISTERED
+from corpus.registry import cases
+from undertow.demos.case import Case, Fault
 
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """`codes` are the right answers, the best first; a healthy case has none. `twin`: what it is compared with."""
-
-    tier: str
-    name: str
-    steps: int
-    run: Callable[[int], dict[str, float]]  # the training, by its seed
-    codes: tuple[str, ...] = ()
-    layers: frozenset[str] = frozenset()
-    onset: int = 0
-    bites: str = ""
-    twin: str = ""
-
-    @property
-    def is_sick(self) -> bool:
-        return bool(self.codes)
-
-    def accepts(self, layer: str) -> bool:
-        return any(layer == truth or layer.startswith(f"{truth}.") for truth in self.layers)
+TIERS = tuple(REGISTERED)
+REMARK = "UPD004"  # frozen on purpose deserves a remark: for alarms, that is a healthy training
 
 
-def load(tier: str) -> dict[str, Truth]:
-    cases = _development() if tier == "development" else _programs(tier)
-    return {case.name: case for case in cases}
+def load(tier: str) -> dict[str, Case]:
+    found = cases(tier)
+    remarks = {name for name, case in found.items() if case.code == REMARK}
+    twins = {found[name].twin for name in remarks}
+    return {name: _as_healthy(case) if name in remarks else case for name, case in found.items() if name not in twins}
 
 
-def _development() -> list[Truth]:
-    from undertow.faults.training import hospital, zoo
+def _as_healthy(case: Case) -> Case:
+    """What it computes stays the same: frozen."""
 
-    tier, cases = "development", []
-    for name, training in hospital().items():
+    def body(steps: int, seed: int, fault: Fault) -> dict[str, float]:
+        return case.run(steps, seed)
 
-        def run(seed: int, training=training, fault_on: bool = True) -> dict[str, float]:
-            return training.run(seed=seed, fault_on=fault_on)
-
-        def run_twin(seed: int, run=run) -> dict[str, float]:
-            return run(seed, fault_on=False)
-
-        codes = getattr(training, "codes", ()) or (training.code,)
-        if codes[0] == "UPD004":  # frozen on purpose is a remark: for alarms, a healthy training
-            cases.append(Truth(tier, name, training.steps, run))
-            continue
-        twin = name + TWIN
-        cases.append(
-            Truth(tier, name, training.steps, run, codes, training.layers, training.onset, training.bites, twin)
-        )
-        cases.append(Truth(tier, twin, training.steps, run_twin))
-    cases += [
-        Truth(tier, name, training.steps, lambda seed, t=training: t.run(seed=seed)) for name, training in zoo().items()
-    ]
-    return cases
-
-
-def _programs(tier: str) -> list[Truth]:
-    from undertow.faults.case import cases
-
-    return [
-        Truth(
-            tier, case.name, case.steps, lambda seed, c=case: c.run(seed=seed), case.codes, case.layers,
-            case.onset, case.bites, case.twin,
-        )
-        for case in cases(tier).values()
-    ]  # fmt: skip
+    return replace(case, body=body, codes=(), layers=frozenset(), onset=0, twin="")

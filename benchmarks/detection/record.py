@@ -23,8 +23,9 @@ from pathlib import Path
 if not __package__:  # called by its path
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.detection.cases import TIERS, Truth, load
+from benchmarks.detection.cases import TIERS, load
 from benchmarks.detection.recorded import TRUTH
+from undertow.demos.case import Case
 
 LONGEST = 900  # seconds of one case
 
@@ -67,11 +68,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def folder_of(runs: Path, case: Truth) -> Path:
+def folder_of(runs: Path, case: Case) -> Path:
     return runs / case.tier / case.name.replace("/", "_")
 
 
-def _fork(case: Truth, arguments: argparse.Namespace) -> int:
+def _fork(case: Case, arguments: argparse.Namespace) -> int:
     """Torch and the corpus are imported once, in the parent; what a training changes stays in its child."""
     child = os.fork()
     if child:
@@ -91,7 +92,7 @@ def _wait(running: set[int]) -> int:
     return 1 if status else 0
 
 
-def record(case: Truth, folder: Path, seed: int = 0, every: str = "auto") -> None:
+def record(case: Case, folder: Path, seed: int = 0, every: str = "auto") -> None:
     """One case into its folder, which is there only once it is complete."""
     import undertow
 
@@ -100,7 +101,7 @@ def record(case: Truth, folder: Path, seed: int = 0, every: str = "auto") -> Non
     part.parent.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with undertow.watch(None, run_dir=part, every=every if every == "auto" else int(every), quiet=True):
-        metrics = case.run(seed)
+        metrics = case.run(seed=seed)
     truth = {
         "tier": case.tier, "case": case.name, "seed": seed, "metrics": metrics, "codes": list(case.codes),
         "layers": sorted(case.layers), "onset": case.onset, "steps": case.steps, "twin": case.twin,

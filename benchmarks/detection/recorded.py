@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import undertow
-from benchmarks.detection.cases import Truth
+from undertow.demos.case import Case, Fault
 from undertow.schema.findings import Diagnosis, Finding
 
 TRUTH = "truth.json"  # beside the run's own files
@@ -28,13 +28,14 @@ def recorded_runs(folder: Path, tiers: Iterable[str] = ()) -> list[Path]:
     )
 
 
-def truth_of(run: Replayed) -> Truth:
+def truth_of(run: Replayed) -> Case:
     known = run["truth"]
-    return Truth(
-        known["tier"],
+    return Case(
         known["case"],
+        "",
         known["steps"],
-        run=_not_to_be_trained,
+        _not_to_be_trained,
+        tier=known["tier"],
         codes=tuple(known["codes"]),
         layers=frozenset(known["layers"]),
         onset=known["onset"],
@@ -42,7 +43,7 @@ def truth_of(run: Replayed) -> Truth:
     )
 
 
-def _not_to_be_trained(seed: int) -> dict[str, float]:
+def _not_to_be_trained(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     raise RuntimeError("a recorded run is replayed, not trained")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.detection.cases import Truth
+from undertow.demos.case import Case
 
 Report = dict[str, Any]
 Run = dict[str, Any]
@@ -19,7 +19,7 @@ CONFIDENT = 0.8
 class Verdict:
     """What one judge said of one sick run, beside the truth and what it said of the healthy twin."""
 
-    truth: Truth
+    truth: Case
     reports: Sequence[Report]
     twin: Sequence[Report]
 
@@ -111,7 +111,7 @@ class Score:
         return any(report["alarm"] for report in run["judges"][self.judge])
 
 
-def score(judge: str, truths: dict[str, Truth], runs: dict[str, list[Run]], biting: set[str]) -> Score:
+def score(judge: str, truths: dict[str, Case], runs: dict[str, list[Run]], biting: set[str]) -> Score:
     result = Score(judge)
     for name, group in runs.items():
         truth = truths[name]
@@ -126,13 +126,13 @@ def score(judge: str, truths: dict[str, Truth], runs: dict[str, list[Run]], biti
     return result
 
 
-def random_layer(truths: dict[str, Truth], runs: dict[str, list[Run]], biting: Iterable[str]) -> float | None:
+def random_layer(truths: dict[str, Case], runs: dict[str, list[Run]], biting: Iterable[str]) -> float | None:
     """How often a layer drawn blindly would be a guilty one."""
     shares = [run["random_layer"] for name in biting if truths[name].layers for run in runs[name]]
     return statistics.mean(shares) if shares else None
 
 
-def harm(truth: Truth, sick: list[Run], twins: list[Run]) -> tuple[float, float, bool] | None:
+def harm(truth: Case, sick: list[Run], twins: list[Run]) -> tuple[float, float, bool] | None:
     """The metric with and without the fault, and whether they differ by more than seeds do; None if unknown."""
     if not twins or len(sick) < 2 or len(twins) < 2:
         return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from benchmarks.detection.cases import Truth
 from benchmarks.detection.score import Run, Score, Verdict, harm, random_layer, score, wilson
+from undertow.demos.case import Case
 
 
-def print_tier(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]], judges: list[str]) -> None:
+def print_tier(tier: str, truths: dict[str, Case], runs: dict[str, list[Run]], judges: list[str]) -> None:
     harms = {name: harm(truth, runs[name], runs.get(truth.twin, [])) for name, truth in truths.items()
              if truth.is_sick and name in runs}  # fmt: skip
     biting = {name for name, result in harms.items() if result is None or result[2]}
@@ -30,7 +30,7 @@ def print_tier(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]], 
     _print_intervals(score("Undertow", truths, runs, biting))
 
 
-def print_figures(tier: str, truths: dict[str, Truth], runs: dict[str, list[Run]]) -> None:
+def print_figures(tier: str, truths: dict[str, Case], runs: dict[str, list[Run]]) -> None:
     """Undertow's figures alone, of runs whose faults are known to bite."""
     own = score("Undertow", truths, runs, {name for name, truth in truths.items() if truth.is_sick})
     print(f"\n== {tier}: {len(own.sick)} sick cases, {len(own.healthy)} healthy ones ==")

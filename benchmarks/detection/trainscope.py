@@ -77,7 +77,7 @@ def main() -> int:
             torch.Tensor.backward = backward  # type: ignore[method-assign]
             handle = register_optimizer_step_pre_hook(attached.on_step)
             try:
-                truth.run(seed)
+                truth.run(seed=seed)
             finally:
                 handle.remove()
                 torch.Tensor.backward = plain_backward  # type: ignore[method-assign]

@@ -17,8 +17,9 @@ import torch
 
 import undertow
 from benchmarks.detection.baselines import judge_all
-from benchmarks.detection.cases import Truth, load
+from benchmarks.detection.cases import load
 from benchmarks.detection.recorded import reports
+from undertow.demos.case import Case
 
 
 def main() -> int:
@@ -31,13 +32,13 @@ def main() -> int:
     return 0
 
 
-def examine(truth: Truth, seed: int, every: str) -> dict[str, Any]:
+def examine(truth: Case, seed: int, every: str) -> dict[str, Any]:
     """Find the model as `undertow run` would, and diagnose from the folder alone."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         with undertow.watch(None, run_dir=path, every=every if every == "auto" else int(every), quiet=True):
-            metrics = truth.run(seed)
+            metrics = truth.run(seed=seed)
         seconds = time.perf_counter() - start
         run = undertow.open_run(path)
         diagnosis = run.diagnose()

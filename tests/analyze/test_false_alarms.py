@@ -144,14 +144,14 @@ def test_healthy_trainings(tmp_path: Path) -> None:
     import torch
 
     import undertow
+    from corpus.examination import examine
+    from corpus.registry import controls
     from undertow.components.run_analyses import dynamics_of_run
-    from undertow.faults.examination import examine
-    from undertow.faults.training import zoo
 
     torch.set_num_threads(1)
     layers = oscillating = warned = 0
     wrong: list[str] = []
-    for name, training in zoo().items():
+    for name, training in controls("development").items():
         examine(training, tmp_path / name, every=1)
         analysis = dynamics_of_run(undertow.open_run(tmp_path / name))
         network = analysis.network_level_analysis

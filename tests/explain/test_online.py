@@ -9,19 +9,19 @@ import pytest
 import torch
 
 import undertow
+from corpus.registry import controls, sick_cases
 from undertow.detect.engine import Change, Engine
 from undertow.detect.journal import changes_in
-from undertow.faults.training import hospital, zoo
 from undertow.schema.findings import Finding
 
 TRAININGS = ["missing_zero_grad", "raw_inputs", "dead_relu"]
-HEALTHY = sorted(zoo())[0]
+HEALTHY = sorted(controls("development"))[0]
 STEPS = 40
 
 
 @pytest.mark.parametrize("name", [*TRAININGS, HEALTHY])
 def test_live_and_stored_findings_are_the_same(tmp_path: Path, name: str) -> None:
-    training = {**hospital(), **zoo()}[name]
+    training = {**sick_cases("development"), **controls("development")}[name]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     heard: list[Finding] = []
@@ -44,7 +44,7 @@ def test_live_and_stored_findings_are_the_same(tmp_path: Path, name: str) -> Non
 @pytest.mark.parametrize("name", ["dead_relu", "raw_inputs"])
 def test_a_fresh_engine_writes_the_same_journal(tmp_path: Path, name: str) -> None:
     with undertow.watch(None, run_dir=tmp_path / "run", quiet=True):
-        hospital()[name].run(STEPS)
+        sick_cases("development")[name].run(STEPS)
     run = undertow.open_run(tmp_path / "run")
     journal = list(changes_in(run.events))
     assert journal

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import undertow
 from undertow.cli.demo import DEFAULT_FAULT, command
-from undertow.faults.training import hospital
+from undertow.demos.case import registered
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_it_names_the_culprit_and_the_change(runs: Path) -> None:
     result = CliRunner().invoke(command, ["--steps", "40"])
     torch.set_num_threads(threads)
     assert result.exit_code == 0, result.output
-    truth = hospital()[DEFAULT_FAULT]
+    truth = registered("undertow.demos")[DEFAULT_FAULT]
     run = undertow.open_run(runs / "latest")
     assert run.status == "finished"
     diagnosis = run.diagnose()
@@ -50,7 +50,9 @@ def test_it_names_the_culprit_and_the_change(runs: Path) -> None:
 def test_the_list_has_every_fault_and_trains_nothing(runs: Path) -> None:
     result = CliRunner().invoke(command, ["--list"])
     assert result.exit_code == 0
-    assert {line.split()[0] for line in result.stdout.splitlines()} == set(hospital())
+    listed = [line.split()[0] for line in result.stdout.splitlines()]
+    assert listed == sorted(registered("undertow.demos"))
+    assert 10 < len(listed) <= 25
     assert not runs.exists()
 
 

@@ -16,7 +16,7 @@ from undertow.cli.output import show
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from undertow.faults.training import Training
+    from undertow.demos.case import Case
     from undertow.run import Run
     from undertow.show.terminal.beside import View
     from undertow.show.terminal.lines import Lines
@@ -55,13 +55,13 @@ def command(fault: str, steps: int | None, severity: str, show_list: bool) -> No
     _watch_and_report(training, steps or max(LEAST_STEPS, training.steps))
 
 
-def _trainings() -> dict[str, Training]:
+def _trainings() -> dict[str, Case]:
     from undertow.errors import UndertowError
 
     try:
-        from undertow.faults.training import hospital
+        from undertow.demos.case import registered
 
-        return hospital()
+        return registered("undertow.demos")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -70,7 +70,7 @@ def _trainings() -> dict[str, Training]:
         ) from error
 
 
-def _watch_and_report(training: Training, steps: int) -> None:
+def _watch_and_report(training: Case, steps: int) -> None:
     import torch
     from rich.console import Console
 

@@ -254,4 +254,4 @@ def _variable_names(wanted: set[int]) -> dict[int, str]:
 
 def _is_the_users(module_name: str) -> bool:
     """The trainings that Undertow brings along are written as users write theirs."""
-    return not module_name.startswith(("undertow.", "torch.")) or module_name.startswith("undertow.faults.")
+    return not module_name.startswith(("undertow.", "torch.")) or module_name.startswith("undertow.demos.")

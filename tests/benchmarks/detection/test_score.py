@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.baselines import autotrainer, loss_only, nan_only, original, sagemaker
-from benchmarks.detection.cases import Truth
 from benchmarks.detection.score import Verdict, harm, score, wilson
+from undertow.demos.case import Case
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 
 
-def _truth(**facts: Any) -> Truth:
-    return Truth("validation", "case", 100, lambda seed: {}, **{"codes": ("GRD003", "UPD003"), **facts})
+def _truth(**facts: Any) -> Case:
+    return Case("case", "", 100, lambda steps, seed, fault: {}, **{"codes": ("GRD003", "UPD003"), **facts})
 
 
 def _report(code: str, step: int = 5, layer: str = "encoder.first", **facts: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_a_remark_is_no_alarm() -> None:
 
 
 def test_cases_count_by_most_of_their_seeds_and_misses_wait_for_ever() -> None:
-    truths = {"case": _truth(twin="twin"), "twin": Truth("validation", "twin", 100, lambda seed: {})}
+    truths = {"case": _truth(twin="twin"), "twin": Case("validation", "twin", 100, lambda seed: {})}
     told = [[_report("GRD003", step=1)], [_report("GRD003", step=3)], []]
     runs = {
         "case": [{"seed": seed, "judges": {"it": said}, "recorded": 100} for seed, said in enumerate(told)],

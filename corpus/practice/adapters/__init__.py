@@ -1,0 +1,1 @@
+"""A trained network is taught something else through a few added parameters."""

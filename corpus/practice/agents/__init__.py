@@ -1,0 +1,1 @@
+"""Agents that learn from rewards, from search or from a teacher."""

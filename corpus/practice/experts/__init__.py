@@ -1,0 +1,1 @@
+"""Mixtures of experts and the routers that choose among them."""

@@ -1,0 +1,1 @@
+"""Autoencoders, adversaries, flows, densities and diffusion."""

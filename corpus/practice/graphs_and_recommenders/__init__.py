@@ -1,0 +1,1 @@
+"""Graphs, molecules, knowledge and the tastes of customers."""

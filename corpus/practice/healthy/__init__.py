@@ -1,0 +1,1 @@
+"""Programs without a fault; most of them would trip a naive rule."""

@@ -1,0 +1,1 @@
+"""Language models, taggers, classifiers of text, sequence to sequence."""

@@ -1,0 +1,1 @@
+"""Half precision and bfloat16, with and without a gradient scaler."""

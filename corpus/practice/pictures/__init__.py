@@ -1,0 +1,1 @@
+"""Classification, segmentation and restoration of small pictures, and points."""

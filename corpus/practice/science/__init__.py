@@ -1,0 +1,1 @@
+"""Surrogates, operators, differential equations and regression with uncertainty."""

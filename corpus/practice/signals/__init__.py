@@ -1,0 +1,1 @@
+"""Sound, sensors and time series."""

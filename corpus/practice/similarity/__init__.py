@@ -1,0 +1,1 @@
+"""Two views of one thing should lie close: contrastive and metric learning."""

@@ -1,1 +1,0 @@
-"""Sick trainings, one file per disease."""
