@@ -105,7 +105,7 @@ def _measure(name: str, every: bool, seconds: float) -> None:
             own = stretch(True)
             plain.append(stretch(False))
             added.append(own - (plain[-2] + plain[-1]) / 2)
-        governor = watch._governor
+        governor = watch._run.governor
         watch.close()
     error = 2 * stdev(added) / len(added) ** 0.5
     believed, interval = 1e3 * (governor.seconds_per_step or 0), governor._intervals["gradient"]

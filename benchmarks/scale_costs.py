@@ -84,7 +84,7 @@ def capture_seconds(layers: int, width: int, steps: int = 100) -> float:
                 optimizer.zero_grad()
                 model(batch).square().mean().backward()
                 optimizer.step()
-        return sum(watch._governor._cost(kind) for kind in ("always", "gradient", "weight"))
+        return sum(watch._run.governor._cost(kind) for kind in ("always", "gradient", "weight"))
 
 
 def capture() -> Line:

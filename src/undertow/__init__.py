@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from undertow.components.animator import GradientFlowAnimator
+    from undertow.components.checkpoint_weights import weights
     from undertow.components.enhanced_analyzer import EnhancedGradientAnalyzer
     from undertow.components.flow_visualizer import GradientFlowVisualizer
     from undertow.components.weight_analyzer import WeightAnalyzer
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from undertow.schema.seeds.history import GradientHistory
     from undertow.views.comparison import compare
     from undertow.watch import Watch, watch
-    from undertow.weights import weights
 
 __all__ = [
     "EnhancedGradientAnalyzer",
@@ -50,7 +50,7 @@ _HOME = {
     "Watch": "undertow.watch",
     "assert_trains_healthy": "undertow.integrations.healthy_training",
     "watch": "undertow.watch",
-    "weights": "undertow.weights",
+    "weights": "undertow.components.checkpoint_weights",
 }
 
 
@@ -60,12 +60,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'undertow' has no attribute {name!r}")
     import importlib
 
-    if name == "watch":
-        from undertow.torch_here import Unwatched, require_torch, too_old
-
-        require_torch()
-        if too_old() is not None:
-            return Unwatched
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value  # also puts the function over the submodule of the same name
     return value

@@ -20,8 +20,7 @@ from undertow.detect.engine import Engine
 from undertow.detect.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.explain.blindness import blind_spots
-from undertow.explain.diagnosis import diagnose
-from undertow.explain.divergence import Course
+from undertow.run_context import RunContext
 from undertow.schema.addresses import address_of
 from undertow.schema.checkpoints import WeightReport
 from undertow.schema.facts import RunFacts
@@ -288,27 +287,18 @@ class Run:
     @cached_property
     def _diagnosis(self) -> Diagnosis:
         self._replay()
-        events = self.events
-        problems = self.problems
         # The last word on each finding: its steps hold all that the words before it said.
-        journal = {(change.finding.code, change.key): change for change in changes_in(events)}
-        self._engine.recall(journal.values(), adopt=self._thinned or bool(problems))
+        journal = {(change.finding.code, change.key): change for change in changes_in(self.events)}
+        self._engine.recall(journal.values(), adopt=self._thinned or bool(self.problems))
+        return self.explain(self._engine.findings(), self._engine.gaps())
+
+    def explain(self, findings: Sequence[Finding], gaps: Sequence[str] = ()) -> Diagnosis:
+        """The diagnosis of this run if these are its findings; `gaps` is what could not be judged."""
         steps = self.steps
         extent = StepRange(int(steps[0]), int(steps[-1]), len(steps)) if len(steps) else StepRange(None, None, 0)
-        found = self._engine.findings()
-        return diagnose(
-            found,
-            run=self.name,
-            facts=self.facts,
-            layers=self.layers,
-            steps=extent,
-            events=events,
-            status=self.status,
-            problems=problems,
-            course=course_of(self.reader, found),
-            graph=self.graph,
-            unseen=[*blind_spots(steps, self.quantities, self.scalar_names), *self._engine.gaps()],
-        )
+        unseen = [*blind_spots(steps, self.quantities, self.scalar_names), *gaps]
+        context = RunContext(self.folder, self.facts, self.layers, self.graph, self.events, self.reader)
+        return context.diagnose(findings, self.name, extent, self.status, self.problems, unseen)
 
     def _replay(self) -> None:
         """Show the engine the frames it has not seen: the same ones, in the same order, as while training."""
@@ -320,21 +310,3 @@ class Run:
             self._thinned |= any(not frame.blocks for frame in batch)
             self._engine.observe_many(batch)
             self._seen_sequence = batch[-1].sequence
-
-
-def course_of(reader: RunReader, findings: Sequence[Finding]) -> Course | None:
-    """The loss and the largest weight up to the first non-finite value: how it began, and the last steps."""
-    starts = [finding.first_step for finding in findings if finding.code.startswith("NUM")]
-    if not starts:
-        return None
-    end = int(np.searchsorted(reader.steps, min(starts), "right"))
-    spans = [slice(0, end)] if end <= 2 * _TOGETHER else [slice(0, _TOGETHER), slice(end - _TOGETHER, end)]
-    steps = np.concatenate([reader.steps[span] for span in spans])
-    loss = largest = np.full(len(steps), np.nan)
-    if "loss" in reader.scalar_names:
-        every = reader.scalars("loss")
-        loss = np.concatenate([every[span] for span in spans])
-    if "weight_max_abs" in reader.quantities:
-        weights = np.concatenate([reader.matrix("weight_max_abs", rows=span) for span in spans])
-        largest = np.fmax.reduce(weights, axis=1, initial=-np.inf)  # not finite where none was measured
-    return Course(steps, loss, largest)

@@ -167,7 +167,7 @@ def test_internal_error_in_the_background_detaches(watch, capsys, monkeypatch):
     def broken(*args: object) -> None:
         raise ZeroDivisionError("a bug behind the scenes")
 
-    monkeypatch.setattr(w._chronicle.assembler, "frames", broken)
+    monkeypatch.setattr(w._run.assembler, "frames", broken)
     train(model, optimizer, 3, batches(8), classes(4))
     w.close()
     assert capsys.readouterr().err.count("UT100") == 1

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import undertow
-from undertow import torch_here
 from undertow.errors import UndertowError
 from undertow.measure import kernels
 from undertow.probe.reader import TensorReader
+from undertow.probe.torch_version import require_torch, too_old
 
 
 def test_tensors_on_the_meta_device_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_tensors_on_the_meta_device_are_left_out_and_counted(tmp_path: Path) -> 
 )
 def test_which_torch_can_be_watched(version: str, is_too_old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-    assert (torch_here.too_old() is not None) == is_too_old
+    assert (too_old() is not None) == is_too_old
 
 
 def test_a_torch_that_is_too_old_is_named_and_the_training_goes_on(
@@ -85,7 +85,7 @@ def test_a_script_under_a_torch_that_is_too_old_runs(tmp_path: Path) -> None:
 def test_watching_without_torch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UndertowError, match=r"nothing to watch\. pip install torch"):
-        torch_here.require_torch()
+        require_torch()
 
 
 def test_a_broken_triton_is_named_once_and_replaced(

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from undertow import weights
 from undertow.analyze.weight_distribution import measure
 from undertow.analyze.weight_initialisation import initialisation
 from undertow.checkpoints import open_checkpoint
 from undertow.schema.checkpoints import Initialisation
-from undertow.weights import weights
 
 MODULES: dict[str, Callable[[], torch.nn.Module]] = {
     "Linear": lambda: torch.nn.Linear(300, 200, bias=False),

@@ -35,9 +35,6 @@ def codes(report: WeightReport) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def test_the_attribute_is_the_function() -> None:
-    import undertow.weights as module
-
-    assert callable(module)
     assert callable(undertow.weights)
     assert undertow.weights({"w": np.eye(3)}).health is Health.HEALTHY
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from undertow.torch_here import OLDEST as OLDEST_TORCH
+from undertow.probe.torch_version import OLDEST as OLDEST_TORCH
 
 LITTLE_SPACE = 1_000_000_000
 

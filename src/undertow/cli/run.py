@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import sys
 from collections.abc import Callable
@@ -76,25 +77,15 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
     if settings.disabled:
         _as_if_alone(work)
         return
-    from undertow.torch_here import too_old
-
-    reason = too_old()
-    if reason is not None:
-        print(f"undertow: {reason}. Nothing is recorded; your training goes on", file=sys.stderr)
-        _as_if_alone(work)
-        return
-    try:
-        from undertow.watch import watch_command
-    except ImportError as problem:
-        if problem.name != "torch":
-            raise
+    if importlib.util.find_spec("torch") is None:
         print("undertow: torch is not installed, so there is nothing to watch", file=sys.stderr)
         _as_if_alone(work)
         return
     from undertow.schema.facts import RunStatus
+    from undertow.watch import watch_command
 
     watch = watch_command(settings)
-    folder: Path | None = getattr(watch, "folder", None)  # of several ranks, only the first writes a run
+    folder = watch.folder  # of several ranks, only the first writes a run
     view = view_of(folder, live) if folder is not None and live is not False and not settings.quiet else None
 
     def terminated(number: int, frame: Any) -> None:

@@ -44,3 +44,7 @@ class RunFacts:
     layers_skipped: int = 0
     reasons: list[str] = field(default_factory=list[str])  # what could not be measured, and why
     message: str = ""  # the last word of a run that failed or detached
+
+    def add_reason(self, reason: str) -> None:
+        if reason not in self.reasons:
+            self.reasons.append(reason)

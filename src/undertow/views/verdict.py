@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from undertow.detect.journal import changes_in
-from undertow.explain.blindness import blind_spots
-from undertow.explain.diagnosis import diagnose
-from undertow.run import Run, course_of
-from undertow.schema.findings import Diagnosis, Finding, StepRange
+from undertow.run import Run
+from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.severity import Health, Severity, health_of
 from undertow.store.journal import read_journal
 from undertow.store.listing import RunSummary
@@ -41,22 +39,9 @@ def judge(run: Run) -> Verdict:
 
 
 def _from_journal(run: Run) -> Diagnosis:
-    events, steps, problems = run.events, run.steps, run.problems
-    last = int(steps[-1]) if len(steps) else 0
-    found = _findings(events, last)
-    diagnosis = diagnose(
-        found,
-        run=run.name,
-        facts=run.facts,
-        layers=run.layers,
-        steps=StepRange(int(steps[0]), last, len(steps)) if len(steps) else StepRange(None, None, 0),
-        events=events,
-        status=run.status,
-        problems=problems,
-        course=course_of(run.reader, found),
-        graph=run.graph,
-        unseen=blind_spots(steps, run.quantities, run.scalar_names),
-    )
+    events, steps = run.events, run.steps
+    found = _findings(events, int(steps[-1]) if len(steps) else 0)
+    diagnosis = run.explain(found)
     if _was_watched(events) or found or not len(steps):
         return diagnosis
     return replace(diagnosis, health=None, story=_UNJUDGED)

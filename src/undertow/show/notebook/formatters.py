@@ -15,7 +15,7 @@ _CARDS = {
     ("undertow.schema.seeds.enhanced", "EnhancedLayerGradientAnalysis"): "dynamics_card",
     ("undertow.schema.checkpoints", "WeightReport"): "weights_card",
 }
-_WATCH = ("undertow.watch", "Watch")
+_WATCH = ("undertow.recording.watch_handle", "Watch")
 
 
 def register(shell: Any) -> None:

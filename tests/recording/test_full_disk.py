@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from tests.chronicler.trainings import train
+from tests.recording.trainings import recorder_process, train
 
 import undertow
 
@@ -14,7 +14,7 @@ def test_a_disk_that_is_full_for_the_other_process(tmp_path):
 
     def fill(watch):
         watch._mailbox.flush(30)
-        process = watch._chronicle._account._process.pid
+        process = recorder_process(watch).pid
         resource.prlimit(process, resource.RLIMIT_FSIZE, (1, 1))
 
     watch = train(tmp_path / "run", "always", at={40: fill})
@@ -22,6 +22,6 @@ def test_a_disk_that_is_full_for_the_other_process(tmp_path):
     run = undertow.open_run(tmp_path / "run")
     assert run.steps.tolist()[:40] == list(range(40))
     assert len(run.steps) < 120
-    assert watch._facts.frames_dropped == 120 - len(run.steps)
-    assert watch._facts.reasons == []
+    assert watch._run.facts.frames_dropped == 120 - len(run.steps)
+    assert watch._run.facts.reasons == []
     assert watch.findings, "what cannot be written is judged all the same"

@@ -1,4 +1,4 @@
-"""What a watch begins with: the facts of this process, and the way to the address that its run goes to."""
+"""What a run begins with: the facts of this process, and the folder, or the address, that it goes to."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-import torch
 
 from undertow import __version__
 from undertow.schema.addresses import address_of
 from undertow.schema.facts import RunFacts
 from undertow.settings import Settings
+from undertow.show.bars import say
+from undertow.store.latest import new_run_folder
 
 if TYPE_CHECKING:
     from undertow.store.cloud.upload import Uploader
 
 
-def facts_here(settings: Settings) -> RunFacts:
+def facts_here(settings: Settings, torch: str = "", device: str = "") -> RunFacts:
     return RunFacts(
         undertow=__version__,
         name=settings.name or "",
@@ -29,16 +29,18 @@ def facts_here(settings: Settings) -> RunFacts:
         host=platform.node(),
         command=list(sys.argv),
         python=platform.python_version(),
-        torch=torch.__version__,
+        torch=torch,
+        device=device,
         settings=settings.to_record(),
     )
 
 
-def uploader_of(settings: Settings, tell: Callable[[str], None]) -> Uploader | None:
-    """What sends the run to its address; None when it has a folder on this machine."""
+def folder_of(settings: Settings) -> tuple[Path, Uploader | None]:
+    """Where the run is written; if it goes to an address, also what sends it there."""
     address = None if settings.run_dir is None else address_of(settings.run_dir)
     if address is None:
-        return None
+        return Path(settings.run_dir or new_run_folder(settings.directory, settings.name or "")), None
     from undertow.store.cloud.spool import begin_upload
 
-    return begin_upload(address, settings.resume, tell)
+    uploader = begin_upload(address, settings.resume, lambda line: say(f"undertow: {line}"))
+    return uploader.folder, uploader

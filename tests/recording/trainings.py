@@ -15,7 +15,7 @@ import undertow
 SCRIPT = """
 import os, sys, time
 sys.path[:0] = {path!r}
-from tests.chronicler.trainings import parts, step
+from tests.recording.trainings import parts, recorder_process, step
 import undertow
 {body}
 """
@@ -49,6 +49,11 @@ def train(
             at[number](watch)
         step(model, optimizer, inputs, targets)
     return watch
+
+
+def recorder_process(watch: undertow.Watch) -> Any:
+    """The other process, if there is one, or one that is starting."""
+    return watch._run.recording._client._process
 
 
 def script(body: str) -> subprocess.Popen[str]:

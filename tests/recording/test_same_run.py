@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 
 import numpy as np
 import pytest
-from tests.chronicler.trainings import train
+from tests.recording.trainings import recorder_process, train
 
 import undertow
-from undertow import chronicle
-from undertow.chronicler.account import Account
-from undertow.chronicler.known import Known
-from undertow.chronicler.remote import Remote
+from undertow.recording import recorder_client, training_run
+from undertow.recording.messages import RecordFrames, SetLayers
+from undertow.recording.recorder import RunRecorder
 from undertow.store.reader import RunReader
 
 
@@ -35,21 +33,23 @@ def verdict(diagnosis):
     return [(found.code, found.detected_step, found.last_step, found.layers) for found in diagnosis.findings]
 
 
+def in_another_process(watch):
+    return watch._run.recording._client._recorder is None
+
+
 def hand_over(watch):
     """As when it has become worth it, but at this very step."""
-    keeper = watch._chronicle
-    with keeper._lock:
-        keeper._start_process()
-        while not keeper._coming.ready:
-            keeper._coming.look()
-            time.sleep(0.01)
-        keeper._look_after()
-        assert isinstance(keeper._account, Remote)
+    recording = watch._run.recording
+    with recording._lock:
+        recording._client._start_process()
+        assert recorder_process(watch).is_ready(wait=True)
+        recording._client._consider_process()
+        assert in_another_process(watch)
 
 
 def kill(watch):
     flush(watch)
-    watch._chronicle._account._process.kill()
+    recorder_process(watch)._process.kill()
 
 
 def flush(watch):
@@ -83,7 +83,7 @@ def test_the_same_run(tmp_path, here, chronicler, events):
     told = []
     watch = train(tmp_path / "run", chronicler, at={0: lambda watch: watch.on_finding(told.append)} | events)
     assert [found.code for found in watch.findings] == [code for code, *_ in here[1]]
-    assert isinstance(watch._chronicle._account, Account if kill in events.values() else Remote)
+    assert in_another_process(watch) == (kill not in events.values())
     watch.close()
     same_frames, same_journal, *same_rest = contents(tmp_path / "run")
     assert same_frames == frames
@@ -105,10 +105,11 @@ def test_what_is_told_does_not_depend_on_what_came_together(tmp_path):
     frames = list(reader.frames())
 
     def told(size):
-        account = Account.begin(Known(tmp_path / str(size), reader.facts), resume=False, disk_budget=None)
-        account.take_layers(reader.layers, reader.graph)
-        said = [account.judge(frames[first : first + size]) for first in range(0, len(frames), size)]
-        account.close()
+        recorder = RunRecorder.begin(tmp_path / str(size), reader.facts, resume=False, disk_budget=None)
+        recorder.handle(SetLayers([layer.to_dict() for layer in reader.layers], reader.graph, []))
+        batches = [frames[first : first + size] for first in range(0, len(frames), size)]
+        said = [recorder.handle(RecordFrames(batch)).changes for batch in batches]
+        recorder.writer.close()
         return [one for some in said for one in some]
 
     one_by_one = told(1)
@@ -123,7 +124,7 @@ def test_a_process_that_dies_before_it_has_answered(tmp_path, here):
     events = {0: lambda watch: watch.on_finding(told.append)}
     for number in range(60, 70):  # one batch after the other, none waited for
         events[number] = lambda watch: watch._mailbox._wake.set()
-    events[70] = lambda watch: watch._chronicle._account._process.kill()
+    events[70] = lambda watch: recorder_process(watch)._process.kill()
     watch = train(tmp_path / "run", "always", at=events)
     watch.close()
     frames, journal, *_ = contents(tmp_path / "run")
@@ -138,7 +139,7 @@ def test_a_process_that_cannot_be_started(tmp_path, monkeypatch):
     def refuse():
         raise OSError("no more processes")
 
-    monkeypatch.setattr("undertow.chronicler.remote.start", refuse)
+    monkeypatch.setattr("undertow.recording.recorder_client.RecorderProcess", refuse)
     watch = train(tmp_path / "run", "always", steps=20)
     watch.close()
     run = undertow.open_run(tmp_path / "run")
@@ -149,7 +150,7 @@ def test_a_process_that_cannot_be_started(tmp_path, monkeypatch):
 
 
 def test_a_process_that_stumbles(tmp_path, monkeypatch):
-    monkeypatch.setattr("undertow.chronicler.start._PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr("undertow.recording.recorder_process._PROGRAM", "raise SystemExit(3)")
     watch = train(tmp_path / "run", "always", steps=20)
     watch.close()
     run = undertow.open_run(tmp_path / "run")
@@ -167,17 +168,17 @@ def test_a_resumed_run_keeps_its_one_seam(tmp_path):
 
 
 def _make_worthwhile(monkeypatch, crowded: bool) -> None:
-    monkeypatch.setattr(chronicle, "_WORTH_A_PROCESS", 0.0)
-    monkeypatch.setattr(chronicle, "_SHORT", 0.0)
-    monkeypatch.setattr(chronicle, "is_worthwhile", lambda: True)
-    monkeypatch.setattr(importlib.import_module("undertow.watch"), "competes", lambda threads: crowded)
+    monkeypatch.setattr(recorder_client, "_WORTH_A_PROCESS", 0.0)
+    monkeypatch.setattr(recorder_client, "_SHORT", 0.0)
+    monkeypatch.setattr(recorder_client, "processors", lambda: 2)
+    monkeypatch.setattr(training_run, "competes", lambda threads: crowded)
 
 
 def test_not_where_the_training_needs_every_processor(tmp_path, monkeypatch):
     _make_worthwhile(monkeypatch, crowded=True)
     watch = train(tmp_path / "run", "auto", steps=60, at={10: flush, 40: flush})
-    assert isinstance(watch._chronicle._account, Account)
-    assert watch._chronicle._coming is None
+    assert not in_another_process(watch)
+    assert recorder_process(watch) is None
     watch.close()
     assert len(undertow.open_run(tmp_path / "run").steps) == 60
 
@@ -187,17 +188,17 @@ def test_by_itself_once_it_is_worth_it(tmp_path, monkeypatch):
 
     def wait(watch):
         end = time.monotonic() + 60
-        while isinstance(watch._chronicle._account, Account) and time.monotonic() < end:
+        while not in_another_process(watch) and time.monotonic() < end:
             time.sleep(0.05)
 
     watch = train(tmp_path / "run", "auto", steps=60, at={10: flush, 40: wait})
-    assert isinstance(watch._chronicle._account, Remote)
+    assert in_another_process(watch)
     watch.close()
     assert len(undertow.open_run(tmp_path / "run").steps) == 60
 
 
 def test_a_short_training_starts_no_process(tmp_path):
     watch = train(tmp_path / "run", "auto", steps=20)
-    assert isinstance(watch._chronicle._account, Account)
-    assert watch._chronicle._coming is None
+    assert not in_another_process(watch)
+    assert recorder_process(watch) is None
     watch.close()

@@ -6,8 +6,6 @@ Composes `checkpoints` (one tensor at a time) and `analyze`. Torch is imported o
 from __future__ import annotations
 
 import os
-import sys
-import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -204,13 +202,3 @@ class _Study:
             skipped=checkpoint.skipped,
             notes=notes,
         )
-
-
-class _CallableModule(types.ModuleType):
-    """`undertow.weights` is this module as soon as anything imports it, and the function for everybody else."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> WeightReport:
-        return weights(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallableModule

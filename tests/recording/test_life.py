@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from tests.chronicler.trainings import script, train
+from tests.recording.trainings import recorder_process, script, train
 
 import undertow
+from undertow.recording import training_run
 
 WATCHED = """
 model, optimizer, inputs, targets = parts()
@@ -47,7 +47,7 @@ def ended(process: int) -> bool:
 def test_closing_leaves_nothing(tmp_path):
     files, processes = set(os.listdir("/proc/self/fd")), children(os.getpid())
     watch = train(tmp_path / "run", "always", steps=20)
-    number = watch._chronicle._account._process.pid
+    number = recorder_process(watch).pid
     assert number in children(os.getpid())
     watch.close()
     watch.close()
@@ -59,8 +59,10 @@ def test_closing_leaves_nothing(tmp_path):
 
 
 def test_a_process_still_starting_is_not_waited_for(tmp_path):
-    watch = train(tmp_path / "run", "never", steps=10, at={5: lambda watch: watch._chronicle._start_process()})
-    number = watch._chronicle._coming._process.pid
+    watch = train(
+        tmp_path / "run", "never", steps=10, at={5: lambda watch: watch._run.recording._client._start_process()}
+    )
+    number = recorder_process(watch).pid
     watch.close()
     assert ended(number)
     assert len(undertow.open_run(tmp_path / "run").steps) == 10
@@ -89,7 +91,7 @@ def test_leaving_without_goodbye(tmp_path):
     """`os._exit` runs nothing of ours: what had been sent is there, and the process does not stay."""
     body = WATCHED.format(folder=str(tmp_path / "run"))
     body += "for _ in range(15): step(model, optimizer, inputs, targets)\n"
-    body += "watch.run\nprint(watch._chronicle._account._process.pid, flush=True)\nos._exit(0)"
+    body += "watch.run\nprint(recorder_process(watch).pid, flush=True)\nos._exit(0)"
     process = script(body)
     out, _ = process.communicate(timeout=120)
     assert ended(int(out))
@@ -110,7 +112,7 @@ if os.fork() == 0:
     os._exit(0)
 step(model, optimizer, inputs, targets)
 watch.run
-print(watch._chronicle._account._process.pid, flush=True)
+print(recorder_process(watch).pid, flush=True)
 time.sleep(60)
 """
     process = script(body)
@@ -133,7 +135,7 @@ time.sleep(60)
 def test_signals_of_the_terminal_do_not_reach_it(tmp_path):
     def interrupt(watch):
         watch._mailbox.flush(30)
-        number = watch._chronicle._account._process.pid
+        number = recorder_process(watch).pid
         assert os.getsid(number) == number
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(number, one)
@@ -154,10 +156,10 @@ print("training", flush=True)
 last = -1
 while True:
     step(model, optimizer, inputs, targets)
-    answered = watch._chronicle._account.last_answered
+    answered = watch._run.recording._client._last_answered
     if answered != last:
         last = answered
-        print(answered, watch._chronicle._account._process.pid, flush=True)
+        print(answered, recorder_process(watch).pid, flush=True)
 """
     process = script(body)
     assert process.stdout is not None
@@ -182,17 +184,56 @@ def test_its_work_is_counted_where_it_competes_with_the_training(tmp_path, monke
     """With a thread of the training on every processor, what the other process does is at the training's expense."""
     counted: dict[bool, float] = {}
     for competes in (False, True):
-        monkeypatch.setattr(
-            importlib.import_module("undertow.watch"), "competes", lambda threads, answer=competes: answer
-        )
+        monkeypatch.setattr(training_run, "competes", lambda threads, answer=competes: answer)
         watch = train(tmp_path / f"run-{competes}", "always", steps=20)
         watch._mailbox.flush(30)
-        taken = watch._chronicle.take_seconds_elsewhere()
+        taken = watch._run.recording.take_seconds_elsewhere()
         assert taken > 0
-        watch._chronicle._account.seconds = 1000.0
-        before = watch._governor._added
+        watch._run.recording._client.seconds_elsewhere = 1000.0
+        before = watch._run.governor._added
         watch.log(anything=1.0)
         watch._mailbox.flush(30)
-        counted[competes] = watch._governor._added - before
+        counted[competes] = watch._run.governor._added - before
         watch.close()
     assert counted[False] < 1000.0 <= counted[True]
+
+
+def test_it_is_small(tmp_path):
+    watch = train(tmp_path / "run", "always", steps=5)
+    watch._mailbox.flush(60)
+    maps = Path(f"/proc/{recorder_process(watch).pid}/maps").read_text()
+    assert "numpy" in maps
+    assert "torch" not in maps
+    watch.close()
+
+
+def test_a_training_that_wants_the_signal_of_broken_pipes_is_spared_it(tmp_path):
+    body = "import signal\nfrom tests.recording.trainings import recorder_process\n"
+    body += "signal.signal(signal.SIGPIPE, signal.SIG_DFL)\n" + WATCHED.format(folder=str(tmp_path / "run"))
+    body += """
+for number in range(40):
+    step(model, optimizer, inputs, targets)
+    if number == 15:
+        watch.run
+        recorder_process(watch)._process.kill()
+        recorder_process(watch)._process.wait()
+watch.close()
+"""
+    process = script(body)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert len(undertow.open_run(tmp_path / "run").steps) == 40
+
+
+def test_a_process_that_is_stopped_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("undertow.recording.recorder_process._PATIENCE", 2.0)
+
+    def stop(watch):
+        watch._mailbox.flush(60)
+        os.kill(recorder_process(watch).pid, signal.SIGSTOP)
+
+    watch = train(tmp_path / "run", "always", steps=30, at={10: stop})
+    watch.close()
+    run = undertow.open_run(tmp_path / "run")
+    assert len(run.steps) == 30
+    assert "it has not answered for 2 seconds" in run.facts.reasons[0]

@@ -1,0 +1,192 @@
+"""The life of one watched training: taps on it, the thread behind it, and what becomes of its readings."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from undertow.errors import CriticalFindingError, SettingError, UndertowError
+from undertow.probe import taps
+from undertow.probe.arguments import Models, Optimizers, check_globs, optimizers_of, roots_of
+from undertow.probe.distributed.topology import rank_now
+from undertow.probe.mailbox import Item, Mailbox
+from undertow.probe.readings import Note, RawFrame, number_now
+from undertow.probe.step import StepMachine
+from undertow.probe.subjects import Subjects
+from undertow.recording.following_rank import FollowingRank
+from undertow.recording.run_recording import PATIENCE
+from undertow.recording.training_run import TrainingRun
+from undertow.recording.watch_handle import Watch
+from undertow.schema.facts import RunStatus
+from undertow.schema.findings import Diagnosis, Finding
+from undertow.settings import Settings
+
+if TYPE_CHECKING:
+    from undertow.run import Run
+
+_open: list[LiveWatch] = []
+
+
+def begin_watch(settings: Settings, model: Models, optimizer: Optimizers) -> LiveWatch:
+    roots, optimizers = roots_of(model), optimizers_of(optimizer)
+    for earlier in list(_open):  # the same cell of a notebook, run again
+        if earlier.watches_any(roots):
+            earlier.close()
+    return LiveWatch(settings, roots, optimizers)
+
+
+class LiveWatch(Watch):
+    """In a distributed training the first rank writes the run, and the others send it what they measure."""
+
+    def __init__(
+        self, settings: Settings, roots: dict[str, nn.Module] | None, optimizers: list[Optimizer] | None
+    ) -> None:
+        self.settings = settings
+        self.closed = False
+        self._roots = [weakref.ref(root) for root in (roots or {}).values()]
+        if roots is not None:
+            check_globs(settings.include, settings.exclude, roots)
+        rank = rank_now()
+        run: TrainingRun | FollowingRank
+        if rank is None or rank.leads:
+            run = TrainingRun(rank, settings, self._stumble)
+        else:
+            run = FollowingRank(rank, settings)
+        self._run = run
+        self._recording = run.recording  # None on a rank that follows
+        self._lock = threading.Lock()
+        subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
+        subjects.layers.adopt(run.layers)
+        prompt = settings.on_critical == "raise"
+        self._mailbox = Mailbox(run.handle, run.idle, prompt, run.settle, run.is_crowded)
+        post = self._post if prompt else self._mailbox.post
+        self._recorder = StepMachine(subjects, run.governor, post, self._step_aside, run.first_step)
+        run.attach(self._recorder, self._mailbox)
+        self._recorder.start()
+        atexit.register(self._at_exit)
+        _open.append(self)
+        if self._recording is not None:
+            self._recording.start_upload(self._at_exit)
+
+    # -- for users ----------------------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path | None:
+        return None if self._recording is None else self._recording.folder
+
+    @property
+    def run(self) -> Run:
+        from undertow.run import open_run
+
+        self._mailbox.flush(PATIENCE)
+        if self._run.run_folder is None:
+            raise UndertowError("the first rank has not begun its run yet", way_out="Read it there, or later")
+        return open_run(self._run.run_folder)
+
+    @property
+    def findings(self) -> list[Finding]:
+        self._mailbox.flush(PATIENCE)
+        return [] if self._recording is None else list(self._recording.diagnose().findings)
+
+    def log(self, **scalars: float) -> None:
+        values: dict[str, Any] = {}
+        for name, value in scalars.items():
+            try:
+                values[name] = number_now(value, math.nan)
+            except (TypeError, ValueError, RuntimeError):
+                raise SettingError(f"log got {name}={value!r}", way_out="Log single numbers") from None
+        if not self.closed and values:
+            step = max(self._recorder.step, self._run.first_step)
+            self._post(RawFrame(step, time.time(), self._recorder.subjects.layout, values))
+
+    def on_finding(self, callback: Callable[[Finding], object]) -> None:
+        if self._recording is not None:
+            self._recording.on_finding(callback)
+
+    def diagnose(self) -> Diagnosis:
+        return self.run.diagnose() if self._recording is None else self._recording.diagnose()
+
+    def close(self, status: RunStatus = RunStatus.FINISHED, message: str = "") -> None:
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+        self._recorder.stop()
+        atexit.unregister(self._at_exit)
+        if self in _open:
+            _open.remove(self)
+        self._run.close(status, message, self._mailbox.close(PATIENCE))
+        if status is RunStatus.FINISHED:
+            self._raise_critical()  # found after the last step
+
+    def __repr__(self) -> str:
+        return f"<undertow.Watch {self._run.label} {'closed' if self.closed else f'step {self._recorder.step}'}>"
+
+    # -- on the training thread ---------------------------------------------------------------------------
+
+    def watches_any(self, roots: dict[str, nn.Module] | None) -> bool:
+        mine = [root() for root in self._roots]
+        if roots is None:
+            return not mine
+        return any(root is known for root in roots.values() for known in mine)
+
+    def _post(self, item: Item) -> float:
+        waited = self._mailbox.post(item)
+        if isinstance(item, RawFrame):
+            self._raise_critical()
+        return waited
+
+    def _raise_critical(self) -> None:
+        critical = None if self._recording is None else self._recording.critical()
+        if critical is not None:
+            raise critical
+
+    def _step_aside(self, error: Exception) -> None:
+        """An internal error: the training goes on without us, and the user hears of it once."""
+        if isinstance(error, CriticalFindingError):
+            raise error
+        if self._run.step_aside(error):
+            trace = "".join(traceback.format_exception(error))
+            self._mailbox.post(Note("error", self._recorder.step, {"traceback": trace}))
+
+    # -- in the background thread -------------------------------------------------------------------------
+
+    def _stumble(self, error: Exception) -> None:
+        """An error of ours in the background thread."""
+        self._recorder.stop()
+        self._step_aside(error)
+
+    # -- the end ------------------------------------------------------------------------------------------
+
+    def _at_exit(self) -> None:
+        self._close_after(getattr(sys, "last_type", None), getattr(sys, "last_value", ""))
+
+    def abandon(self) -> None:
+        """In a forked child: this watch belongs to the parent."""
+        self.closed = True
+        if self._recording is not None:
+            self._recording.abandon()
+        atexit.unregister(self._at_exit)
+
+
+def _in_child() -> None:
+    """Forked workers (data loaders) do not train, and must not write to their parent's run."""
+    taps.forget_all()
+    for one in _open:
+        one.abandon()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
