@@ -10,7 +10,7 @@ import pytest
 from tests.detect.building import Training
 
 from undertow.detect.engine import Engine
-from undertow.detect.journal import changes_in, to_record
+from undertow.detect.engine.journal import changes_in, to_record
 from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.run import Run, open_run
 from undertow.schema.facts import RunFacts, RunStatus

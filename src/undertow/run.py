@@ -17,7 +17,7 @@ from undertow.analyze.run_series import NewestSteps
 from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.components.run_weights import weights_of_run
 from undertow.detect.engine import Engine
-from undertow.detect.journal import changes_in
+from undertow.detect.engine.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.explain.blindness import blind_spots
 from undertow.run_context import RunContext
@@ -288,7 +288,7 @@ class Run:
     def _diagnosis(self) -> Diagnosis:
         self._replay()
         # The last word on each finding: its steps hold all that the words before it said.
-        journal = {(change.finding.code, change.key): change for change in changes_in(self.events)}
+        journal = {change.place: change for change in changes_in(self.events)}
         self._engine.recall(journal.values(), adopt=self._thinned or bool(self.problems))
         return self.explain(self._engine.findings(), self._engine.gaps())
 

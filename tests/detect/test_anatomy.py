@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from tests.detect.stacks import stack
 
-from undertow.detect.anatomy import NONE, Anatomy, anatomy_of
-from undertow.detect.layout import Layout
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
 from undertow.detect.rules.saturated import Saturated
-from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart
 from undertow.schema.layers import Layer, LayerTable
 
 
-def anatomy(*parts: str) -> tuple[Anatomy, dict[str, int]]:
+def structure(*parts: str) -> tuple[ModuleStructure, dict[str, int]]:
     layers = stack(Saturated(), *parts).layers
-    return Anatomy(Layout(layers)), {layer.path: layer.id for layer in layers.modules}
+    return ModuleStructure(LayerIndex(layers)), {layer.path: layer.id for layer in layers.modules}
 
 
 def test_who_comes_before_whom() -> None:
-    body, ids = anatomy("a:Conv2d", "b:BatchNorm2d", "c:ReLU", "d:Linear", "e:Tanh")
+    body, ids = structure("a:Conv2d", "b:BatchNorm2d", "c:ReLU", "d:Linear", "e:Tanh")
     assert [body.layout.path(i) for i in body.sequence] == ["a", "b", "c", "d", "e"]
     assert (body.before(ids["b"]), body.behind(ids["b"]), body.behind(ids["e"])) == (ids["a"], ids["c"], NONE)
     assert (body.feeder(ids["c"]), body.source(ids["c"]), body.source(ids["a"])) == (ids["a"], ids["b"], NONE)
@@ -30,13 +30,13 @@ def test_who_comes_before_whom() -> None:
 
 def test_containers_do_no_work() -> None:
     layers = stack(Saturated(), "block:Sequential", "block.0:Linear").layers
-    body = anatomy_of(Layout(layers))
+    body = structure_of(LayerIndex(layers))
     assert [body.layout.path(i) for i in body.sequence] == ["block.0"]
 
 
 def test_the_last_function_of_each_model_is_not_hidden() -> None:
     """Of several models each is one leading component that no module has alone."""
-    body, ids = anatomy("made.0:Linear", "made.1:Tanh", "judge.0:Linear", "judge.1:Tanh", "judge.2:Linear")
+    body, ids = structure("made.0:Linear", "made.1:Tanh", "judge.0:Linear", "judge.1:Tanh", "judge.2:Linear")
     assert [body.is_hidden(ids[path]) for path in ("made.0", "made.1", "judge.1", "judge.2")] == [
         False,
         False,
@@ -46,21 +46,21 @@ def test_the_last_function_of_each_model_is_not_hidden() -> None:
 
 
 def test_fan_in_counts_what_an_output_sums() -> None:
-    body, _ = anatomy("a:Linear", "b:Conv2d")
+    body, _ = structure("a:Linear", "b:Conv2d")
     layers = body.layout.layers
     assert [body.fan_in[layers[path].id] for path in ("a.weight", "b.weight")] == [8, 36]
     turned = Layer("c.weight", kind=layers["b.weight"].kind, shape=(4, 8, 3, 3), module_type="ConvTranspose2d")
-    assert Anatomy(Layout(LayerTable.of([turned]))).fan_in[0] == 36
+    assert ModuleStructure(LayerIndex(LayerTable.of([turned]))).fan_in[0] == 36
 
 
 def test_the_start_is_the_norm_before_the_first_measured_step() -> None:
     training = stack(Saturated(), "a:Linear", "b:Linear")
-    start = WeightStart()
+    start = InitialWeights()
     start.grow(len(training.layers))
     first = training.frame(weight_norm=2.0, update_norm=0.5, update_ratio={"a.weight": 0.2, "b.weight": np.nan})
-    assert start.take(View(first, Layout(training.layers)))
+    assert start.take(FrameView(first, LayerIndex(training.layers)))
     assert start.norm[training.layers["a.weight"].id] == pytest.approx(2.5)
     assert start.norm[training.layers["b.weight"].id] == 0  # no ratio to a weight of zero
-    assert start.take(View(training.frame(weight_norm=9.0), Layout(training.layers)))
+    assert start.take(FrameView(training.frame(weight_norm=9.0), LayerIndex(training.layers)))
     assert start.norm[training.layers["a.weight"].id] == pytest.approx(2.5)
-    assert not start.take(View(training.frame(streams=("gradient",)), Layout(training.layers)))
+    assert not start.take(FrameView(training.frame(streams=("gradient",)), LayerIndex(training.layers)))

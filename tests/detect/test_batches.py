@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
-from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,12 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.detect.building import Training, chain
 
-from undertow.detect.anatomy import Anatomy
 from undertow.detect.engine import Engine, FindingChange
-from undertow.detect.layout import Layout
-from undertow.detect.rule import PatientRule, Verdict
-from undertow.detect.rules import RULES
-from undertow.detect.view import View
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.engine.wake import where_scalar
 from undertow.schema.frames import Block, Frame
 from undertow.schema.layers import LayerTable
 from undertow.schema.quantities import STREAMS
@@ -115,32 +112,6 @@ def frames_of(periods: list[dict[str, Any]]) -> list[Frame]:
     return frames
 
 
-def memory(engine: Engine) -> list[Any]:
-    """Everything the rules and the engine remember, in a form that compares NaN as equal."""
-    return [plain(rule) for rule in engine._rules] + [plain(engine._cases)]
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return (value.dtype.str, value.shape, value.tobytes())
-    if isinstance(value, dict):
-        return [(plain(key), plain(one)) for key, one in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [plain(getattr(value, one.name)) for one in dataclasses.fields(value)]
-    if isinstance(value, deque):
-        return plain(list(value))
-    if isinstance(value, MethodType):
-        return value.__qualname__
-    if isinstance(value, (Layout, Anatomy)):
-        return type(value).__name__  # facts of the run, not a memory
-    if type(value).__module__.startswith("undertow.detect"):
-        names: list[str] = [*vars(value)] if hasattr(value, "__dict__") else [*getattr(type(value), "__slots__", ())]
-        return [(name, plain(getattr(value, name))) for name in names]
-    return repr(value)
-
-
 def one_by_one(engine: Engine, frames: list[Frame]) -> list[tuple[Frame, list[FindingChange]]]:
     observed = [(frame, engine.observe(frame)) for frame in frames]
     return [(frame, changes) for frame, changes in observed if changes]
@@ -171,64 +142,45 @@ def test_the_same_as_one_by_one(periods: list[dict[str, Any]], sizes: list[int],
         expected, found = one_by_one(single, batch), together.observe_many(batch)
         assert [frame.sequence for frame, _ in found] == [frame.sequence for frame, _ in expected]
         assert [repr(changes) for _, changes in found] == [repr(changes) for _, changes in expected]
-        assert memory(together) == memory(single)
         done, turn, table = done + len(batch), turn + 1, LAYERS
     assert repr(together.findings()) == repr(single.findings())
 
 
-# Exact rules, of what is nearly always as it should be. Statistical rules follow every frame and keep `observe` cheap.
-PATIENT = {"NUM001", "NUM002", "NUM003", "GRD003", "GRD004", "GRD007", "UPD003", "UPD004"}
+class ThirdStep(Condition):
+    """Declares nothing, and so must see every frame."""
 
+    code, variant, stage = "OPT002", "third-step", Stage.OUTCOME
+    steps: ClassVar[list[int]] = []
 
-def test_exact_rules_are_patient() -> None:
-    assert {rule.code for rule in RULES if isinstance(rule(), PatientRule)} >= PATIENT
-
-
-class Counting:
-    """A rule that does not care for speed, and so must see every frame."""
-
-    code: ClassVar[str] = "OPT002"
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def grow(self, count: int) -> None:
-        pass
-
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> Judgement | None:
         self.steps.append(view.step)
-        return (Verdict("third", severity=Severity.MILD),) if view.step == 3 else ()
+        return Judgement(Severity.MILD) if view.step == 3 else None
 
 
-def test_an_ordinary_rule_sees_every_frame() -> None:
-    training, rule = Training("first", "second", "third"), Counting()
-    engine = Engine([rule])
+class WithLargeLoss(ThirdStep):
+    variant, wakes_on = "with-large-loss", where_scalar("loss", lambda loss: loss > 5)
+
+
+def observed(kind: type[ThirdStep], losses: list[float]) -> list[int]:
+    training, engine = Training("first", "second", "third"), Engine([kind])
     engine.set_layers(LAYERS, GRAPH)
-    frames = [dataclasses.replace(training.frame(), sequence=i, step=i) for i in range(6)]
-    assert [frame.step for frame, _ in engine.observe_many(frames)] == [3]
-    assert rule.steps == [0, 1, 2, 3, 4, 5]
+    kind.steps.clear()
+    frames = [training.frame({"loss": loss}) for loss in losses]
+    frames = [dataclasses.replace(frame, sequence=i, step=i) for i, frame in enumerate(frames)]
+    engine.observe_many(frames)
+    return list(kind.steps)
 
 
-def test_quiet_frames_are_passed_over() -> None:
-    training, shown = Training("first", "second", "third"), 0
-    engine = Engine()
-    engine.set_layers(LAYERS, GRAPH)
-    patient = [rule for rule in engine._rules if rule.code in PATIENT]  # others may have to see activations
-    for rule in patient:
+def test_a_condition_that_declares_nothing_sees_every_frame() -> None:
+    assert observed(ThirdStep, [1.0] * 6) == [0, 1, 2, 3, 4, 5]
 
-        def counted(view: View, observe: Any = rule.observe) -> tuple[Verdict, ...]:
-            nonlocal shown
-            shown += 1
-            return observe(view)
 
-        rule.observe = counted
-    frames = [dataclasses.replace(training.frame(), sequence=i, step=i) for i in range(100)]
-    assert engine.observe_many(frames) == []
-    assert shown <= len(patient)
+def test_a_calm_condition_sees_only_what_it_wakes_on() -> None:
+    assert observed(WithLargeLoss, [1.0, 9.0, 1.0, 1.0, 9.0, 1.0]) == [1, 4]
 
 
 def test_layers_come_in_another_order() -> None:
-    """Blocks of one stream over other layers are no part of the same stretch."""
+    """Blocks of one stream over other layers are no part of the same batch."""
     engine = Engine()
     engine.set_layers(LAYERS, GRAPH)
     names = STREAMS["gradient"].names

@@ -11,9 +11,9 @@ import pytest
 from tests.detect.building import Training, chain
 
 from undertow.detect.engine import Engine
+from undertow.detect.engine.view import FrameView
 from undertow.detect.rule import Verdict
 from undertow.detect.rules import RULES
-from undertow.detect.view import View
 from undertow.schema.codes import CODES
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
@@ -130,7 +130,7 @@ class Counter:
     def grow(self, count: int) -> None:
         pass
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.ids("weight") is not None:
             self.steps.append(view.step)
         return ()
@@ -158,7 +158,7 @@ def test_a_slow_rule_sees_one_frame_in_its_pace(weights_every: int, together: in
 class Stumbling(Counter):
     code = "WGT004"
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         raise ZeroDivisionError("on purpose")
 
 

@@ -11,9 +11,9 @@ from numpy.random import default_rng
 from scipy import stats
 
 from undertow.detect.engine import Engine
-from undertow.detect.loss_trend import Loss, LossTrend
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss, LossTrend
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.frames import Frame
 
 
@@ -114,7 +114,7 @@ class _Listener:
     def grow(self, count: int) -> None:
         """Nothing per layer."""
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         self.seen.append(view.loss)
         return ()
 

@@ -11,7 +11,7 @@ import torch
 import undertow
 from corpus.registry import controls, sick_cases
 from undertow.detect.engine import Change, Engine
-from undertow.detect.journal import changes_in
+from undertow.detect.engine.journal import changes_in
 from undertow.schema.findings import Finding
 
 TRAININGS = ["missing_zero_grad", "raw_inputs", "dead_relu"]

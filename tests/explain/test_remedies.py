@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from undertow.explain.remedies import BY_CODE, REMEDIES, Program, with_remedies
+from undertow.explain.pages import page_of
+from undertow.explain.remedies import Program, with_remedies
 from undertow.explain.remedies.catalogue import TEMPLATES
 from undertow.schema.codes import CODES
 from undertow.schema.findings import Evidence, Finding
@@ -39,13 +40,14 @@ def ids(finding: Finding) -> list[str]:
     return [remedy.id for remedy in with_remedies(finding).remedies]
 
 
+EVERY = {remedy.id: remedy for code in CODES for remedy in page_of(code).remedies}
 TOO_LOW = measured("update_ratio", 1e-7, 1e-3)
 TOO_HIGH = measured("update_ratio", 0.7, 1e-2)
 
 # Every code in the shapes that its rule gives it.
 SHAPES: list[Finding] = [
-    *(found(code) for code in BY_CODE),
-    *(found(code, layers=("blocks.3.fc.weight",)) for code in BY_CODE),
+    *(found(code) for code in CODES),
+    *(found(code, layers=("blocks.3.fc.weight",)) for code in CODES),
     found("OPT007", TOO_LOW), found("OPT007", TOO_HIGH), found("OPT007", TOO_LOW, summary="The schedule ends."),
     found("OPT007", measured("lr", 1.0, 0.01), summary="It leapt: look at the schedule."),
     found("OPT007", measured("lr", 1e-9, 0.1)),
@@ -110,7 +112,7 @@ CONTRADICTIONS: list[tuple[str, set[str]]] = [
 
 @pytest.mark.parametrize(("code", "forbidden"), CONTRADICTIONS)
 def test_no_advice_against_the_disease(code: str, forbidden: set[str]) -> None:
-    assert forbidden <= set(REMEDIES)
+    assert forbidden <= set(EVERY)
     shapes = [finding for finding in SHAPES if finding.code == code]
     assert shapes
     for finding in shapes:
@@ -121,7 +123,7 @@ def test_no_advice_against_the_disease(code: str, forbidden: set[str]) -> None:
 def test_rates_go_the_right_way_and_nothing_is_said_twice(finding: Finding) -> None:
     chosen = ids(finding)
     assert len(set(chosen)) == len(chosen)
-    assert set(chosen) <= set(BY_CODE[finding.code]), "its page must list it"
+    assert set(chosen) <= {remedy.id for remedy in page_of(finding.code).remedies}, "its page must list it"
     assert chosen
     assert not ({"lower-the-learning-rate", "raise-the-learning-rate"} <= set(chosen))
 
@@ -182,8 +184,8 @@ def test_the_code_names_what_the_user_has() -> None:
 
 
 def test_every_remedy_says_when_not_or_only_looks() -> None:
-    silent = [remedy.id for remedy in REMEDIES.values() if not remedy.when_not]
-    assert all("only looks" in REMEDIES[name].risk for name in silent), silent
+    silent = [remedy.id for remedy in EVERY.values() if not remedy.when_not]
+    assert all("only looks" in EVERY[name].risk for name in silent), silent
 
 
 def test_the_code_names_the_variable_of_one_of_several_models() -> None:

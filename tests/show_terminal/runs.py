@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from undertow.detect.engine import Change, FindingChange
-from undertow.detect.journal import to_record
+from undertow.detect.engine.journal import to_record
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Finding
 from undertow.schema.frames import Block, Frame

@@ -10,12 +10,12 @@ import numpy as np
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -46,7 +46,7 @@ class Agreement:
         looks = [deviations for _, deviations in self._latest]
         return len(looks) == limit.AGREEMENT_LOOKS and fmean(looks) > limit.AGREEMENT_PROVED
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss, deviations = view.loss, view.scalar("output_agreement")
         self._follow_weights(view)
         if math.isnan(deviations) or loss is None or loss.actors > 1:
@@ -55,7 +55,7 @@ class Agreement:
         self._latest.append((view.step, deviations))
         return (*self._observe_never(view, loss), *self._observe_lost())
 
-    def _follow_task(self, view: View) -> None:
+    def _follow_task(self, view: FrameView) -> None:
         """What was known of one task is not lost when another takes its place."""
         kind, classes = view.scalar("loss_kind"), view.scalar("loss_classes")
         if math.isnan(kind):
@@ -66,7 +66,7 @@ class Agreement:
             self._best = 0.0
         self._task = task
 
-    def _follow_weights(self, view: View) -> None:
+    def _follow_weights(self, view: FrameView) -> None:
         if view.row("update_ratio") is not None:
             pace = middle(matrices_of(view.layout).update_ratios(view))
             if math.isfinite(pace):
@@ -75,14 +75,14 @@ class Agreement:
             drift = middle(matrices_of(view.layout).values(view, "weight_drift"))
             self._drift = drift if math.isfinite(drift) else self._drift
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> None:
         """Know of frames without a look what `observe` would have learnt from them."""
-        matrices = matrices_of(stretch.layout)
+        matrices = matrices_of(batch.layout)
         for stream, name in (("update", "update_ratios"), ("weight", "weight_drift")):
-            at = stretch.at(stream)
+            at = batch.at(stream)
             chosen = (first <= at) & (at < last)
             if chosen.any():
-                values = matrices.middles(stretch, name)[chosen]
+                values = matrices.middles(batch, name)[chosen]
                 known: list[float] = values[np.isfinite(values)].tolist()
                 if stream == "update":
                     self._paces.extend(known)
@@ -94,7 +94,7 @@ class Agreement:
         low, high = limit.HEALTHY_UPDATE
         return len(self._paces) > 0 and low < fmean(self._paces) and max(self._paces) < high
 
-    def _observe_never(self, view: View, loss: Loss) -> tuple[Verdict, ...]:
+    def _observe_never(self, view: FrameView, loss: Loss) -> tuple[Verdict, ...]:
         if len(self._latest) < limit.AGREEMENT_LOOKS or self._found:
             return self._never.stay()
         mean = fmean(deviations for _, deviations in self._latest)
@@ -146,6 +146,6 @@ class Agreement:
         return Verdict("lost", True, Severity.MODERATE, (), step, 0.7, summary, (evidence,))
 
 
-def _rows_of_tables(layout: Layout) -> int:
+def _rows_of_tables(layout: LayerIndex) -> int:
     tables = [layer.shape[0] for layer in layout.layers if layer.kind == LayerKind.EMBEDDING and layer.shape]
     return max(tables, default=0)

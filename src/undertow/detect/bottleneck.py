@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from undertow.detect.layout import Layout
+from undertow.detect.engine.layer_index import LayerIndex
 
 Test = Callable[[int], bool]  # of a module, by its layer id
 
 
-def bottlenecks(layout: Layout, differ: Test, equal: Test) -> Iterator[tuple[int, int]]:
+def bottlenecks(layout: LayerIndex, differ: Test, equal: Test) -> Iterator[tuple[int, int]]:
     """Pairs of modules: outputs of the first differ between samples, those of the second, which it feeds, do not,
     although all that the first one says must pass there.
     """

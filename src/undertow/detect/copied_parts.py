@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import anatomy_of
-from undertow.detect.layout import Layout
-from undertow.detect.view import View
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import structure_of
 
 _SAME = ("weight_norm", "weight_max_abs", "weight_drift", "update_norm", "gradient_norm")
 
@@ -25,11 +25,11 @@ class CopiedParts:
     """
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._pairs: list[Pair] = []
         self._looks: list[int] = []
 
-    def observe(self, view: View) -> tuple[int, ...]:
+    def observe(self, view: FrameView) -> tuple[int, ...]:
         """The matrices of all copies but the first of each kind, once they are known to stay equal."""
         if view.layout is not self._layout:
             self._layout = view.layout
@@ -60,10 +60,10 @@ def _moved(values: dict[str, NDArray[np.float32]], pair: Pair) -> bool:
     return bool((values["weight_drift"][both] > limit.MOVED).all() and (values["gradient_norm"][both] > 0).all())
 
 
-def _pairs(layout: Layout) -> list[Pair]:
+def _pairs(layout: LayerIndex) -> list[Pair]:
     """The first part of every list, beside each of the others that has just the same matrices."""
     lists: dict[str, dict[str, Matrices]] = defaultdict(lambda: defaultdict(dict))
-    for place in anatomy_of(layout).matrices:
+    for place in structure_of(layout).matrices:
         layer = layout.layers[int(place)]
         names = layer.path.split(".")
         for depth, name in enumerate(names[:-1]):

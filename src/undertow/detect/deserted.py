@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Verdict, grown
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.rule import Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
@@ -31,7 +32,7 @@ class Deserted:
     def is_waiting(self) -> bool:
         return self._length > 0
 
-    def observe(self, view: View, trained: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView, trained: NDArray[np.bool_]) -> tuple[Verdict, ...]:
         """`trained`: the parameters that optimizers hold, by layer. A frame that covers only some of them tells
         nothing: other optimizers have their turn."""
         states, ids = view.row("gradient_state"), view.ids("gradient")
@@ -52,13 +53,13 @@ class Deserted:
             return self._condition.stay()
         return self._condition.hold(True, lambda: self._verdict(int(without.sum())))
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> None:
         """Of frames in which gradients come as they should, the latest is remembered."""
-        if stretch.frames_with("gradient", first, last):
-            ids, norms = stretch.latest("gradient_norm", first, last)
+        if batch.frames_with("gradient", first, last):
+            ids, norms = batch.latest("gradient_norm", first, last)
             self._norm[ids] = norms
 
-    def _is_left_behind(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _is_left_behind(self, view: FrameView, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """A gradient that nobody clears stays the same to the last bit when its parameter is no longer used, and the
         optimizer goes on moving the weight by it. What moves and is used has another gradient afterwards."""
         norms, carried, moves = view.row("gradient_norm"), view.row("gradient_carried"), view.row("update_norm")

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.loss_trend import Loss
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import Floor as Form
 from undertow.schema.severity import Severity
@@ -63,7 +63,7 @@ class Floor:
         doubled = len(self._doublings) >= limit.FLOOR_DOUBLINGS
         return self._formed < limit.FLOOR_PATIENCE and not doubled and not self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         formed = view.scalar("loss_without_floor")
         if not math.isnan(formed):
             if self._formed == 0:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -18,7 +18,7 @@ class HeavyDropout:
         self._condition = Condition("dropout")
         self._settings = b""
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         modes, rates, ids = view.row("activation_training"), view.row("dropout_rate"), view.ids("activation")
         if modes is None or rates is None or ids is None:
             return ()
@@ -34,7 +34,7 @@ class HeavyDropout:
         return self._condition.hold(members, lambda: self._verdict(view, members, rate))
 
     @staticmethod
-    def _verdict(view: View, members: tuple[int, ...], rate: float) -> Verdict:
+    def _verdict(view: FrameView, members: tuple[int, ...], rate: float) -> Verdict:
         how = "as it is set; PyTorch's rate is the share that is dropped, not the share that is kept"
         evidence = tuple(Evidence("dropout_rate", view.layout.path(i), rate, 0.5, how) for i in members[:3])
         summary = f"{name_layers(view.layout, members)}: a rate of {rate:.3g} erases nearly everything."

@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 
 from undertow.detect import thresholds as limit
-from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak
-from undertow.detect.view import View
+from undertow.detect.engine.consecutive import LayerStreak
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
 from undertow.schema.quantities import GradientState
 
 
@@ -20,16 +20,16 @@ class IdleExperts:
     """
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._rows: dict[int, list[list[int]]] = {}  # by their number: the parameters of each expert
-        self._still = Streak()
+        self._still = LayerStreak()
         self._moved = np.zeros(0, bool)
 
     def grow(self, count: int) -> None:
         self._still.grow(count)
         self._moved = np.concatenate([self._moved, np.zeros(max(0, count - len(self._moved)), bool)])
 
-    def observe(self, view: View, outputs: set[int]) -> tuple[int, ...]:
+    def observe(self, view: FrameView, outputs: set[int]) -> tuple[int, ...]:
         """A parameter of each idle expert, where half of the experts of a gate or more are; `outputs` of all gates."""
         ids, norms, states = view.ids("gradient"), view.row("gradient_norm"), view.row("gradient_state")
         if ids is None or norms is None or states is None or view.skipped or not outputs:
@@ -53,7 +53,7 @@ class IdleExperts:
         return int(self._still.since[list(members)].max())
 
 
-def _rows_of_experts(layout: Layout) -> dict[int, list[list[int]]]:
+def _rows_of_experts(layout: LayerIndex) -> dict[int, list[list[int]]]:
     """Numbered children of one module, with the parameters below each; by how many there are."""
     children: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for layer in layout.layers.parameters:

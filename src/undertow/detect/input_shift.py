@@ -7,11 +7,11 @@ from collections import deque
 from statistics import median
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE, anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -22,7 +22,7 @@ class InputShift:
 
     def __init__(self) -> None:
         self._condition = Condition("shift")
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._first: int = NONE  # the module with the first matrix
         self._usual: deque[float] = deque(maxlen=32)
         self._level = self._highest = math.nan  # of the loss: at the latest usual look, and since
@@ -35,11 +35,11 @@ class InputShift:
         """Something odd was seen, so that all that comes tells more."""
         return self._odd > 0 or self._condition.is_open
 
-    def knows(self, layout: Layout) -> bool:
+    def knows(self, layout: LayerIndex) -> bool:
         """Whether frames without outputs have nothing to tell while nothing odd was seen."""
         return layout is self._layout and (self._first == NONE or not math.isnan(self._norm))
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is not None and loss.actors > 1:
             return self._condition.stay()
@@ -51,7 +51,7 @@ class InputShift:
         data = view.scalar("input_std")
         self._data = self._data if math.isnan(data) else data
         if view.row("weight_norm") is not None and (looks or self._odd or math.isnan(self._norm)):
-            norm = float(view.all_layers("weight_norm")[anatomy_of(view.layout).matrix[self._first]])
+            norm = float(view.all_layers("weight_norm")[structure_of(view.layout).matrix[self._first]])
             self._norm = norm if math.isfinite(norm) else self._norm
             self._norm_since = self._norm if self._odd else math.nan
         if self._odd and loss is not None:
@@ -67,15 +67,15 @@ class InputShift:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(view))
 
-    def _look(self, layout: Layout) -> None:
-        anatomy = anatomy_of(layout)
-        first = next((i for i in anatomy.sequence if anatomy.matrix[i] != NONE), NONE)
+    def _look(self, layout: LayerIndex) -> None:
+        structure = structure_of(layout)
+        first = next((i for i in structure.sequence if structure.matrix[i] != NONE), NONE)
         if first != self._first:
             self._layout, self._first, self._odd = layout, first, 0
             self._usual.clear()
         self._layout = layout
 
-    def _take(self, view: View, deviation: float) -> None:
+    def _take(self, view: FrameView, deviation: float) -> None:
         if not 0 < deviation < math.inf:
             return
         if len(self._usual) >= limit.BATCH_KNOWN:
@@ -102,7 +102,7 @@ class InputShift:
         before, since = self._norm_before, self._norm_since
         return before < limit.SHIFT_OF_WEIGHT * since and since < limit.SHIFT_OF_WEIGHT * before
 
-    def _verdict(self, view: View) -> Verdict:
+    def _verdict(self, view: FrameView) -> Verdict:
         first, usual = view.layout.path(self._first), median(self._usual)
         evidence = (
             Evidence("activation_std", first, self._now, usual, f"deviation of its outputs since step {self._since}"),

@@ -8,9 +8,9 @@ from statistics import fmean
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.progress import has_learnt
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -31,7 +31,7 @@ class LabelNoise:
     def is_open(self) -> bool:
         return self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         rank, classes = view.scalar("output_miss_rank"), view.scalar("loss_classes")
         loss = view.loss
         if math.isnan(rank) or loss is None or loss.actors > 1 or loss.seen < limit.MISSED_AFTER:

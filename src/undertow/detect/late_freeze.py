@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Streak, Verdict, grown
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
@@ -30,7 +31,7 @@ class LateFreeze:
         self._holder: NDArray[np.float32] = np.zeros(0, np.float32)  # of each layer that got gradients, when last seen
         self._rate = math.nan
         self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
-        self._forgotten = Streak()
+        self._forgotten = LayerStreak()
         self._is_meant = False  # some layer was frozen before, or released
         self._was_learnt = False  # most of the loss was gone when it was frozen: it costs little
         self._condition = Condition("late")
@@ -44,23 +45,23 @@ class LateFreeze:
     def is_waiting(self) -> bool:
         return bool(self._forgotten.length.any()) or self._condition.is_open
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> None:
         """Rates and holders are remembered. A holder that changes is news: here each layer has one, where known."""
-        if self._is_meant or not stretch.frames_with("gradient", first, last):
+        if self._is_meant or not batch.frames_with("gradient", first, last):
             return
-        known = stretch.scalar("lr")[stretch.frames_with("gradient", first, last)]
+        known = batch.scalar("lr")[batch.frames_with("gradient", first, last)]
         known = known[~np.isnan(known)]
         self._rate = float(known[-1]) if len(known) else self._rate
-        rows = slice(*np.searchsorted(stretch.at("gradient"), (first, last)))
-        trained = stretch.row("gradient_state")[rows] == GradientState.PRESENT
-        holders = np.fmax.reduce(np.where(trained, stretch.row("gradient_optimizer")[rows], np.float32(np.nan)), axis=0)
-        self._remember(stretch.ids("gradient"), holders)
+        rows = slice(*np.searchsorted(batch.at("gradient"), (first, last)))
+        trained = batch.row("gradient_state")[rows] == GradientState.PRESENT
+        holders = np.fmax.reduce(np.where(trained, batch.row("gradient_optimizer")[rows], np.float32(np.nan)), axis=0)
+        self._remember(batch.ids("gradient"), holders)
 
     def _remember(self, ids: NDArray[np.int32], holders: NDArray[np.float32]) -> None:
         known = ~np.isnan(holders)
         self._holder[ids[known]] = holders[known]
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         states, holders, ids = view.row("gradient_state"), view.row("gradient_optimizer"), view.ids("gradient")
         if states is None or holders is None or ids is None or self._is_meant:
             return ()
@@ -92,7 +93,7 @@ class LateFreeze:
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
     def _freeze(
-        self, view: View, new: NDArray[np.int32], ids: NDArray[np.int32],
+        self, view: FrameView, new: NDArray[np.int32], ids: NDArray[np.int32],
         states: NDArray[np.float32], holders: NDArray[np.float32],
     ) -> None:  # fmt: skip
         """Layers are frozen that were not: is there a sign of a plan?"""
@@ -108,7 +109,7 @@ class LateFreeze:
         self._was_learnt = view.loss is not None and view.loss.remaining < limit.FROZEN_LEARNT
         self._forgotten.hold(np.array(sorted(stays), np.int32), view.step)
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         since = int(self._forgotten.since[list(members)].min())
         one = len(members) == 1
         how = (

@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Streak, Verdict, grown
-from undertow.detect.view import View
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.rule import Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -19,7 +20,7 @@ class LatentWatch:
 
     def __init__(self) -> None:
         self._condition = Condition("latent")
-        self._empty = Streak()
+        self._empty = LayerStreak()
         self._told: NDArray[np.bool_] = np.zeros(0, bool)  # told its decoder something, while it learnt
 
     def grow(self, count: int) -> None:
@@ -30,7 +31,7 @@ class LatentWatch:
     def is_open(self) -> bool:
         return self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         nats, ids = view.row("latent_nats"), view.ids("activation")
         if nats is None or ids is None or not (known := ~np.isnan(nats)).any():
             return self._condition.stay()
@@ -46,7 +47,7 @@ class LatentWatch:
         members = tuple(view.layout.in_order(due))
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout, nats = view.layout, view.all_layers("latent_nats")
         how = "nats that a code can tell about its sample; a single bit is 0.69"
         evidence = tuple(Evidence("latent_nats", layout.path(i), float(nats[i]), None, how) for i in members)

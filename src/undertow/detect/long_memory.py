@@ -9,9 +9,9 @@ import numpy as np
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -32,7 +32,7 @@ class LongMemory:
         """The optimizer's memory is as usual, so that nothing is followed."""
         return not self._ratio < limit.MEMORY_LONG and not self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         self._ratio = view.frame.scalars.get("optimizer_memory_ratio", self._ratio)
         loss, rate = view.loss, view.scalar("lr")
         if not self._ratio < limit.MEMORY_LONG or view.skipped or loss is None or not loss.positive or loss.actors > 1:

@@ -6,10 +6,10 @@ import math
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.looks import Looks
-from undertow.detect.output_layer import output_layers
+from undertow.detect.engine.consecutive import Consecutive
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.output_layer import output_layers
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -22,13 +22,13 @@ class OutOfReach:
 
     def __init__(self) -> None:
         self._condition = Condition("reach")
-        self._looks = Looks()
+        self._looks = Consecutive()
 
     @property
     def resting(self) -> bool:
         return not self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         share = view.scalar("targets_beyond_reach")
         if math.isnan(share):
             return self._condition.stay()
@@ -39,7 +39,7 @@ class OutOfReach:
             return ()
         return self._condition.hold(None, lambda: self._verdict(view, share))
 
-    def _verdict(self, view: View, share: float) -> Verdict:
+    def _verdict(self, view: FrameView, share: float) -> Verdict:
         if view.scalar("loss_kind") in _BINARY:
             how = "mean square of what the targets lie outside of 0 to 1, over their variance"
             summary = (

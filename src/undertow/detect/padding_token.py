@@ -6,10 +6,10 @@ import numpy as np
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -26,10 +26,10 @@ class PaddingToken:
     def resting(self) -> bool:
         return not self._condition.is_open and not any(self._inside.values())
 
-    def news(self, stretch: Stretch) -> Flags:
-        return stretch.flags("activation", stretch.row("padding_inside") > limit.PADDING_INSIDE)
+    def news(self, batch: FrameBatch) -> Flags:
+        return batch.flags("activation", batch.row("padding_inside") > limit.PADDING_INSIDE)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         inside, ids = view.row("padding_inside"), view.ids("activation")
         if inside is None or ids is None or np.isnan(inside).all():
             return self._condition.stay()
@@ -43,7 +43,7 @@ class PaddingToken:
             return self._condition.end()
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout, inside = view.layout, view.all_layers("padding_inside")
         how = "share of tokens with the padding index that stand amid others: their row gets no gradient"
         evidence = tuple(Evidence("padding_inside", layout.path(i), float(inside[i]), 0.0, how) for i in members[:3])

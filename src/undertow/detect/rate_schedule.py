@@ -6,11 +6,11 @@ import math
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.loss_trend import Loss
-from undertow.detect.progress import has_learnt
-from undertow.detect.rate_history import RateHistory
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.rate_history import RateHistory
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -34,12 +34,12 @@ class RateSchedule:
         up = history.now > limit.FALLING_UNTIL * history.peak and self._begun >= 0
         return unknown and up and not (self._gone.is_open or self._share.is_open)
 
-    def observe(self, view: View, history: RateHistory, loss: Loss, largest: float) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView, history: RateHistory, loss: Loss, largest: float) -> tuple[Verdict, ...]:
         if self._begun < 0:
             self._begun = view.step
         return (*self._observe_share(view, history, loss, largest), *self._observe_gone(view, history, loss))
 
-    def _observe_gone(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
+    def _observe_gone(self, view: FrameView, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
         fallen = 0
         # The last time it is said is when the rate went; where that was early, when a trend can first be seen.
         if history.now > limit.FALLING_UNTIL * history.peak or loss.seen <= limit.FALLING_SEEN:
@@ -59,7 +59,7 @@ class RateSchedule:
             return self._gone.stay()
         return self._gone.end()
 
-    def _verdict_gone(self, view: View, history: RateHistory, below: int) -> Verdict:
+    def _verdict_gone(self, view: FrameView, history: RateHistory, below: int) -> Verdict:
         evidence = [
             Evidence("lr", None, history.now, history.peak, f"below its peak for {below} steps; it fell to this")
         ]
@@ -73,7 +73,7 @@ class RateSchedule:
         first = max(view.step - below, 0)
         return Verdict("schedule", True, Severity.SEVERE, (), first, 0.93, summary, tuple(evidence))
 
-    def _observe_share(self, view: View, history: RateHistory, loss: Loss, largest: float) -> tuple[Verdict, ...]:
+    def _observe_share(self, view: FrameView, history: RateHistory, loss: Loss, largest: float) -> tuple[Verdict, ...]:
         self._made_with = view.frame.scalars.get("initial_lr", self._made_with)
         # A rate of 1 is there to be set by the schedule.
         if self._made_with >= 1 or not history.peak < limit.NEVER_ABOVE * self._made_with:
@@ -86,7 +86,7 @@ class RateSchedule:
             return self._share.stay()
         return self._share.hold(None, lambda: self._verdict_share(view, history, squared))
 
-    def _verdict_share(self, view: View, history: RateHistory, squared: bool) -> Verdict:
+    def _verdict_share(self, view: FrameView, history: RateHistory, squared: bool) -> Verdict:
         how = f"largest learning rate up to step {view.step}, and the one that the optimizer was made with"
         evidence = [Evidence("lr", None, history.peak, self._made_with, how)]
         if view.loss is not None:

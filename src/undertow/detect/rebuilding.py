@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds
-from undertow.detect.view import View
+from undertow.detect.engine.view import FrameView
 
 
 class Rebuilding:
@@ -19,7 +19,7 @@ class Rebuilding:
         self.steps: deque[int] = deque(maxlen=thresholds.REBUILT_TIMES)
         self._rate = math.nan
 
-    def observe(self, view: View) -> None:
+    def observe(self, view: FrameView) -> None:
         rate, before = view.frame.scalars.get("lr", math.nan), self._rate
         self._rate = rate if rate > 0 else before
         if view.frame.scalars.get("optimizer_made_anew") != 1:

@@ -6,10 +6,10 @@ import math
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.looks import Looks
-from undertow.detect.output_layer import output_layers
+from undertow.detect.engine.consecutive import Consecutive
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.output_layer import output_layers
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -19,9 +19,9 @@ class RectifiedOutput:
 
     def __init__(self) -> None:
         self._condition = Condition("rectified")
-        self._looks = Looks()
+        self._looks = Consecutive()
 
-    def observe(self, view: View, is_told: bool) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView, is_told: bool) -> tuple[Verdict, ...]:
         """`is_told`: units that are never active have been reported; where the ReLU is the last one, that says it."""
         flag = view.scalar("loss_input_is_rectified")
         if math.isnan(flag):
@@ -33,7 +33,7 @@ class RectifiedOutput:
             return ()
         return self._condition.hold(None, lambda: self._verdict(view))
 
-    def _verdict(self, view: View) -> Verdict:
+    def _verdict(self, view: FrameView) -> Verdict:
         layers = output_layers(view)
         path = view.layout.path(layers[0]) if layers else None
         how = "the logits that the loss function is given come out of a ReLU"

@@ -6,9 +6,10 @@ import numpy as np
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Streak, Verdict
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.consecutive import LayerStreak
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -17,13 +18,13 @@ class RedrawnMasks:
     """Modules that draw random numbers, and draw others when checkpointing runs them again."""
 
     def __init__(self) -> None:
-        self._apart = Streak()
+        self._apart = LayerStreak()
         self._condition = Condition("redrawn")
 
     def grow(self, count: int) -> None:
         self._apart.grow(count)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         row, ids = view.row("recomputed_apart"), view.ids("activation")
         if row is None or ids is None:
             return ()
@@ -38,7 +39,7 @@ class RedrawnMasks:
         members = _innermost(view, view.layout.in_order(due))
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         how = "ran again in the backward pass, and began with another state of the random generator"
         evidence = tuple(Evidence("recomputed_apart", view.layout.path(i), 1.0, 0.0, how) for i in members[:3])
         verb = "draws" if len(members) == 1 else "draw"
@@ -50,7 +51,7 @@ class RedrawnMasks:
         return Verdict("redrawn", True, Severity.SEVERE, members, first_step, 0.97, summary, evidence)
 
 
-def _innermost(view: View, members: list[int]) -> tuple[int, ...]:
+def _innermost(view: FrameView, members: list[int]) -> tuple[int, ...]:
     """A block draws because a part of it does."""
     paths = [view.layout.path(i) for i in members]
     return tuple(

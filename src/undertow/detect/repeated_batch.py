@@ -6,8 +6,8 @@ import math
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.engine.view import FrameView
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import Repeat
 from undertow.schema.severity import Severity
@@ -29,7 +29,7 @@ class RepeatedBatch:
     def is_open(self) -> bool:
         return self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         repeated = view.scalar("targets_repeated")
         inputs = tuple(view.scalar(name) for name in _INPUTS)
         if not math.isnan(inputs[0]):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import ClassVar, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -48,10 +47,10 @@ class Rule(Protocol):
         """Make room for layers up to `count`; what is known of the old ones stays."""
         ...
 
-    def observe(self, view: View) -> tuple[Verdict, ...]: ...
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]: ...
 
 
-Said = tuple[int, tuple[Verdict, ...]]  # place of the frame in a stretch, and what is said of it
+Said = tuple[int, tuple[Verdict, ...]]  # place of the frame in a batch, and what is said of it
 
 
 @runtime_checkable
@@ -66,11 +65,11 @@ class PatientRule(Rule, Protocol):
         """No condition is open and none is building up, so that frames without news need no verdict."""
         ...
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """Per frame: whether it can matter to a rule that rests and has seen the frame before it."""
         ...
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """Remember of the frames from `first` up to, not including, `last` what `observe` would have."""
         ...
 
@@ -86,10 +85,10 @@ class Waiting:
     def resting(self) -> bool:
         return True
 
-    def news(self, stretch: Stretch) -> Flags:
-        return stretch.with_any(self.waits_for)
+    def news(self, batch: FrameBatch) -> Flags:
+        return batch.with_any(self.waits_for)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
 
@@ -120,9 +119,9 @@ def _has_patience(kind: type) -> bool:
 
 @runtime_checkable
 class AttentiveRule(Rule, Protocol):
-    """A rule that goes through a stretch by itself. This, too, is for speed only: nothing else may change."""
+    """A rule that goes through a batch by itself. This, too, is for speed only: nothing else may change."""
 
-    def attend(self, stretch: Stretch) -> Iterator[Said]:
+    def attend(self, batch: FrameBatch) -> Iterator[Said]:
         """What `observe` says of one frame after the other; frames of which it says nothing may be left out."""
         ...
 
@@ -131,60 +130,17 @@ def is_attentive(rule: Rule) -> TypeGuard[AttentiveRule]:
     return hasattr(type(rule), "attend")
 
 
-def attend(rule: PatientRule, stretch: Stretch) -> Iterator[Said]:
-    """What a patient rule says of a stretch: the same as if it had been shown every frame."""
-    news = np.flatnonzero(rule.news(stretch)).tolist()
-    news.append(len(stretch))
+def attend(rule: PatientRule, batch: FrameBatch) -> Iterator[Said]:
+    """What a patient rule says of a batch: the same as if it had been shown every frame."""
+    news = np.flatnonzero(rule.news(batch)).tolist()
+    news.append(len(batch))
     place = upcoming = 0
-    while place < len(stretch):
+    while place < len(batch):
         while news[upcoming] < place:
             upcoming += 1
         if place < news[upcoming] and rule.resting:
-            yield from rule.pass_over(stretch, place, news[upcoming])
+            yield from rule.pass_over(batch, place, news[upcoming])
             place = news[upcoming]
         else:
-            yield place, rule.observe(stretch.view(place))
+            yield place, rule.observe(batch.view(place))
             place += 1
-
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-def grown(values: NDArray[_Scalar], count: int, fill: float | bool) -> NDArray[_Scalar]:
-    """The array with room for `count` layers, new places set to `fill`."""
-    if count <= len(values):
-        return values
-    out = np.full(count, fill, values.dtype)
-    out[: len(values)] = values
-    return out
-
-
-@dataclass(slots=True)
-class Streak:
-    """Per layer: at how many measured steps in a row something held, since which step, and over how many steps.
-
-    Sampling may be sparse: a few measured steps far apart tell as much as many that follow one another.
-    """
-
-    length: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    since: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    span: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def grow(self, count: int) -> None:
-        self.length = grown(self.length, count, 0)
-        self.since = grown(self.since, count, 0)
-        self.span = grown(self.span, count, 0)
-
-    def hold(self, ids: NDArray[np.int32], step: int) -> None:
-        self.since[ids[self.length[ids] == 0]] = step
-        self.length[ids] += 1
-        self.span[ids] = step - self.since[ids]
-
-    def end(self, ids: NDArray[np.int32]) -> None:
-        self.length[ids] = 0
-        self.span[ids] = 0
-
-    def lasted(self, steps: int | NDArray[np.int64]) -> NDArray[np.bool_]:
-        """At `steps` measured steps in a row, or at a third of them (three at least) over four times as many."""
-        few = np.maximum(3, np.asarray(steps) // 3)
-        return (self.length >= steps) | ((self.length >= few) & (self.span >= 4 * np.asarray(steps)))

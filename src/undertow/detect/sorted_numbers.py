@@ -8,8 +8,8 @@ from statistics import fmean, pstdev
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.engine.view import FrameView
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -35,7 +35,7 @@ class SortedNumbers:
     def is_open(self) -> bool:
         return self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         mean, deviation = view.scalar("target_mean"), view.scalar("target_std")
         if self._mixed or math.isnan(mean) or view.scalar("loss_kind") not in _OF_NUMBERS:
             return self._condition.stay()

@@ -7,16 +7,17 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Streak, Verdict
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.consecutive import LayerStreak
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 
 class TwinAverages:
     def __init__(self) -> None:
-        self._streak = Streak()
+        self._streak = LayerStreak()
         self._condition = Condition("averages")
 
     @property
@@ -26,7 +27,7 @@ class TwinAverages:
     def grow(self, count: int) -> None:
         self._streak.grow(count)
 
-    def observe(self, view: View, one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView, one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[Verdict, ...]:
         """Both members of each pair of normalisations."""
         if view.row("norm_average") is None or not len(one):
             return self._condition.stay()
@@ -47,7 +48,7 @@ class TwinAverages:
         farthest = float(apart[members].max())
         return self._condition.hold(layers, lambda: self._verdict(view, layers, farthest))
 
-    def _verdict(self, view: View, layers: tuple[int, ...], apart: float) -> Verdict:
+    def _verdict(self, view: FrameView, layers: tuple[int, ...], apart: float) -> Verdict:
         how = "relative difference between the replicas' running means, while their weights are the same"
         evidence = (Evidence("norm_average", view.layout.path(layers[0]), apart, 0.0, how),)
         named = name_layers(view.layout, layers)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.layout import Layout
-from undertow.detect.rule import grown
-from undertow.detect.view import View
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
 from undertow.schema.layers import LayerKind
 
 _GRADIENT = ("stepped_gradient_norm", "stepped_gradient_max_abs")
@@ -38,7 +38,7 @@ class Twins:
     """Pairs of models, and for each parameter what was measured last. Frames of one step may cover different models."""
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._pairs: list[Pair] = []
         self._latest: dict[str, NDArray[np.float32]] = {}
         self._step: dict[str, NDArray[np.int64]] = {}
@@ -49,7 +49,7 @@ class Twins:
         for stream in ("gradient", "weight"):
             self._step[stream] = grown(self._step.get(stream, np.zeros(0, np.int64)), count, -1)
 
-    def exist_in(self, layout: Layout) -> bool:
+    def exist_in(self, layout: LayerIndex) -> bool:
         if layout is not self._layout:
             self._layout = layout
             known = {pair.one.tobytes() + pair.other.tobytes(): pair for pair in self._pairs}
@@ -57,7 +57,7 @@ class Twins:
             self._pairs = [known.get(pair.one.tobytes() + pair.other.tobytes(), pair) for pair in found]
         return bool(self._pairs)
 
-    def normalisations(self, layout: Layout) -> tuple[Ids, Ids]:
+    def normalisations(self, layout: LayerIndex) -> tuple[Ids, Ids]:
         """Pairs of modules, of models that have proven to be replicas."""
         replicas = [pair for pair in self._pairs if pair.proven >= limit.TWINS_PROVEN_STEPS]
         if not replicas:
@@ -69,7 +69,7 @@ class Twins:
         both = (one >= 0) & (other >= 0)
         return one[both], other[both]
 
-    def observe(self, view: View) -> tuple[Ids, Ids, NDArray[np.float64]] | None:
+    def observe(self, view: FrameView) -> tuple[Ids, Ids, NDArray[np.float64]] | None:
         """Both members of all pairs of parameters, and how far apart they are at least; None when this frame does not
         tell."""
         if not self.exist_in(view.layout):
@@ -114,7 +114,7 @@ class Twins:
             apart = np.fmax(apart, np.abs(first - second) / np.maximum(scale, 1e-30))
         return apart
 
-    def _take(self, view: View, stream: str, names: tuple[str, ...]) -> None:
+    def _take(self, view: FrameView, stream: str, names: tuple[str, ...]) -> None:
         ids = view.ids(stream)
         if ids is None:
             return
@@ -126,7 +126,7 @@ class Twins:
                 self._step[stream][ids[measured]] = view.step
 
 
-def _pairs(layout: Layout) -> Iterator[tuple[list[int], list[int]]]:
+def _pairs(layout: LayerIndex) -> Iterator[tuple[list[int], list[int]]]:
     """Parameters of the first model beside those of every other one that has just the same.
 
     A model's name is the first part of a path; the first model of a process may have none. Or the models are members

@@ -6,9 +6,9 @@ import math
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.looks import Looks
+from undertow.detect.engine.consecutive import Consecutive
+from undertow.detect.engine.view import FrameView
 from undertow.detect.rule import Verdict
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -18,9 +18,9 @@ class UnequalParts:
 
     def __init__(self) -> None:
         self._condition = Condition("unequal")
-        self._looks = Looks()
+        self._looks = Consecutive()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         spread = view.scalar("micro_batch_spread")
         if math.isnan(spread):
             return self._condition.stay()

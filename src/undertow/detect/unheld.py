@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of, name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.detect.rule import Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
 
-AreNew = Callable[[Layout, tuple[int, ...]], bool]
+AreNew = Callable[[LayerIndex, tuple[int, ...]], bool]
 
 
 class Unheld:
@@ -28,7 +29,7 @@ class Unheld:
         """`are_new`: whether layers still held PyTorch's own random numbers when first measured."""
         self.held: NDArray[np.bool_] = np.zeros(0, bool)  # by any optimizer, when last seen
         self._are_new = are_new
-        self._fed = Streak()
+        self._fed = LayerStreak()
         self._outside, self._unregistered = Condition("outside"), Condition("unregistered")
         self._strange = 0
         self._empty_groups = 0.0  # of any optimizer
@@ -49,30 +50,30 @@ class Unheld:
     def is_waiting(self) -> bool:
         return self._outside.is_open or self._unregistered.is_open or self._strange > 0
 
-    def news(self, stretch: Stretch) -> Flags:
-        news = stretch.scalar("unregistered_parameters", 0.0) > 0
-        if stretch.has("gradient"):
-            holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
-            news |= stretch.changed("gradient", holders)
+    def news(self, batch: FrameBatch) -> Flags:
+        news = batch.scalar("unregistered_parameters", 0.0) > 0
+        if batch.has("gradient"):
+            holders, states = batch.row("gradient_optimizer"), batch.row("gradient_state")
+            news |= batch.changed("gradient", holders)
             outside = holders == -1
             if outside.any():
-                fed = outside & (states == GradientState.PRESENT) & (stretch.row("gradient_zero_fraction") < 1)
-                news |= stretch.flags("gradient", fed)
+                fed = outside & (states == GradientState.PRESENT) & (batch.row("gradient_zero_fraction") < 1)
+                news |= batch.flags("gradient", fed)
         return news
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> None:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> None:
         """The latest gradients are remembered, of frames in which any layer is outside."""
-        rows = slice(*np.searchsorted(stretch.at("gradient"), (first, last)))
+        rows = slice(*np.searchsorted(batch.at("gradient"), (first, last)))
         if rows.start < rows.stop:
-            outside = (stretch.row("gradient_optimizer")[rows] == -1).any(axis=1)
+            outside = (batch.row("gradient_optimizer")[rows] == -1).any(axis=1)
             if outside.any():
-                latest = stretch.row("gradient_norm")[rows][outside][-1]
-                self._arrived[stretch.ids("gradient")] = latest
+                latest = batch.row("gradient_norm")[rows][outside][-1]
+                self._arrived[batch.ids("gradient")] = latest
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_outside(view), *self._observe_strangers(view))
 
-    def _observe_outside(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_outside(self, view: FrameView) -> tuple[Verdict, ...]:
         self._empty_groups = max(self._empty_groups, view.frame.scalars.get("optimizer_empty_groups", 0.0))
         holders, ids = view.row("gradient_optimizer"), view.ids("gradient")
         states, zeros = view.row("gradient_state"), view.row("gradient_zero_fraction")
@@ -105,7 +106,7 @@ class Unheld:
         self._place[:, ids] = np.nan
         self._rests[ids] = self._is_moved[ids] = False
 
-    def _follow_weights(self, view: View) -> None:
+    def _follow_weights(self, view: FrameView) -> None:
         """Of those outside: weights that are at another place than before have an update of the program's own."""
         ids, norms, drifts = view.ids("weight"), view.row("weight_norm"), view.row("weight_drift")
         if ids is None or norms is None or drifts is None:
@@ -120,7 +121,7 @@ class Unheld:
         self._is_moved[chosen] |= moved
         self._fed.end(chosen[moved])
 
-    def _is_stale(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _is_stale(self, view: FrameView, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """What nobody uses any more keeps its last gradient, the same to the last bit, while others change."""
         norms = view.row("gradient_norm")
         if norms is None:
@@ -129,7 +130,7 @@ class Unheld:
         self._arrived[ids] = norms
         return (norms == before) & bool(((norms != before) & np.isfinite(norms) & np.isfinite(before)).any())
 
-    def _verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
         first_step = int(self._fed.since[np.array(layers)].min())
         evidence = tuple(
@@ -154,21 +155,21 @@ class Unheld:
         summary = f"{named} {verb} trained by no optimizer: gradients arrive and are never used."
         return Verdict("outside", True, Severity.SEVERE, layers, first_step, 0.98, summary, evidence)
 
-    def _is_most(self, view: View, layers: tuple[int, ...]) -> bool:
+    def _is_most(self, view: FrameView, layers: tuple[int, ...]) -> bool:
         """Biases and scales are many tensors, and few numbers."""
         sizes = np.zeros(view.layout.count)
         for layer in view.layout.layers.parameters:
             sizes[layer.id] = layer.parameter_count
         return sizes[list(layers)].sum() > sizes[self.held].sum()
 
-    def is_gap(self, layout: Layout, layers: tuple[int, ...]) -> bool:
+    def is_gap(self, layout: LayerIndex, layers: tuple[int, ...]) -> bool:
         """New weights with trained ones both before and behind them: nobody trains around what nobody has trained."""
         trained = layout.order[self.held]
         order = layout.order[[i for i in layers if np.isfinite(layout.order[i])]]
         between = len(order) > 0 and len(trained) > 0 and trained.min() < order.min() <= order.max() < trained.max()
         return bool(between) and self._are_new(layout, layers)
 
-    def _observe_strangers(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_strangers(self, view: FrameView) -> tuple[Verdict, ...]:
         """Parameters that get a gradient and belong to no watched model; looked for in the first steps."""
         count = view.frame.scalars.get("unregistered_parameters")
         if count is None:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.first_weights import FirstWeights
-from undertow.detect.layout import Layout
-from undertow.detect.progress import has_learnt
-from undertow.detect.rule import grown
-from undertow.detect.view import View
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.first_weights import FirstWeights
+from undertow.detect.features.progress import has_learnt
 from undertow.schema.layers import Layer, LayerKind
 from undertow.schema.quantities import GradientState
 
@@ -40,7 +40,7 @@ class UntrainedFreeze:
         self._known = grown(self._known, count, False)
         self._first.grow(count)
 
-    def observe(self, view: View) -> None:
+    def observe(self, view: FrameView) -> None:
         self.learn(view)
         states, ids = view.row("gradient_state"), view.ids("gradient")
         if states is None or ids is None:
@@ -66,7 +66,7 @@ class UntrainedFreeze:
         if self._moved and (self._measured >= limit.FROZEN_PATIENCE or long):
             self._judge(view)
 
-    def _judge(self, view: View) -> None:
+    def _judge(self, view: FrameView) -> None:
         layout, lasted = view.layout, view.step - self.since
         if lasted < self._wanted:
             return  # nothing has changed
@@ -102,7 +102,7 @@ class UntrainedFreeze:
         if idle and lasted >= limit.FROZEN_PATIENCE_IN_VAIN and view.loss is not None and not has_learnt(view.loss):
             self.members[idle] = True
 
-    def learn(self, view: View) -> None:
+    def learn(self, view: FrameView) -> None:
         """How the weights look when first measured, and whether anything moves."""
         if not self._moved:
             moves = view.row("update_norm")
@@ -114,17 +114,17 @@ class UntrainedFreeze:
         """Nothing is left to `learn`."""
         return self._moved and self._first.has_seen_all
 
-    def are_new(self, layout: Layout, layers: Sequence[int]) -> bool:
+    def are_new(self, layout: LayerIndex, layers: Sequence[int]) -> bool:
         """Whether all matrices among these still held PyTorch's own random numbers when first measured."""
         matrices = [i for i in layers if len(layout.layers[i].shape) >= 2]
         return bool(matrices) and bool(self._first.is_default[matrices].all())
 
-    def _belongs_to_frozen(self, layout: Layout, tables: list[int]) -> bool:
+    def _belongs_to_frozen(self, layout: LayerIndex, tables: list[int]) -> bool:
         """Whether other matrices are frozen, too: then a whole part is, on purpose."""
         matrices = [layer.id for layer in layout.layers.parameters if len(layer.shape) >= 2 and layer.id not in tables]
         return bool(self._frozen[matrices].any())
 
-    def forgotten(self, layout: Layout, resting: NDArray[np.bool_], drawn: bool = False) -> NDArray[np.bool_]:
+    def forgotten(self, layout: LayerIndex, resting: NDArray[np.bool_], drawn: bool = False) -> NDArray[np.bool_]:
         """Default weights, at rest alone amid trained ones, and no part of an arrangement that rests on purpose.
 
         With `drawn`, weights that were drawn in another way count as well.
@@ -146,7 +146,7 @@ class UntrainedFreeze:
                 out[[i for i in mine if resting[i]]] = True
         return out
 
-    def _most_of_it(self, layout: Layout) -> list[int]:
+    def _most_of_it(self, layout: LayerIndex) -> list[int]:
         """All that is frozen, where every matrix of it is new: single layers and blocks, not a part with a name.
 
         One linear layer on top of random features is a method; a network on top of several is none.
@@ -166,7 +166,7 @@ class UntrainedFreeze:
             return []
         return [layer.id for layer in layout.layers.parameters if self._frozen[layer.id]]
 
-    def _unloaded_part(self, layout: Layout) -> list[int]:
+    def _unloaded_part(self, layout: LayerIndex) -> list[int]:
         """All that is frozen, where all of it is new, normalisations among it, and feeds a network that is trained.
 
         Random features that are meant to be random come without normalisations, or with one layer on top of them.
@@ -178,18 +178,18 @@ class UntrainedFreeze:
         new = self._first.is_default | self._first.is_drawn
         return self._at_the_front(layout, new) if self._first.is_new_scale[scales].all() else []
 
-    def _new_front(self, layout: Layout) -> list[int]:
+    def _new_front(self, layout: LayerIndex) -> list[int]:
         """The same without normalisations, of several layers: a fault only where nothing is learnt from it."""
         frozen, _ = self._matrices(layout)
         if len(frozen) < limit.FROZEN_NORMALISED or not self._first.is_new_scale[self._frozen_scales(layout)].all():
             return []
         return self._at_the_front(layout, self._first.is_default)
 
-    def _frozen_scales(self, layout: Layout) -> list[int]:
+    def _frozen_scales(self, layout: LayerIndex) -> list[int]:
         scales = [one.id for one in layout.layers.parameters if one.kind == LayerKind.NORM_SCALE]
         return [one for one in scales if self._frozen[one]]
 
-    def _at_the_front(self, layout: Layout, new: NDArray[np.bool_]) -> list[int]:
+    def _at_the_front(self, layout: LayerIndex, new: NDArray[np.bool_]) -> list[int]:
         """All that is frozen, where every matrix of it is new and comes before those that are trained."""
         frozen, trained = self._matrices(layout)
         made, behind = [layer.id for layer in frozen], [layer.id for layer in trained]
@@ -205,14 +205,14 @@ class UntrainedFreeze:
             return []
         return [layer.id for layer in layout.layers.parameters if self._frozen[layer.id]]
 
-    def _matrices(self, layout: Layout) -> tuple[list[Layer], list[Layer]]:
+    def _matrices(self, layout: LayerIndex) -> tuple[list[Layer], list[Layer]]:
         """Those that are frozen, and those that are not."""
         matrices = [layer for layer in layout.layers.parameters if len(layer.shape) >= 2]
         matrices = [layer for layer in matrices if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT)]
         trained = [layer for layer in matrices if not self._frozen[layer.id]]
         return [layer for layer in matrices if self._frozen[layer.id]], trained
 
-    def idle_adapters(self, layout: Layout) -> list[int]:
+    def idle_adapters(self, layout: LayerIndex) -> list[int]:
         """Frozen pairs of thin matrices beside a frozen one, of which one is zero: they can never do anything."""
         frozen = [layer for layer in layout.layers.parameters if self._frozen[layer.id] and len(layer.shape) == 2]
         if not any(self._first.is_zero[layer.id] for layer in frozen):
@@ -220,7 +220,7 @@ class UntrainedFreeze:
         pairs = (_thin_pair(layer, frozen) for layer in frozen)
         return sorted({one.id for pair in pairs if any(self._first.is_zero[o.id] for o in pair) for one in pair})
 
-    def is_new_backbone(self, layout: Layout, resting: NDArray[np.bool_]) -> bool:
+    def is_new_backbone(self, layout: LayerIndex, resting: NDArray[np.bool_]) -> bool:
         """A deep part at rest under a small head, none of whose normalisations has ever moved from a scale of one."""
         parameters = layout.layers.parameters
         scales = [layer.id for layer in parameters if layer.kind == LayerKind.NORM_SCALE and resting[layer.id]]
@@ -233,14 +233,16 @@ class UntrainedFreeze:
         return deep and bool(self._first.is_new_scale[scales].all())
 
     def _belongs_elsewhere(
-        self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]
+        self, layer: Layer, trained: list[Layer], layout: LayerIndex, resting: NDArray[np.bool_]
     ) -> bool:
         unit = _unit(layer, layout, resting)
         if unit != layer.group and not _is_one_of_a_series(unit, layout):
             return True  # a part with a name of its own was frozen as a whole: a backbone, a target, a teacher
         return self._follows_trained(layer, trained, layout, resting)
 
-    def _follows_trained(self, layer: Layer, trained: list[Layer], layout: Layout, resting: NDArray[np.bool_]) -> bool:
+    def _follows_trained(
+        self, layer: Layer, trained: list[Layer], layout: LayerIndex, resting: NDArray[np.bool_]
+    ) -> bool:
         mine = self._first.norm[layer.id]
         alike = [self._first.norm[other.id] for other in trained if other.shape == layer.shape]
         if any(abs(norm - mine) <= limit.SAME_NORM * mine for norm in alike):
@@ -249,7 +251,7 @@ class UntrainedFreeze:
         return _is_adapted(layer, thin)
 
 
-def _unit(layer: Layer, layout: Layout, resting: NDArray[np.bool_]) -> str:
+def _unit(layer: Layer, layout: LayerIndex, resting: NDArray[np.bool_]) -> str:
     """The widest module around a layer all of whose parameters rest."""
     unit = str(layer.group)
     while unit:
@@ -261,13 +263,13 @@ def _unit(layer: Layer, layout: Layout, resting: NDArray[np.bool_]) -> str:
     return unit
 
 
-def _models(layout: Layout, layers: list[int]) -> set[str]:
+def _models(layout: LayerIndex, layers: list[int]) -> set[str]:
     """Of several models each is one leading component of its paths, which no module of the table has alone."""
     heads = {layout.path(i).partition(".")[0] for i in layers}
     return {"" if head in layout.layers else head for head in heads}
 
 
-def _is_one_of_a_series(unit: str, layout: Layout) -> bool:
+def _is_one_of_a_series(unit: str, layout: LayerIndex) -> bool:
     """Is it a member of a list, or one of `layer1`, `layer2` and so on?"""
     above, _, name = unit.rpartition(".")
     if name.isdigit():

@@ -6,23 +6,10 @@ A consequence need not be found for its own consequences to follow: `path_betwee
 from __future__ import annotations
 
 from collections import deque
-from enum import IntEnum
 from functools import cache
 from typing import NamedTuple
 
-
-class Stage(IntEnum):
-    """Where in a training a fault sits; earlier ones bring about later ones."""
-
-    DATA = 0
-    INITIALISATION = 1
-    FORWARD = 2
-    LOSS = 3
-    BACKWARD = 4
-    OPTIMIZER = 5
-    UPDATE = 6
-    OUTCOME = 7  # what the loss does over many steps: never a cause
-
+from undertow.detect.engine.stage import Stage
 
 STAGES: dict[Stage, tuple[str, ...]] = {
     Stage.DATA: ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT006", "DST002"),

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from undertow.explain.causes import VAGUE
 from undertow.explain.chain import linked
 from undertow.explain.divergence import Course, divergence
 from undertow.explain.localisation import located
@@ -15,6 +14,7 @@ from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_en
 from undertow.explain.origin import at_its_module, origin_in, placed, poisoned_weight
 from undertow.explain.ranking import Ranking
 from undertow.explain.remedies import Program, with_remedies
+from undertow.explain.traits import traits_of
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Coverage, Culprit, Diagnosis, Finding, Overhead, StepRange
 from undertow.schema.graph import LayerGraph
@@ -135,7 +135,7 @@ def _culprit(findings: Sequence[Finding]) -> Culprit | None:
     if not findings or findings[0].severity is Severity.INFO:
         return None
     first = findings[0]
-    why = f"{first.summary} The cause is not clear." if first.code in VAGUE else first.summary
+    why = f"{first.summary} The cause is not clear." if traits_of(first).is_vague else first.summary
     return Culprit(first.layers[0] if first.layers else None, first.code, why)
 
 

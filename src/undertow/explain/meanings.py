@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from undertow.detect.engine.registry import condition_of, conditions_of
 from undertow.explain.causes import VAGUE
+from undertow.schema.findings import Finding
 
 MEANINGS: dict[str, str] = {
     "NUM001": "The optimizer writes such a gradient into the weights, and from there nothing recovers",
@@ -54,5 +56,8 @@ MEANINGS: dict[str, str] = {
 UNCLEAR = "Something is wrong, and the cause is not clear from what was measured"
 
 
-def meaning_of(code: str) -> str:
-    return UNCLEAR if code in VAGUE else MEANINGS[code]
+def meaning_of(finding: Finding) -> str:
+    condition = condition_of(finding.code, finding.variant) or next(iter(conditions_of(finding.code)), None)
+    if condition is not None:
+        return condition.meaning or UNCLEAR
+    return UNCLEAR if finding.code in VAGUE else MEANINGS[finding.code]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from undertow.explain.causes import PASSING, VAGUE
 from undertow.explain.meanings import meaning_of
 from undertow.explain.remedies import LOWER_RATE
+from undertow.explain.traits import traits_of
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Finding, StepRange
 
@@ -89,10 +89,10 @@ def _meaning(first: Finding, others: Sequence[Finding]) -> str:
         sentence = "It has not come back, but a gradient like that can destroy the weights at any step"
     elif any(evidence.quantity == "step_skipped" for evidence in first.evidence):
         sentence = "No step is taken while the scaler skips, so the model stands still"
-    elif first.code in PASSING & VAGUE and not first.ongoing:
+    elif traits_of(first).is_momentary and traits_of(first).is_vague and not first.ongoing:
         sentence = "It has passed, and what caused it is not clear from what was measured"
     else:
-        sentence = meaning_of(first.code)
+        sentence = meaning_of(first)
     if first.confidence < _LIKELY:
         sentence += "; this is likely, not certain"
     beside = _beside(first, others)

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from undertow.detect.engine.registry import conditions
 from undertow.detect.false_alarms import sentence
 from undertow.detect.rules import RULES
 from undertow.errors import UnknownNameError
 from undertow.explain.causes import neighbours
-from undertow.explain.remedies import BY_CODE, REMEDIES
-from undertow.schema.codes import CODES
+from undertow.explain.remedies import BY_CODE, Program
+from undertow.explain.remedies.catalogue import TEMPLATES
+from undertow.schema.codes import CODES, SUMMARIES
 from undertow.schema.findings import Remedy
 
 SECTIONS = ("What it sees", "Why it is bad", "When it is wrong", "References")
+
+
+@dataclass(frozen=True, slots=True)
+class VariantPage:
+    """One of the conditions behind a code."""
+
+    variant: str
+    summary: str
+    sections: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +40,7 @@ class Page:
     leads_to: tuple[str, ...]  # codes that it can bring about, directly
     follows_from: tuple[str, ...]
     exists: bool  # False: the code is reserved and no rule reports it yet
+    variants: tuple[VariantPage, ...] = ()
 
 
 def page_of(code: str) -> Page:
@@ -38,16 +52,44 @@ def page_of(code: str) -> Page:
         else:
             raise UnknownNameError(f"{code!r} is not a code of Undertow", way_out=_near(wanted))
     name = CODES[wanted]
-    rule = next((rule for rule in RULES if rule.code == wanted), None)
-    if rule is None:
+    sources = [one for one in (*conditions(), *RULES) if one.code == wanted]
+    if not sources:
         summary = f"{name.replace('-', ' ').capitalize()}: reserved. This version has no rule that reports it."
         return Page(wanted, name, summary, (), (), (), (), exists=False)
-    summary, sections = parse(inspect.cleandoc(rule.__doc__ or ""))
-    sections = tuple(
-        (title, f"{text} {sentence(wanted)}" if title == "When it is wrong" else text) for title, text in sections
+    variants = tuple(_variant(one) for one in sources)
+    return Page(
+        wanted,
+        name,
+        SUMMARIES[wanted],
+        tuple((title, _section(title, variants, wanted)) for title in SECTIONS),
+        _remedies(wanted),
+        *neighbours(wanted),
+        exists=True,
+        variants=variants,
     )
-    remedies = tuple(REMEDIES[identity] for identity in BY_CODE.get(wanted, ()))
-    return Page(wanted, name, summary, sections, remedies, *neighbours(wanted), exists=True)
+
+
+def _variant(source: type[Any]) -> VariantPage:
+    summary, sections = parse(inspect.cleandoc(source.__doc__ or ""))
+    return VariantPage(getattr(source, "variant", ""), summary, sections)
+
+
+def _section(title: str, variants: Sequence[VariantPage], code: str) -> str:
+    """One text for a code: of several conditions each with its name."""
+    texts = [(one, dict(one.sections).get(title, "")) for one in variants]
+    if title == "References":
+        return "\n".join(dict.fromkeys(line.strip() for _, text in texts for line in text.splitlines()))
+    if len(variants) == 1:
+        text = texts[0][1]
+    else:
+        text = " ".join(f"{one.variant}: {text}" for one, text in texts if text)
+    return f"{text} {sentence(code)}" if title == "When it is wrong" else text
+
+
+def _remedies(code: str) -> tuple[Remedy, ...]:
+    own = [remedy for one in conditions() if one.code == code for remedy in one.remedies]
+    own = own or [TEMPLATES[name] for name in BY_CODE.get(code, ())]
+    return tuple({remedy.id: Program().fill(remedy) for remedy in own}.values())
 
 
 def parse(docstring: str) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from undertow.explain.causes import (
-    EXACT,
     FOLLOWS_FROM_ANYTHING,
     NONFINITE,
     OF_SMALL_STEPS,
-    PASSING,
-    SECONDARY,
-    STAGE_OF,
-    STANDING,
-    VAGUE,
-    Stage,
     can_lead_to,
     is_local,
 )
 from undertow.explain.remedies.optimisation import rate_is_too_low
+from undertow.explain.traits import traits_of
 from undertow.schema.findings import Finding
 
 _SLACK = 10  # steps; a statistical rule cannot tell the first bad step more closely
@@ -76,23 +70,23 @@ class Ranking:
             return nearly
         if is_local(cause.code, effect.code):
             return nearly and bool(set(cause.layers) & set(effect.layers))
-        if effect.code in FOLLOWS_FROM_ANYTHING and cause.code not in VAGUE:
+        if effect.code in FOLLOWS_FROM_ANYTHING and not traits_of(cause).is_vague:
             return cause.first_step <= effect.detected_step
         guessed = effect.code == "DAT002" and effect.confidence < _SURE and can_lead_to(cause.code, "OPT003")
         if guessed and cause.first_step < effect.first_step:
             return True  # a leap of the loss, and no other sign of a bad batch
-        standing = effect.code in STANDING and effect.first_step <= cause.first_step
-        if cause.code in NONFINITE and effect.code not in EXACT and not standing:
+        standing = traits_of(effect).is_standing and effect.first_step <= cause.first_step
+        if cause.code in NONFINITE and not traits_of(effect).is_exact and not standing:
             return self._moment(cause) < self._moment(effect)
         if not can_lead_to(cause.code, effect.code) or _other_way(cause, effect) or _is_the_reverse(cause, effect):
             return False
         if cause.code == "OPT001" and effect.code in _SILENT:
             return cause.detected_step < effect.first_step  # for certain before it: silence takes a loss down, too
-        if cause.code in PASSING and effect.first_step > cause.last_step + _SOON:
+        if traits_of(cause).is_momentary and effect.first_step > cause.last_step + _SOON:
             return False
-        if cause.code in STANDING or (cause.code, effect.code) == ("ACT003", "DAT004"):
+        if traits_of(cause).is_standing or (cause.code, effect.code) == ("ACT003", "DAT004"):
             return cause.first_step <= effect.detected_step  # a code fades before it is seen to tell nothing
-        if effect.code in NONFINITE or (cause.code in EXACT and effect.code in EXACT):
+        if effect.code in NONFINITE or (traits_of(cause).is_exact and traits_of(effect).is_exact):
             return self._moment(cause) < self._moment(effect)  # the effect's first step is known for certain
         return nearly
 
@@ -108,14 +102,14 @@ class Ranking:
     def _moment(self, finding: Finding) -> tuple[int, int]:
         """When it began: the step, and the place within a step."""
         early = self._weights_came_first and finding.code == "NUM003"
-        return finding.first_step, -1 if early else STAGE_OF.get(finding.code, Stage.OUTCOME)
+        return finding.first_step, -1 if early else traits_of(finding).stage
 
     def _importance(self, finding: Finding) -> tuple[object, ...]:
         """Of independent causes: a primary one before others, a certain one before a likely one."""
         step, stage = self._moment(finding)
         return (
-            finding.code in SECONDARY and not _is_runaway(finding),
-            finding.code not in EXACT,
+            traits_of(finding).is_secondary and not _is_runaway(finding),
+            not traits_of(finding).is_exact,
             -finding.severity.rank,
             stage,
             step,

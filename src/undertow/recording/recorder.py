@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from undertow.detect.engine import Change, Engine, FindingChange
-from undertow.detect.journal import EVENT, changes_in, to_record
+from undertow.detect.engine.journal import EVENT, changes_in, to_record
 from undertow.recording.messages import (
     Answer,
     Close,

@@ -48,6 +48,7 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     follows_from: str | None = None  # code of the finding that brought this one about
+    variant: str = ""  # which condition of the code raised it; empty in runs of versions that did not say
 
 
 @dataclass(frozen=True, slots=True)

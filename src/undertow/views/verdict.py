@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from undertow.detect.journal import changes_in
+from undertow.detect.engine.journal import changes_in
 from undertow.run import Run
 from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.severity import Health, Severity, health_of
@@ -54,7 +54,7 @@ def _was_watched(events: list[dict[str, Any]]) -> bool:
 
 def _findings(events: list[dict[str, Any]], last: int) -> list[Finding]:
     """The last word on each; what goes on reaches to the newest step."""
-    latest = {(change.finding.code, change.key): change.finding for change in changes_in(events)}
+    latest = {change.place: change.finding for change in changes_in(events)}
     return [replace(one, last_step=max(last, one.last_step)) if one.ongoing else one for one in latest.values()]
 
 

@@ -24,7 +24,6 @@ from undertow.detect.rules.large_update import LargeUpdate
 from undertow.detect.rules.loss_spike import LossSpike
 from undertow.detect.rules.low_precision import LowPrecision
 from undertow.detect.rules.never_updated import NeverUpdated
-from undertow.detect.rules.no_gradient import NoGradient
 from undertow.detect.rules.noisy_gradient import NoisyGradient
 from undertow.detect.rules.nonfinite_activation import NonfiniteActivation
 from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
@@ -62,7 +61,6 @@ RULES: tuple[type[Rule], ...] = (
     NonfiniteGradient,
     NonfiniteWeight,
     LowPrecision,
-    NoGradient,
     ZeroGradient,
     VanishingGradient,
     ExplodingGradient,

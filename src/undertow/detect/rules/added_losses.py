@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.guess import loss_of_a_guess
-from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.chance_level import chance_level
+from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.wording import of_themselves
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
 from undertow.detect.unequal_parts import UnequalParts
-from undertow.detect.view import View
-from undertow.detect.wording import of_themselves
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -68,16 +68,16 @@ class AddedLosses:
     def resting(self) -> bool:
         return self._passes < 2
 
-    def news(self, stretch: Stretch) -> Flags:
-        return stretch.scalar("backward_count", 1.0) >= 2
+    def news(self, batch: FrameBatch) -> Flags:
+        return batch.scalar("backward_count", 1.0) >= 2
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_sum(view), *self._parts.observe(view))
 
-    def _observe_sum(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_sum(self, view: FrameView) -> tuple[Verdict, ...]:
         passes = view.frame.scalars.get("backward_count", 1.0)
         loss = view.loss
         if passes < 2 and self._passes < 2:
@@ -100,7 +100,7 @@ class AddedLosses:
                 if self._anchored is False:
                     self._begin(view, passes)
                 self._anchored = self._late = True
-            guess = loss_of_a_guess(view)
+            guess = chance_level(view)
             if self._anchored is None and guess > 0 and loss.seen <= thresholds.ADDED_SEEN_EARLY:
                 share = loss.first / (passes * guess)
                 many = passes >= thresholds.ADDED_MANY
@@ -109,13 +109,13 @@ class AddedLosses:
         if not self._anchored or self._seen < thresholds.ADDED_PATIENCE:
             return self._condition.stay()
         self._harm = self._harm or self._harm_of(view)
-        return self._condition.hold(self._harm, lambda: self._verdict(loss.first, int(passes), loss_of_a_guess(view)))
+        return self._condition.hold(self._harm, lambda: self._verdict(loss.first, int(passes), chance_level(view)))
 
-    def _begin(self, view: View, passes: float) -> None:
+    def _begin(self, view: FrameView, passes: float) -> None:
         self._passes, self._anchored, self._seen, self._harm = passes, None, 0, ""
         self._first_step = view.step
 
-    def _harm_of(self, view: View) -> str:
+    def _harm_of(self, view: FrameView) -> str:
         """What shows that the steps are too large; empty when nothing does."""
         size = middle(matrices_of(view.layout).update_ratios(view)) if view.row("update_ratio") is not None else 0.0
         if size > thresholds.LARGE_UPDATE:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Streak, Verdict, Waiting, grown
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Verdict, Waiting
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import AttentionState
 from undertow.schema.severity import Severity
@@ -63,10 +64,10 @@ class AttentionCollapse(Waiting):
     waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
-        self._sharp = Streak()
+        self._sharp = LayerStreak()
         self._attends: NDArray[np.bool_] = np.zeros(0, bool)
         self._condition = Condition("attention")
-        self._broken = {state: (Streak(), Condition(key)) for state, key in _CONTRACTS.items()}
+        self._broken = {state: (LayerStreak(), Condition(key)) for state, key in _CONTRACTS.items()}
 
     def grow(self, count: int) -> None:
         self._sharp.grow(count)
@@ -74,10 +75,10 @@ class AttentionCollapse(Waiting):
         for streak, _ in self._broken.values():
             streak.grow(count)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_contracts(view), *self._observe_sharpness(view))
 
-    def _observe_contracts(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_contracts(self, view: FrameView) -> tuple[Verdict, ...]:
         states, ids = view.row("attention_state"), view.ids("activation")
         if states is None or ids is None or np.isnan(states).all():
             return ()
@@ -92,7 +93,7 @@ class AttentionCollapse(Waiting):
             said += condition.hold(due, partial(self._verdict_contract, view, state, due)) if due else condition.end()
         return tuple(said)
 
-    def _verdict_contract(self, view: View, state: float, members: tuple[int, ...]) -> Verdict:
+    def _verdict_contract(self, view: FrameView, state: float, members: tuple[int, ...]) -> Verdict:
         streak, condition = self._broken[state]
         where = name_layers(view.layout, members)
         if state == AttentionState.SEES_PADDING:
@@ -111,7 +112,7 @@ class AttentionCollapse(Waiting):
         first_step = int(streak.since[list(members)].min())
         return Verdict(condition.key, True, Severity.SEVERE, members, first_step, 0.95, summary, (evidence,))
 
-    def _observe_sharpness(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_sharpness(self, view: FrameView) -> tuple[Verdict, ...]:
         logits, entropy = view.row("attention_logit_max"), view.row("attention_entropy")
         ids = view.ids("activation")
         if logits is None or entropy is None or ids is None:
@@ -132,7 +133,7 @@ class AttentionCollapse(Waiting):
         members = tuple(view.layout.in_order(due))
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         logits, entropy = view.all_layers("attention_logit_max"), view.all_layers("attention_entropy")
         evidence: list[Evidence] = []

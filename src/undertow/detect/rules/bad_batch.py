@@ -10,12 +10,12 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.loss_trend import Loss
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.spike import Spike, SpikeWatch
+from undertow.detect.features.wording import count_of
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.spike import Spike, SpikeWatch
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -67,14 +67,14 @@ class BadBatch:
     def resting(self) -> bool:
         return self._watch.resting and not (self._condition.is_open or self._suspect.is_open)
 
-    def news(self, stretch: Stretch) -> Flags:
-        return self._watch.news(stretch) | stretch.with_any(_OF_BATCHES)
+    def news(self, batch: FrameBatch) -> Flags:
+        return self._watch.news(batch) | batch.with_any(_OF_BATCHES)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        self._watch.pass_over(stretch, first, last)
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        self._watch.pass_over(batch, first, last)
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         self._watch.observe(view)
         scalars = view.frame.scalars
         loss = view.loss

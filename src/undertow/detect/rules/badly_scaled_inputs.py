@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE, anatomy_of
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.input_shift import InputShift
-from undertow.detect.layout import Layout
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -53,7 +53,7 @@ class BadlyScaledInputs:
     code: ClassVar[str] = "DAT001"
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._first = NONE
         self._protected = True
         self._odd = 0  # sampled steps in a row
@@ -69,18 +69,18 @@ class BadlyScaledInputs:
     def resting(self) -> bool:
         return not self._shift.follows
 
-    def news(self, stretch: Stretch) -> Flags:
-        if not self._shift.knows(stretch.layout):
-            return np.ones(len(stretch), bool)
-        return stretch.with_any(_OF_INPUTS)
+    def news(self, batch: FrameBatch) -> Flags:
+        if not self._shift.knows(batch.layout):
+            return np.ones(len(batch), bool)
+        return batch.with_any(_OF_INPUTS)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_scale(view), *self._shift.observe(view))
 
-    def _observe_scale(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_scale(self, view: FrameView) -> tuple[Verdict, ...]:
         deviation = view.scalar("input_std")
         if math.isnan(deviation):
             return ()
@@ -109,16 +109,16 @@ class BadlyScaledInputs:
             return ()
         return self._condition.hold(fault, lambda: self._verdict(view, fault, mean, deviation, largest))
 
-    def _look(self, layout: Layout) -> None:
+    def _look(self, layout: LayerIndex) -> None:
         """The layer that the data enter; embeddings take indices, and a normalisation takes any scale."""
         self._layout = layout
-        anatomy = anatomy_of(layout)
-        owners = [i for i in anatomy.sequence if anatomy.matrix[i] != NONE or anatomy.is_norm[i]]
+        structure = structure_of(layout)
+        owners = [i for i in structure.sequence if structure.matrix[i] != NONE or structure.is_norm[i]]
         self._first = owners[0] if owners else NONE
-        normalised = anatomy.is_normalised(self._first) and not _goes_around(layout, self._first)
-        self._protected = self._first == NONE or bool(anatomy.is_norm[self._first]) or normalised
+        normalised = structure.is_normalised(self._first) and not _goes_around(layout, self._first)
+        self._protected = self._first == NONE or bool(structure.is_norm[self._first]) or normalised
 
-    def _verdict(self, view: View, fault: str, mean: float, deviation: float, largest: float) -> Verdict:
+    def _verdict(self, view: FrameView, fault: str, mean: float, deviation: float, largest: float) -> Verdict:
         first = view.layout.path(self._first)
         words = {
             "large": f"are far too large (mean {mean:.3g}, deviation {deviation:.3g})",
@@ -137,13 +137,13 @@ class BadlyScaledInputs:
         return Verdict("inputs", True, severity, (self._first,), self._since, 0.93, summary, (*evidence,))
 
 
-def _goes_around(layout: Layout, first: int) -> bool:
+def _goes_around(layout: LayerIndex, first: int) -> bool:
     """Does what the first layer puts out also go elsewhere than into a normalisation, as in a residual stream?"""
     path_of = {node.id: node.path for node in layout.graph.nodes}
     behind = {target for source, target in layout.graph.edges if path_of.get(source) == layout.path(first)}
     return any(not _is_norm(layout, path_of.get(node, "")) for node in behind)
 
 
-def _is_norm(layout: Layout, path: str) -> bool:
+def _is_norm(layout: LayerIndex, path: str) -> bool:
     layer = layout.layers.get(path)
-    return layer is not None and bool(anatomy_of(layout).is_norm[layer.id])
+    return layer is not None and bool(structure_of(layout).is_norm[layer.id])

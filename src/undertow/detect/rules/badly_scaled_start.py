@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE, Anatomy, anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.guess import loss_of_a_guess
-from undertow.detect.layout import Layout
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.chance_level import chance_level
+from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Verdict, Waiting
-from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import LossKind
@@ -67,7 +67,7 @@ class BadlyScaledStart(Waiting):
     waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
-        self._start = WeightStart()
+        self._start = InitialWeights()
         self._condition = Condition("start")
         self._judged = False
         self._fading: dict[int, float] = {}  # plain recurrences whose weight began small, with its scale
@@ -80,7 +80,7 @@ class BadlyScaledStart(Waiting):
     def resting(self) -> bool:
         return not self._fading and self._in_doubt is None
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if self._judged:
             if self._fading or self._in_doubt is not None:
                 return self._watch_progress(view)
@@ -94,14 +94,16 @@ class BadlyScaledStart(Waiting):
         self._fading, self._in_doubt = {}, None
         return self._condition.hold(True, lambda: verdict)
 
-    def _judge(self, view: View) -> Verdict | None:
-        layout, anatomy = view.layout, anatomy_of(view.layout)
-        scales = self._scales(layout, anatomy)
-        modules = [i for i in anatomy.sequence if anatomy.matrix[i] != NONE and np.isfinite(scales[anatomy.matrix[i]])]
+    def _judge(self, view: FrameView) -> Verdict | None:
+        layout, structure = view.layout, structure_of(view.layout)
+        scales = self._scales(layout, structure)
+        modules = [
+            i for i in structure.sequence if structure.matrix[i] != NONE and np.isfinite(scales[structure.matrix[i]])
+        ]
         if not modules:
             return None
-        plain, looped = _recurrences(layout), _looped(view, anatomy)
-        alone = [] if anatomy.is_norm.any() else [i for i in looped if _is_alone(layout, i, looped)]
+        plain, looped = _recurrences(layout), _looped(view, structure)
+        alone = [] if structure.is_norm.any() else [i for i in looped if _is_alone(layout, i, looped)]
         # PyTorch draws evenly; a recurrence that somebody has set himself, and to less than one, is suspect sooner.
         is_own = view.all_layers("weight_kurtosis") > limit.EVEN_KURTOSIS
         small = np.where(is_own, limit.RECURRENT_SMALL_OF_OWN, limit.RECURRENT_SMALL)
@@ -109,17 +111,17 @@ class BadlyScaledStart(Waiting):
         recurrent = [i for i in (*plain, *looped) if scales[i] > limit.RECURRENT_SCALE]
         if recurrent:
             return self._of_layers(view, scales, recurrent, "recurrent")
-        path = scales[anatomy.matrix[modules]]
+        path = scales[structure.matrix[modules]]
         signals = _signals(view)[modules]
-        first, last = (anatomy.sequence.index(module) for module in (modules[0], modules[-1]))
-        reset = bool(anatomy.is_norm[anatomy.sequence[first:last]].any())
+        first, last = (structure.sequence.index(module) for module in (modules[0], modules[-1]))
+        reset = bool(structure.is_norm[structure.sequence[first:last]].any())
         everywhere = self._everywhere(view, modules, path, signals, reset)
         if everywhere is not None:
             return everywhere
-        odd = self._odd_ones(view, anatomy, modules, path, signals)
+        odd = self._odd_ones(view, structure, modules, path, signals)
         return self._of_layers(view, scales, odd, "alone") if odd else self._sure_of_nothing(view)
 
-    def _watch_progress(self, view: View) -> tuple[Verdict, ...]:
+    def _watch_progress(self, view: FrameView) -> tuple[Verdict, ...]:
         """A signal that fades, from layer to layer or from one step of time to the next: a fault where nothing is
         learnt."""
         if view.loss is None or 2 * view.loss.seen < limit.FAINT_LOSSES:
@@ -131,7 +133,7 @@ class BadlyScaledStart(Waiting):
             return self._condition.stay()
         return self._condition.hold(True, lambda: self._in_doubt or self._fading_verdict(view))
 
-    def _fading_verdict(self, view: View) -> Verdict:
+    def _fading_verdict(self, view: FrameView) -> Verdict:
         layers = tuple(view.layout.in_order(self._fading))
         how = "RMS × √fan-in at the start: about what is left of a signal after one step of time"
         evidence = tuple(Evidence("weight_rms", view.layout.path(i), self._fading[i], 1.0, how) for i in layers[:3])
@@ -142,17 +144,17 @@ class BadlyScaledStart(Waiting):
         )
         return Verdict("start", True, Severity.MODERATE, layers, 0, 0.7, summary, evidence)
 
-    def _scales(self, layout: Layout, anatomy: Anatomy) -> Values:
+    def _scales(self, layout: LayerIndex, structure: ModuleStructure) -> Values:
         """RMS × √fan-in of every matrix at the start; NaN for those that follow other rules."""
         scales = np.full(layout.count, np.nan)
-        for i in anatomy.matrices:
+        for i in structure.matrices:
             layer = layout.layers[int(i)]
             if layer.trainable and not layer.shared_with and self._start.norm[i] > 0:
-                scales[i] = self._start.norm[i] / np.sqrt(layer.parameter_count) * np.sqrt(anatomy.fan_in[i])
+                scales[i] = self._start.norm[i] / np.sqrt(layer.parameter_count) * np.sqrt(structure.fan_in[i])
         return scales
 
     def _everywhere(
-        self, view: View, modules: list[int], scales: Values, signals: Values, reset: bool
+        self, view: FrameView, modules: list[int], scales: Values, signals: Values, reset: bool
     ) -> Verdict | None:
         """`reset`: normalisations on the way bring the signal back to its scale, whatever the weights."""
         middle = float(np.exp(np.log(scales).mean()))
@@ -208,7 +210,9 @@ class BadlyScaledStart(Waiting):
             return None
         return Verdict("start", True, Severity.SEVERE, layers, view.step, 0.93, summary, evidence)
 
-    def _odd_ones(self, view: View, anatomy: Anatomy, modules: list[int], scales: Values, signals: Values) -> list[int]:
+    def _odd_ones(
+        self, view: FrameView, structure: ModuleStructure, modules: list[int], scales: Values, signals: Values
+    ) -> list[int]:
         """Modules whose own scale stands out and at which the signal jumps."""
         logarithms = np.log10(scales)
         alone = len(modules) < 3  # too few to compare with
@@ -219,7 +223,7 @@ class BadlyScaledStart(Waiting):
         for place in np.flatnonzero(np.abs(away) > limit.JUMP_DECADES).tolist():
             module = modules[place]
             layer = view.layout.layers[module]
-            if anatomy.is_normalised(module) or layer.group in attending or layer.path in attending:
+            if structure.is_normalised(module) or layer.group in attending or layer.path in attending:
                 continue
             before = float(signals[place - 1]) if place else np.nan
             after, scale, last = float(signals[place]), float(scales[place]), float(signals[-1])
@@ -231,7 +235,7 @@ class BadlyScaledStart(Waiting):
                 odd.append(module)
         return odd
 
-    def _sure_of_nothing(self, view: View) -> Verdict | None:
+    def _sure_of_nothing(self, view: FrameView) -> Verdict | None:
         """One table or head so large that its answers are certain, and wrong, before anything is learnt."""
         over = _first_loss_over_guess(view)
         if not (over > limit.SURE_START and _is_sure(view)):
@@ -248,7 +252,7 @@ class BadlyScaledStart(Waiting):
         path = layout.path(loudest)
         evidence = (
             Evidence("weight_rms", path, sizes[loudest], 1.0, "RMS at the start, beside that of a usual table"),
-            Evidence("loss", None, view.loss.first if view.loss else None, loss_of_a_guess(view),
+            Evidence("loss", None, view.loss.first if view.loss else None, chance_level(view),
                      "the first loss, beside that of a guess"),
         )  # fmt: skip
         summary = (
@@ -257,9 +261,9 @@ class BadlyScaledStart(Waiting):
         )
         return Verdict("start", True, Severity.SEVERE, (loudest,), view.step, 0.9, summary, evidence)
 
-    def _of_layers(self, view: View, scales: Values, layers: list[int], how: str) -> Verdict:
-        layout, anatomy = view.layout, anatomy_of(view.layout)
-        weights = [i if how == "recurrent" else int(anatomy.matrix[i]) for i in layers]
+    def _of_layers(self, view: FrameView, scales: Values, layers: list[int], how: str) -> Verdict:
+        layout, structure = view.layout, structure_of(view.layout)
+        weights = [i if how == "recurrent" else int(structure.matrix[i]) for i in layers]
         evidence = tuple(
             Evidence("weight_rms", layout.path(i), float(scales[i]), 1.0, "RMS × √fan-in at the start")
             for i in weights[:3]
@@ -282,7 +286,7 @@ def _unlike_others(modules: list[int], unusual: NDArray[np.bool_]) -> tuple[int,
     return tuple(module for module, is_unusual in zip(modules, unusual.tolist(), strict=True) if is_unusual)
 
 
-def _recurrences(layout: Layout) -> list[int]:
+def _recurrences(layout: LayerIndex) -> list[int]:
     return [
         layer.id
         for layer in layout.layers.parameters
@@ -290,29 +294,29 @@ def _recurrences(layout: Layout) -> list[int]:
     ]
 
 
-def _looped(view: View, anatomy: Anatomy) -> list[int]:
+def _looped(view: FrameView, structure: ModuleStructure) -> list[int]:
     """Square matrices of modules that run again and again in a step: recurrences that are written out."""
-    shapes = [view.layout.layers[int(i)].shape for i in anatomy.matrices]
+    shapes = [view.layout.layers[int(i)].shape for i in structure.matrices]
     square = np.array([len(shape) == 2 and shape[0] == shape[1] for shape in shapes], bool)
-    calls = view.calls(anatomy.matrices.astype(np.int32))
-    return [] if calls is None else anatomy.matrices[square & (calls >= limit.EXPLODING_CALLS)].tolist()
+    calls = view.calls(structure.matrices.astype(np.int32))
+    return [] if calls is None else structure.matrices[square & (calls >= limit.EXPLODING_CALLS)].tolist()
 
 
-def _is_alone(layout: Layout, weight: int, looped: list[int]) -> bool:
+def _is_alone(layout: LayerIndex, weight: int, looped: list[int]) -> bool:
     """Is it the only one in its cell? Several are gates, which may hold what the cell has read."""
     cell = layout.layers[weight].group.rpartition(".")[0]
     return sum(layout.layers[i].group.rpartition(".")[0] == cell for i in looped) == 1
 
 
-def _is_sure(view: View) -> bool:
+def _is_sure(view: FrameView) -> bool:
     return view.scalar("output_max_probability") > limit.SURE_AT_START and view.scalar("output_accuracy") <= 0.5
 
 
-def _first_loss_over_guess(view: View) -> float:
-    return math.nan if view.loss is None else view.loss.first / loss_of_a_guess(view)
+def _first_loss_over_guess(view: FrameView) -> float:
+    return math.nan if view.loss is None else view.loss.first / chance_level(view)
 
 
-def _errors_over_targets(view: View) -> float:
+def _errors_over_targets(view: FrameView) -> float:
     """The first errors of a regression in sizes of its targets; 0 where those are not known."""
     size = math.hypot(view.scalar("target_mean"), view.scalar("target_std"))
     if view.scalar("loss_kind") != LossKind.MEAN_SQUARE or view.loss is None or not (size > 0 and view.loss.first > 0):
@@ -320,14 +324,14 @@ def _errors_over_targets(view: View) -> float:
     return math.sqrt(view.loss.first) / size
 
 
-def _signals(view: View) -> Values:
+def _signals(view: FrameView) -> Values:
     """The deviation of what differs between samples, of every module's output."""
     deviation = view.all_layers("activation_std").astype(np.float64)
     between = view.all_layers("activation_sample_spread")
     return deviation * np.sqrt(np.where(np.isnan(between), 1.0, np.maximum(between, 0.0)))
 
 
-def _attention_parts(view: View) -> set[str]:
+def _attention_parts(view: FrameView) -> set[str]:
     """Paths of modules that attend: the size of their logits is a question of its own. Where that is told of one of
     their matrices, what is around it attends.
     """

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE
 from undertow.detect.condition import Condition
-from undertow.detect.output_layer import output_layers
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import NONE
+from undertow.detect.features.output_layer import output_layers
+from undertow.detect.features.progress import has_learnt
 from undertow.detect.rule import Verdict, Waiting
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind, LossReduction
 from undertow.schema.severity import Severity
@@ -74,7 +74,7 @@ class BadlyScaledTargets(Waiting):
     def resting(self) -> bool:
         return not self._ratio >= limit.LARGE_TARGETS
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if math.isnan(self._ratio) and not self._learn(view) and not self._learn_from_error(view):
             return ()
         if self._ratio < limit.LARGE_TARGETS or "loss" not in view.frame.scalars:
@@ -104,7 +104,7 @@ class BadlyScaledTargets(Waiting):
             return self._condition.end()
         return self._condition.stay()
 
-    def _learn(self, view: View) -> bool:
+    def _learn(self, view: FrameView) -> bool:
         mean, deviation = view.scalar("target_mean"), view.scalar("target_std")
         prediction = math.hypot(view.scalar("prediction_mean"), view.scalar("prediction_std"))
         if not (math.isfinite(mean) and math.isfinite(deviation) and prediction > 0):
@@ -116,7 +116,7 @@ class BadlyScaledTargets(Waiting):
             self._find_bounds(view, below_zero=mean + deviation < 0)
         return True
 
-    def _find_bounds(self, view: View, below_zero: bool = False) -> None:
+    def _find_bounds(self, view: FrameView, below_zero: bool = False) -> None:
         """Where a function of a small range comes last, no training reaches targets beyond it."""
         layers = output_layers(view)
         if not layers:
@@ -126,7 +126,7 @@ class BadlyScaledTargets(Waiting):
         if kind in _RANGES or by_function or (below_zero and kind in _NEVER_NEGATIVE):
             self._bounded, self._ratio = layers[0], max(self._ratio, limit.LARGE_TARGETS)
 
-    def _learn_from_error(self, view: View) -> bool:
+    def _learn_from_error(self, view: FrameView) -> bool:
         """Where the loss is written out by hand it tells the size of the first errors, and the last layer the rest."""
         kind, factor, loss = view.scalar("loss_kind"), view.scalar("loss_factor"), view.scalar("loss")
         layers = output_layers(view)
@@ -145,7 +145,7 @@ class BadlyScaledTargets(Waiting):
             self._find_bounds(view)
         return True
 
-    def _is_clipped_away(self, view: View) -> bool:
+    def _is_clipped_away(self, view: FrameView) -> bool:
         """By an optimizer whose steps are as long as the gradient; Adam's are not."""
         adaptive = view.row("optimizer_eps_ratio")
         if adaptive is not None:
@@ -158,7 +158,7 @@ class BadlyScaledTargets(Waiting):
             self._clipped = self._clipped + 1 if left < whole * limit.CLIPPED_TO**2 else 0
         return self._clipped >= limit.TARGETS_CLIPPED and not self._adaptive
 
-    def _verdict(self, view: View, harm: str) -> Verdict:
+    def _verdict(self, view: FrameView, harm: str) -> Verdict:
         mean, deviation = self._target
         if math.isfinite(self._error):
             summary = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
-from undertow.detect.output_layer import output_layers
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.output_layer import output_layers
 from undertow.detect.rule import Verdict, Waiting
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -53,7 +53,7 @@ class BroadcastLoss(Waiting):
     def resting(self) -> bool:
         return not self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         flag = view.frame.scalars.get("loss_broadcast")
         if flag is None or flag != flag:  # NaN: not known
             return self._condition.stay()
@@ -67,7 +67,7 @@ class BroadcastLoss(Waiting):
             return ()
         return self._condition.hold(None, lambda: self._verdict(view))
 
-    def _verdict(self, view: View) -> Verdict:
+    def _verdict(self, view: FrameView) -> Verdict:
         rows = view.scalar("loss_rows")
         counted = f" ({rows:,.0f} rows)" if rows == rows else ""
         evidence = Evidence(

@@ -10,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE, anatomy_of
-from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.bottleneck import bottlenecks
-from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import PLACES, FrameView
+from undertow.detect.features.between_steps import BetweenSteps
+from undertow.detect.features.cadence import Cadence
+from undertow.detect.features.loss_trend import actor_of
+from undertow.detect.features.module_structure import NONE, structure_of
+from undertow.detect.features.wording import known, name_layers
 from undertow.detect.latent import LatentWatch
-from undertow.detect.layout import Layout
-from undertow.detect.loss_trend import actor_of
-from undertow.detect.rule import Said, Streak, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import PLACES, View
-from undertow.detect.wording import known, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -39,7 +40,7 @@ class _Course:
     start: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     start_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     now: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    flat: Streak = field(default_factory=Streak)
+    flat: LayerStreak = field(default_factory=LayerStreak)
     entered: float = np.nan  # deviation of the data, at the start
     told: bool = False
 
@@ -94,14 +95,14 @@ class CollapsedRepresentation:
     code: ClassVar[str] = "ACT003"
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._judged: NDArray[np.int32] = np.zeros(0, np.int32)
         self._count = 0
         self._courses: dict[int, _Course] = {}  # by actor: what a critic is shown in its own steps is other than in
         self._cadence = Cadence()  # …those of the generator, where all is forged
         self._between = BetweenSteps()
         self._condition = Condition("collapsed")
-        self._alike = Streak()  # of those that let samples in different and out alike
+        self._alike = LayerStreak()  # of those that let samples in different and out alike
         self._constant = Condition("constant")
         self._latent = LatentWatch()
         self._began: int | None = None  # the first sampled step
@@ -119,18 +120,18 @@ class CollapsedRepresentation:
     def resting(self) -> bool:
         return not self._latent.is_open
 
-    def news(self, stretch: Stretch) -> Flags:
-        out = self._between.news(stretch, limit.COLLAPSED_ANEW)
-        out |= ~np.isnan(stretch.scalar("loss_kind"))
+    def news(self, batch: FrameBatch) -> Flags:
+        out = self._between.news(batch, limit.COLLAPSED_ANEW)
+        out |= ~np.isnan(batch.scalar("loss_kind"))
         for name in ("activation_sample_spread", "latent_nats"):
-            out[stretch.frames_with(PLACES[name][0])] = True
+            out[batch.frames_with(PLACES[name][0])] = True
         return out
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        self._between.pass_over(stretch, first, last)
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        self._between.pass_over(batch, first, last)
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         kind = view.scalar("loss_kind")
         self._classifies |= kind in _OF_CLASSIFIERS
         self._has_targets |= kind > LossKind.UNKNOWN
@@ -148,7 +149,7 @@ class CollapsedRepresentation:
         """The program has set weights anew (or clamped them, as a critic's are): all outputs have another size now."""
         self._courses.clear()
 
-    def _observe_alike(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_alike(self, view: FrameView) -> tuple[Verdict, ...]:
         spread, deviation = view.all_layers("activation_sample_spread"), view.all_layers("activation_std")
         zeros = view.all_layers("activation_zero_fraction")
         equal = (spread < limit.ALIKE) & (deviation > 0) & (zeros < 1)
@@ -167,7 +168,7 @@ class CollapsedRepresentation:
         last = members[-1]  # what comes before it loses its differences there
         return self._constant.hold(None, lambda: self._verdict_alike(view, last, dict(pairs)[last], equal))
 
-    def _verdict_alike(self, view: View, before: int, behind: int, equal: NDArray[np.bool_]) -> Verdict:
+    def _verdict_alike(self, view: FrameView, before: int, behind: int, equal: NDArray[np.bool_]) -> Verdict:
         layout = view.layout
         path = layout.path(before)
         around = [i for i in np.flatnonzero(equal).tolist() if path.startswith(f"{layout.path(i)}.")]
@@ -181,10 +182,10 @@ class CollapsedRepresentation:
         first_step = int(self._alike.since[before])
         return Verdict("constant", True, Severity.SEVERE, (place,), first_step, 0.9, summary, evidence)
 
-    def _observe_start(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_start(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.layout is not self._layout:
-            self._layout, anatomy = view.layout, anatomy_of(view.layout)
-            self._judged = np.array([i for i in anatomy.sequence if anatomy.matrix[i] != NONE], np.int32)
+            self._layout, structure = view.layout, structure_of(view.layout)
+            self._judged = np.array([i for i in structure.sequence if structure.matrix[i] != NONE], np.int32)
         ids = self._judged
         share = view.all_layers("activation_sample_spread")[ids].astype(np.float64)
         signal = view.all_layers("activation_std")[ids] * np.sqrt(np.maximum(share, 0.0))
@@ -234,7 +235,7 @@ class CollapsedRepresentation:
             self._courses[actor].grow(self._count)
         return self._courses[actor]
 
-    def _verdict(self, view: View, course: _Course, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, course: _Course, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         how = "deviation between samples now, against that at the start"
         evidence = tuple(

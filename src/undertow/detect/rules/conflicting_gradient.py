@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from undertow.detect import thresholds
-from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
-from undertow.detect.matrices import Values, matrices_of, middle
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import Values, matrices_of, middle
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.progress import has_learnt
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -69,23 +69,23 @@ class ConflictingGradient:
     def resting(self) -> bool:
         return self._latest is None and not (self._drowned.is_open or self._conflict.is_open)
 
-    def news(self, stretch: Stretch) -> Flags:
-        out = stretch.scalar("backward_count") == 2
-        if len(_heads_of(stretch.layout)) > 1:
-            out[stretch.frames_with("gradient")] = True
+    def news(self, batch: FrameBatch) -> Flags:
+        out = batch.scalar("backward_count") == 2
+        if len(_heads_of(batch.layout)) > 1:
+            out[batch.frames_with("gradient")] = True
         return out
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.skipped:
             return ()
         if view.ids("gradient") is None:
             return self._wait(view)
         return (*self._watch_heads(view), *self._watch_pair(view))
 
-    def _wait(self, view: View) -> tuple[Verdict, ...]:
+    def _wait(self, view: FrameView) -> tuple[Verdict, ...]:
         """Where gradients are measured rarely, two of the first steps will do."""
         too_soon = self._behind < 2 or view.step < thresholds.DROWNED_STEPS
         if self._drowned.is_open or self._latest is None or too_soon or self._is_heard:
@@ -93,7 +93,7 @@ class ConflictingGradient:
         heads, pull = self._latest
         return self._judge(view, heads, pull)
 
-    def _watch_heads(self, view: View) -> tuple[Verdict, ...]:
+    def _watch_heads(self, view: FrameView) -> tuple[Verdict, ...]:
         heads = _heads_of(view.layout)
         if len(heads) < 2 or view.ids("weight") is None:
             return self._drowned.stay()
@@ -116,13 +116,15 @@ class ConflictingGradient:
             return self._drowned.stay()
         return self._judge(view, heads, pull)
 
-    def _judge(self, view: View, heads: list[int], pull: Values) -> tuple[Verdict, ...]:
+    def _judge(self, view: FrameView, heads: list[int], pull: Values) -> tuple[Verdict, ...]:
         largest = float(pull.max())
         behind = [(head, float(value)) for head, value in zip(heads, pull) if value * thresholds.DROWNED < largest]
         loudest, members = heads[int(pull.argmax())], tuple(head for head, _ in behind)
         return self._drowned.hold(members, lambda: self._drowned_verdict(view, behind, loudest, largest))
 
-    def _drowned_verdict(self, view: View, behind: list[tuple[int, float]], loudest: int, largest: float) -> Verdict:
+    def _drowned_verdict(
+        self, view: FrameView, behind: list[tuple[int, float]], loudest: int, largest: float
+    ) -> Verdict:
         layout = view.layout
         evidence = tuple(
             Evidence("gradient_norm", layout.path(head), value, largest,
@@ -137,7 +139,7 @@ class ConflictingGradient:
         layers = tuple(head for head, _ in behind)
         return Verdict(self._drowned.key, True, Severity.MODERATE, layers, 0, 0.7, summary, evidence)
 
-    def _watch_pair(self, view: View) -> tuple[Verdict, ...]:
+    def _watch_pair(self, view: FrameView) -> tuple[Verdict, ...]:
         """Of two gradients a and b the noise scale is infinite exactly when their scalar product is not positive."""
         matrices = matrices_of(view.layout)
         if view.scalar("backward_count") != 2 or not len(matrices):
@@ -161,10 +163,10 @@ class ConflictingGradient:
         return Verdict(self._conflict.key, True, Severity.MILD, (), since, 0.6, summary, (evidence,))
 
 
-_known: WeakKeyDictionary[Layout, list[int]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[LayerIndex, list[int]] = WeakKeyDictionary()
 
 
-def _heads_of(layout: Layout) -> list[int]:
+def _heads_of(layout: LayerIndex) -> list[int]:
     """The weight of every module that feeds no other and shares a module before it with another such one."""
     found: list[int] | None = _known.get(layout)
     if found is None:
@@ -172,8 +174,8 @@ def _heads_of(layout: Layout) -> list[int]:
     return found
 
 
-def _find_heads(layout: Layout) -> list[int]:
-    graph, anatomy = layout.graph, anatomy_of(layout)
+def _find_heads(layout: LayerIndex) -> list[int]:
+    graph, structure = layout.graph, structure_of(layout)
     before: dict[int, list[int]] = {}
     for source, target in graph.edges:
         before.setdefault(target, []).append(source)
@@ -189,9 +191,9 @@ def _find_heads(layout: Layout) -> list[int]:
     weights: dict[int, int] = {}
     for node in graph.nodes:
         module = layout.layers.get(node.path)
-        if node.is_merge or node.id in feeding or module is None or anatomy.matrix[module.id] < 0:
+        if node.is_merge or node.id in feeding or module is None or structure.matrix[module.id] < 0:
             continue
-        weight = int(anatomy.matrix[module.id])
+        weight = int(structure.matrix[module.id])
         if layout.is_trainable[weight]:
             weights[node.id] = weight
     if len(weights) > thresholds.DROWNED_MOST_HEADS:

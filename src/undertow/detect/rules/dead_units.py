@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE, anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import NONE, structure_of
+from undertow.detect.features.wording import count_of
 from undertow.detect.rectified_output import RectifiedOutput
-from undertow.detect.rule import Streak, Verdict, Waiting, grown
-from undertow.detect.view import View
-from undertow.detect.wording import count_of
+from undertow.detect.rule import Verdict, Waiting
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -61,17 +62,17 @@ class DeadUnits(Waiting):
     waits_for: ClassVar[frozenset[str]] = frozenset({"activation", "loss_input_is_rectified"})
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._candidates: NDArray[np.int32] = np.zeros(0, np.int32)
         self._hidden: NDArray[np.bool_] = np.zeros(0, bool)
         self._owning: NDArray[np.bool_] = np.zeros(0, bool)  # layers whose function has no module of its own
-        self._silent, self._dead = Streak(), Streak()
+        self._silent, self._dead = LayerStreak(), LayerStreak()
         self._rows: NDArray[np.float64] = np.zeros(0)  # samples seen while a layer's units were silent
         self._share: NDArray[np.float64] = np.zeros(0)
         self._spoke: NDArray[np.float64] = np.zeros(0)  # of those samples, how many had come when a unit last woke up
         self._samples = np.nan  # of a batch, when last known
         self._biased: NDArray[np.bool_] | None = None  # candidates whose layer began with biases far below zero
-        self._held_down = Streak()  # …and whose outputs are nearly all zero
+        self._held_down = LayerStreak()  # …and whose outputs are nearly all zero
         self._building = False  # some layer is silent, or was until this frame
         self._condition, self._rectified = Condition("dead"), RectifiedOutput()
 
@@ -83,10 +84,10 @@ class DeadUnits(Waiting):
         self._share = grown(self._share, count, 0.0)
         self._spoke = grown(self._spoke, count, 0.0)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_units(view), *self._rectified.observe(view, self._condition.is_open))
 
-    def _observe_units(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_units(self, view: FrameView) -> tuple[Verdict, ...]:
         zero_row, dead_row = view.row("activation_zero_fraction"), view.row("activation_dead_fraction")
         if zero_row is None or dead_row is None:
             return ()
@@ -139,7 +140,7 @@ class DeadUnits(Waiting):
         return self._condition.hold(members[0], lambda: self._verdict(view, members))
 
     def _hold_down(
-        self, view: View, measured: NDArray[np.bool_], zeros: NDArray[np.float32], dead: NDArray[np.float32]
+        self, view: FrameView, measured: NDArray[np.bool_], zeros: NDArray[np.float32], dead: NDArray[np.float32]
     ) -> NDArray[np.bool_]:
         """Layers most of whose outputs are zero since they began with such biases: those units hardly ever speak."""
         ids = self._candidates
@@ -154,39 +155,39 @@ class DeadUnits(Waiting):
         self._building |= bool(quiet.any())
         return self._held_down.length[ids] >= limit.SILENT_FRAMES
 
-    def _begin_biased(self, view: View) -> NDArray[np.bool_]:
+    def _begin_biased(self, view: FrameView) -> NDArray[np.bool_]:
         """Whether the biases of what each candidate receives began below zero by far more than samples differ."""
-        layout, anatomy = view.layout, anatomy_of(view.layout)
+        layout, structure = view.layout, structure_of(view.layout)
         biases = {layer.group: layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.BIAS}
         mean, largest = view.all_layers("weight_mean"), view.all_layers("weight_max_abs")
         spread = view.all_layers("activation_std") * np.sqrt(view.all_layers("activation_sample_spread"))
         out = np.zeros(len(self._candidates), bool)
         for place, module in enumerate(self._candidates.tolist()):
-            source = module if self._owning[place] else anatomy.source(module)
+            source = module if self._owning[place] else structure.source(module)
             bias = biases.get(layout.path(source))
-            if bias is not None and self._hidden[place] and anatomy.matrix[source] != NONE:
+            if bias is not None and self._hidden[place] and structure.matrix[source] != NONE:
                 out[place] = largest[bias] > limit.BIASED * spread[source] and mean[bias] < -spread[source]
         return out
 
-    def _look(self, layout: Layout) -> None:
+    def _look(self, layout: LayerIndex) -> None:
         self._layout, self._biased = layout, None
-        anatomy = anatomy_of(layout)
+        structure = structure_of(layout)
         chosen = [
-            i for i in anatomy.sequence
-            if anatomy.owns(i) or (_can_die(layout.layers[i].module_type) and anatomy.source(i) != NONE)
+            i for i in structure.sequence
+            if structure.owns(i) or (_can_die(layout.layers[i].module_type) and structure.source(i) != NONE)
         ]  # fmt: skip
         self._candidates = np.array(chosen, np.int32)
-        self._hidden = np.array([anatomy.is_hidden(i) for i in chosen], bool)
-        self._owning = np.array([anatomy.owns(i) for i in chosen], bool)
+        self._hidden = np.array([structure.is_hidden(i) for i in chosen], bool)
+        self._owning = np.array([structure.owns(i) for i in chosen], bool)
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
-        layout, anatomy = view.layout, anatomy_of(view.layout)
-        first, source = members[0], anatomy.source(members[0])
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
+        layout, structure = view.layout, structure_of(view.layout)
+        first, source = members[0], structure.source(members[0])
         whole = bool(self._share[first] == 1)
-        if anatomy.owns(first):
+        if structure.owns(first):
             layers, place = (first,), f"the ReLU behind {layout.path(first)}"
         else:
-            layers = (source, first) if anatomy.is_hidden(first) else (first, source)
+            layers = (source, first) if structure.is_hidden(first) else (first, source)
             place = f"{layout.path(first)}, behind {layout.path(source)}"
         since = self._silent if whole and self._silent.length[first] else self._dead
         since = since if since.length[first] else self._held_down
@@ -199,7 +200,7 @@ class DeadUnits(Waiting):
             )
         else:
             summary = f"{share} of {place}{many}: never active."
-        if not anatomy.is_hidden(first):
+        if not structure.is_hidden(first):
             summary += " It cuts off the model's own output."
         how = "share of units that were silent in all recent samples"
         evidence = tuple(

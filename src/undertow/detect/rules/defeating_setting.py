@@ -10,14 +10,15 @@ import numpy as np
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import Matrices, Values, matrices_of
+from undertow.detect.features.wording import name_layers
 from undertow.detect.long_memory import LongMemory
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import Matrices, Values, matrices_of
 from undertow.detect.rebuilding import Rebuilding
-from undertow.detect.rule import Pace, Said, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.rule import Pace, Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -90,15 +91,15 @@ class DefeatingSetting:
         waits = follows or self._rebuilding.is_regular or not self._long_memory.resting
         return not waits and not any(one.is_open for one in conditions)
 
-    def news(self, stretch: Stretch) -> Flags:
-        return stretch.with_any(_SETTINGS)
+    def news(self, batch: FrameBatch) -> Flags:
+        return batch.with_any(_SETTINGS)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        rates = stretch.scalar("lr")[first:last]
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        rates = batch.scalar("lr")[first:last]
         self._rebuilding.take_rates(rates)
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         self._rebuilding.observe(view)
         remembers = self._long_memory.observe(view)
         self._eps_set = view.frame.scalars.get("optimizer_eps", self._eps_set)
@@ -120,7 +121,7 @@ class DefeatingSetting:
 
     # -- memory that is lost ------------------------------------------------------------------------------
 
-    def _observe_rebuilt(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _observe_rebuilt(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         flags = matrices.values(view, "optimizer_rebuilt")
         counters, momenta = (matrices.values(view, f"optimizer_{name}") for name in ("step_count", "momentum"))
         self._has_memory = has_memory = bool((counters >= 0).any()) or bool((momenta > 0).any())
@@ -154,7 +155,7 @@ class DefeatingSetting:
             summary = "The optimizer's state is set back at every step: its counter does not advance."
         return Verdict("rebuilt", True, Severity.SEVERE, (), self._rebuilt_since, 0.97, summary, tuple(evidence))
 
-    def _follow_rebuilding(self, view: View) -> tuple[Verdict, ...]:
+    def _follow_rebuilding(self, view: FrameView) -> tuple[Verdict, ...]:
         """Rebuilt in every epoch. What is rebuilt at every step is said by the other."""
         if not self._has_memory or self._rebuilt.is_open or not self._rebuilding.is_regular:
             return self._again.stay()
@@ -176,7 +177,7 @@ class DefeatingSetting:
 
     # -- eps ----------------------------------------------------------------------------------------------
 
-    def _observe_eps(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _observe_eps(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         ratios = matrices.values(view, "optimizer_eps_ratio")
         ratios = ratios[ratios > 0]  # zero: a layer that gets no gradient
         if not len(ratios):
@@ -217,7 +218,7 @@ class DefeatingSetting:
 
     # -- weight decay -------------------------------------------------------------------------------------
 
-    def _observe_decay(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _observe_decay(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         decay = view.all_layers("optimizer_weight_decay") * view.all_layers("optimizer_rate")
         norms = view.all_layers("weight_norm")
         if len(self._largest_norm) != len(norms):
@@ -246,7 +247,9 @@ class DefeatingSetting:
         setting = float(np.median(view.all_layers("optimizer_weight_decay")[members]))
         return self._decay.hold(layers, lambda: self._verdict_decay(view, layers, setting, share, rest))
 
-    def _verdict_decay(self, view: View, layers: tuple[int, ...], decay: float, share: float, rest: float) -> Verdict:
+    def _verdict_decay(
+        self, view: FrameView, layers: tuple[int, ...], decay: float, share: float, rest: float
+    ) -> Verdict:
         place = view.layout.path(layers[0]) if layers else None
         how = f"times the learning rate: {share:.1%} of every step"
         evidence = (
@@ -262,13 +265,13 @@ class DefeatingSetting:
 
     # -- momentum -----------------------------------------------------------------------------------------
 
-    def _observe_momentum(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _observe_momentum(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         momenta = matrices.values(view, "optimizer_momentum")
         if not np.isnan(momenta).all():
             self._largest_momentum = float(np.nanmax(momenta))
         return self._follow_momentum(view)
 
-    def _follow_momentum(self, view: View) -> tuple[Verdict, ...]:
+    def _follow_momentum(self, view: FrameView) -> tuple[Verdict, ...]:
         if self._largest_momentum < thresholds.MOMENTUM:
             return self._momentum.end()
         loss = view.loss
@@ -292,7 +295,7 @@ class DefeatingSetting:
         )
         return Verdict("momentum", True, Severity.MODERATE, (), loss.best_step if stuck else 0, 0.8, summary, evidence)
 
-    def _observe_exchanged(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_exchanged(self, view: FrameView) -> tuple[Verdict, ...]:
         self._memory = view.frame.scalars.get("optimizer_memory_ratio", self._memory)
         if self._largest_momentum < thresholds.EXCHANGED_MOMENTUM or not self._memory > thresholds.EXCHANGED_MEMORY:
             return self._exchanged.end()
@@ -313,7 +316,7 @@ class DefeatingSetting:
 
     # -- a second moment that lags ------------------------------------------------------------------------
 
-    def _observe_lag(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _observe_lag(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         sizes = matrices.values(view, "optimizer_gradient_rms")
         sizes = sizes[np.isfinite(sizes)]
         if len(sizes) and float(np.median(sizes)) > thresholds.LAG and view.loss is not None:
@@ -322,7 +325,7 @@ class DefeatingSetting:
             self._lag_step = view.step
         return self._follow_lag(view)
 
-    def _follow_lag(self, view: View) -> tuple[Verdict, ...]:
+    def _follow_lag(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None or math.isnan(self._lag_value) or not loss.positive:
             return self._lag.stay()

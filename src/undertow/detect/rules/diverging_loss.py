@@ -10,12 +10,12 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.guess import loss_of_a_guess
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.chance_level import chance_level
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -71,15 +71,15 @@ class DivergingLoss:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def attend(self, stretch: Stretch) -> Iterator[Said]:
-        teaches, large = stretch.with_any(_OF_ANSWERS), stretch.none()
-        if stretch.has("update"):
-            sizes = matrices_of(stretch.layout).middles(stretch, "update_ratios")
-            large[stretch.frames_with("update")] = sizes > thresholds.DIVERGED_UPDATE
+    def attend(self, batch: FrameBatch) -> Iterator[Said]:
+        teaches, large = batch.with_any(_OF_ANSWERS), batch.none()
+        if batch.has("update"):
+            sizes = matrices_of(batch.layout).middles(batch, "update_ratios")
+            large[batch.frames_with("update")] = sizes > thresholds.DIVERGED_UPDATE
         closer = (teaches | large).tolist()
-        for place, loss in enumerate(stretch.losses):
+        for place, loss in enumerate(batch.losses):
             if closer[place] or loss is None or self._back_for or not self._is_low(loss):
-                yield place, self.observe(stretch.view(place))
+                yield place, self.observe(batch.view(place))
 
     def _is_low(self, loss: Loss) -> bool:
         """Too low to be news, and to change what is remembered."""
@@ -94,7 +94,7 @@ class DivergingLoss:
             and not self._is_worse_than_a_guess(loss)
         )
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None:
             return (*self._growing.stay(), *self._lost.stay(), *self._thrown.stay())
@@ -103,14 +103,14 @@ class DivergingLoss:
         self._take(view)
         return (*self._observe_growing(loss), *self._observe_lost(loss), *self._observe_thrown(loss))
 
-    def _take(self, view: View) -> None:
+    def _take(self, view: FrameView) -> None:
         """What else tells a model that falls apart from one whose targets grow."""
         loss = view.loss
         assert loss is not None
         kind = view.frame.scalars.get("loss_kind")
         if kind is not None:
             crossed = kind in (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
-            guess = loss_of_a_guess(view) if crossed else math.nan
+            guess = chance_level(view) if crossed else math.nan
             self._guess = guess if loss.first < thresholds.IMPLAUSIBLE_START * guess else math.nan
         accuracy = view.scalar("output_accuracy")
         if not math.isnan(accuracy):

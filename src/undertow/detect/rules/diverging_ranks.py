@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Said, Streak, Verdict
-from undertow.detect.stretch import Flags, Stretch
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import known, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.detect.twin_averages import TwinAverages
 from undertow.detect.twins import Twins
-from undertow.detect.view import View
-from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -54,7 +55,7 @@ class DivergingRanks:
     code: ClassVar[str] = "DST001"
 
     def __init__(self) -> None:
-        self._streak = Streak()
+        self._streak = LayerStreak()
         self._twins = Twins()
         self._ranks, self._models = Condition("ranks"), Condition("models")
         self._averages = TwinAverages()
@@ -64,7 +65,7 @@ class DivergingRanks:
         self._twins.grow(count)
         self._averages.grow(count)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.ids("rank") is not None:
             return self._judge_ranks(view)
         if not self._twins.exist_in(view.layout):
@@ -77,17 +78,17 @@ class DivergingRanks:
     def resting(self) -> bool:
         return not (self._ranks.is_open or self._models.is_open or self._averages.is_open)
 
-    def news(self, stretch: Stretch) -> Flags:
-        news = stretch.none()
-        if self._twins.exist_in(stretch.layout):
+    def news(self, batch: FrameBatch) -> Flags:
+        news = batch.none()
+        if self._twins.exist_in(batch.layout):
             news[:] = True
-        news[stretch.frames_with("rank")] = True
+        news[batch.frames_with("rank")] = True
         return news
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def _judge_ranks(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_ranks(self, view: FrameView) -> tuple[Verdict, ...]:
         ids, distance = view.ids("rank"), view.row("rank_weight_distance")
         if ids is None or distance is None or np.isnan(distance).all():
             return self._ranks.stay()
@@ -100,7 +101,7 @@ class DivergingRanks:
         compared = int((~np.isnan(distance)).sum())
         return self._ranks.hold(layers, lambda: self._of_ranks(view, layers, compared))
 
-    def _judge_models(self, view: View, one: Ids, other: Ids, apart: NDArray[np.float64]) -> tuple[Verdict, ...]:
+    def _judge_models(self, view: FrameView, one: Ids, other: Ids, apart: NDArray[np.float64]) -> tuple[Verdict, ...]:
         away = apart > limit.RANKS_APART
         parted = np.unique(np.concatenate([one[away], other[away]]))  # the first of three replicas has two partners
         self._follow(parted, np.setdiff1d(np.concatenate([one, other]), parted), view.step)
@@ -114,7 +115,7 @@ class DivergingRanks:
         self._streak.hold(away.astype(np.int32), step)
         self._streak.end(together.astype(np.int32))
 
-    def _of_ranks(self, view: View, layers: tuple[int, ...], compared: int) -> Verdict:
+    def _of_ranks(self, view: FrameView, layers: tuple[int, ...], compared: int) -> Verdict:
         layout, weight = view.layout, view.all_layers("rank_weight_distance")
         gradient, farthest = view.all_layers("rank_gradient_distance"), view.all_layers("rank_farthest")
         worst = max(layers, key=lambda layer: weight[layer])
@@ -136,7 +137,7 @@ class DivergingRanks:
             "ranks", True, Severity.SEVERE, () if everywhere else layers, since, 1.0, summary, tuple(evidence)
         )
 
-    def _of_models(self, view: View, layers: tuple[int, ...], apart: float) -> Verdict:
+    def _of_models(self, view: FrameView, layers: tuple[int, ...], apart: float) -> Verdict:
         layout = view.layout
         evidence = (
             Evidence("weight_norm", layout.path(layers[0]), apart, 0.0,

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Matrices, depth_trend, matrices_of
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import Matrices, depth_trend, matrices_of
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Pace, Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -81,22 +81,22 @@ class ExplodingGradient:
         )
         return not (early or self._inverted or self._grown or self._condition.is_open)
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """Of models too shallow to be judged by depth: steps with a gradient far above the first."""
-        if len(matrices_of(stretch.layout)) >= thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
-            return np.ones(len(stretch), bool)
-        return ~(stretch.scalar("gradient_norm_total") / self._first < thresholds.EXPLODING_GROWTH)
+        if len(matrices_of(batch.layout)) >= thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
+            return np.ones(len(batch), bool)
+        return ~(batch.scalar("gradient_norm_total") / self._first < thresholds.EXPLODING_GROWTH)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        losses = [abs(loss.value) for loss in stretch.losses[first:last] if loss is not None]
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        losses = [abs(loss.value) for loss in batch.losses[first:last] if loss is not None]
         self._largest_loss = max([self._largest_loss, *losses])
-        if len(matrices_of(stretch.layout)):
-            shown = stretch.at("gradient")
+        if len(matrices_of(batch.layout)):
+            shown = batch.at("gradient")
             shown = shown[(first <= shown) & (shown < last)]
-            self._measured += int(np.count_nonzero(~stretch.skipped[shown]))
+            self._measured += int(np.count_nonzero(~batch.skipped[shown]))
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is not None:
             self._largest_loss = max(self._largest_loss, abs(loss.value))
@@ -126,7 +126,7 @@ class ExplodingGradient:
 
     # -- the three conditions -------------------------------------------------------------------------------
 
-    def _early(self, view: View, matrices: Matrices) -> tuple[int, ...] | None:
+    def _early(self, view: FrameView, matrices: Matrices) -> tuple[int, ...] | None:
         """Matrices to which the loss is far too sensitive; judged in the first measured steps only."""
         if self._measured > thresholds.EXPLODING_FIRST_STEPS or not self._largest_loss or view.ids("update") is None:
             return None
@@ -161,7 +161,7 @@ class ExplodingGradient:
         ranked = np.flatnonzero(over)[np.argsort(-sensitivity[over])]
         return tuple(int(i) for i in matrices.ids[ranked])
 
-    def _depth(self, view: View, matrices: Matrices) -> tuple[int, ...] | None:
+    def _depth(self, view: FrameView, matrices: Matrices) -> tuple[int, ...] | None:
         if len(matrices) < thresholds.GRADIENT_DEPTH_LEAST_MATRICES:
             return None
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -181,7 +181,7 @@ class ExplodingGradient:
         large = np.isfinite(sizes) & (sizes > np.nanmin(sizes) + thresholds.GRADIENT_DEPTH_DECADES)
         return tuple(int(i) for i in matrices.ids[large])
 
-    def _growth(self, view: View, total: float) -> float | None:
+    def _growth(self, view: FrameView, total: float) -> float | None:
         """How many times the first gradients; None when that is healthy."""
         loss = view.loss
         if len(self._firsts) < thresholds.EXPLODING_FIRST_STEPS or not math.isfinite(total):
@@ -197,7 +197,7 @@ class ExplodingGradient:
 
     # -- in words ---------------------------------------------------------------------------------------------
 
-    def _start(self, view: View, layers: tuple[int, ...]) -> Verdict:
+    def _start(self, view: FrameView, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
         place = matrices_of(layout).ids == layers[0]
         norm = float(view.all_layers("gradient_norm")[layers[0]])
@@ -210,7 +210,7 @@ class ExplodingGradient:
         summary = f"Gradients explode{through} from the first steps on: {name_layers(layout, layers)}."
         return self._verdict("start", Severity.SEVERE, layers, 0.85, summary, (evidence,))
 
-    def _inversion(self, view: View, layers: tuple[int, ...]) -> Verdict:
+    def _inversion(self, view: FrameView, layers: tuple[int, ...]) -> Verdict:
         sizes = view.all_layers("gradient_rms")
         matrices = matrices_of(view.layout)
         least = float(np.nanmin(sizes[matrices.ids]))
@@ -224,7 +224,7 @@ class ExplodingGradient:
         )
         return self._verdict("depth", Severity.SEVERE, layers, 0.8, summary, (evidence,))
 
-    def _growing(self, view: View, total: float, times: float) -> Verdict:
+    def _growing(self, view: FrameView, total: float, times: float) -> Verdict:
         evidence = Evidence(
             "gradient_norm_total", None, total, self._first, f"norm of all gradients at step {view.step}"
         )

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Said, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of, name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
@@ -48,7 +49,7 @@ class Frozen:
     def grow(self, count: int) -> None:
         self._frozen = grown(self._frozen, count, False)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         states, ids = view.row("gradient_state"), view.ids("gradient")
         if states is None or ids is None:
             return ()
@@ -79,18 +80,18 @@ class Frozen:
     def resting(self) -> bool:
         return True
 
-    def news(self, stretch: Stretch) -> Flags:
-        if not stretch.has("gradient"):
-            return stretch.none()
-        states = stretch.row("gradient_state")
+    def news(self, batch: FrameBatch) -> Flags:
+        if not batch.has("gradient"):
+            return batch.none()
+        states = batch.row("gradient_state")
         if self._open is None and not (states == GradientState.FROZEN).any():
-            return stretch.none()
-        return stretch.differs("gradient", states)
+            return batch.none()
+        return batch.differs("gradient", states)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """The same layers are frozen as in the frame before: what is said once is said of all."""
-        places = stretch.frames_with("gradient", first, last)
+        places = batch.frames_with("gradient", first, last)
         if self._open is None or not places:
             return ()
-        said = self.observe(stretch.view(places[0]))
+        said = self.observe(batch.view(places[0]))
         return [(place, said) for place in dict.fromkeys((places[0], places[-1]))]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Values, matrices_of, middle
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import Values, matrices_of, middle
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -63,7 +63,7 @@ class GradientSpike:
     def grow(self, count: int) -> None:
         """The past is of one set of matrices; a new one starts anew."""
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.skipped or view.ids("gradient") is None:
             return ()
         total = view.scalar("gradient_norm_total")
@@ -97,37 +97,37 @@ class GradientSpike:
     def resting(self) -> bool:
         return not self._condition.is_open and self._above == 0
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """Steps that may be above everything before: what was largest only grows."""
-        if not stretch.has("gradient"):
-            return stretch.none()
-        is_new = self._past.shape[1] != len(matrices_of(stretch.layout))
+        if not batch.has("gradient"):
+            return batch.none()
+        is_new = self._past.shape[1] != len(matrices_of(batch.layout))
         largest = 0.0 if is_new else thresholds.GRADIENT_SPIKE_TIMES * self._largest
-        return stretch.scalar("gradient_norm_total") > largest
+        return batch.scalar("gradient_norm_total") > largest
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """Calm steps become the past."""
-        matrices, totals = matrices_of(stretch.layout), stretch.scalar("gradient_norm_total")
-        usable = ~stretch.skipped & (totals > 0) & (totals < math.inf)
-        calm, at = stretch.none(), stretch.at("gradient")
+        matrices, totals = matrices_of(batch.layout), batch.scalar("gradient_norm_total")
+        usable = ~batch.skipped & (totals > 0) & (totals < math.inf)
+        calm, at = batch.none(), batch.at("gradient")
         calm[at] = usable[at]
         calm[:first] = calm[last:] = False
         rows = calm[at]
         if not rows.any() or not len(matrices):
             return ()
-        sizes = np.log10(matrices.rows(stretch, "gradient_norm")[rows])
+        sizes = np.log10(matrices.rows(batch, "gradient_norm")[rows])
         kept = sizes[-len(self._past) :]
         self._count += len(sizes)
         turn = np.arange(self._count - len(kept), self._count) % len(self._past)
         self._past[turn] = np.where(np.isfinite(kept), kept, np.nan)
         self._largest = max(self._largest, float(totals[calm].max()))
-        moved = calm[stretch.at("update")]
+        moved = calm[batch.at("update")]
         if moved.any():
-            largest = np.fmax.reduce(matrices.middles(stretch, "update_ratios")[moved])
+            largest = np.fmax.reduce(matrices.middles(batch, "update_ratios")[moved])
             self._largest_step = max(self._largest_step, float(np.nan_to_num(largest)))
         return ()
 
-    def _judge(self, view: View, sizes: Values, total: float) -> tuple[Verdict, ...]:
+    def _judge(self, view: FrameView, sizes: Values, total: float) -> tuple[Verdict, ...]:
         past = self._past[: self._count]
         enough = np.count_nonzero(~np.isnan(past), axis=0) >= thresholds.GRADIENT_SPIKE_LEAST // 2
         usual = np.full(past.shape[1], np.nan)
@@ -144,7 +144,7 @@ class GradientSpike:
             severity = Severity.SEVERE if severe else Severity.MODERATE
         return self._condition.hold(severity, lambda: self._verdict(view, away, total, severity))
 
-    def _verdict(self, view: View, away: Values, total: float, severity: Severity) -> Verdict:
+    def _verdict(self, view: FrameView, away: Values, total: float, severity: Severity) -> Verdict:
         layout, matrices = view.layout, matrices_of(view.layout)
         everywhere = bool((away > thresholds.GRADIENT_SPIKE_DEVIATIONS).sum() >= 0.8 * len(away))
         ranked = np.argsort(-np.nan_to_num(away, nan=-np.inf))

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import anatomy_of
-from undertow.detect.cadence import Cadence
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import matrices_of
-from undertow.detect.rule import Said, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart
-from undertow.detect.wording import known, name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.cadence import Cadence
+from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.matrices import matrices_of
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.wording import known, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -55,7 +56,7 @@ class GrowingWeights:
     code: ClassVar[str] = "WGT001"
 
     def __init__(self) -> None:
-        self._start = WeightStart()
+        self._start = InitialWeights()
         self._cadence = Cadence()
         self._last: NDArray[np.float64] = np.zeros(0)
         self._rises: NDArray[np.int32] = np.zeros(0, np.int32)  # looks in a row at which the norm had grown
@@ -75,17 +76,17 @@ class GrowingWeights:
     def resting(self) -> bool:
         return True  # nothing is said of other frames, whatever is open
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """Frames at which the norms are looked at, and those that may show an error below zero."""
-        out = stretch.with_any(_OF_THE_LOSS) | (stretch.scalar("loss") < 0)
-        places = stretch.frames_with("weight")
-        out[places] |= self._cadence.due(stretch.steps[places].tolist())
+        out = batch.with_any(_OF_THE_LOSS) | (batch.scalar("loss") < 0)
+        places = batch.frames_with("weight")
+        out[places] |= self._cadence.due(batch.steps[places].tolist())
         return out
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         norms, ids = view.row("weight_norm"), view.ids("weight")
         if norms is None or ids is None:
             return ()
@@ -102,14 +103,14 @@ class GrowingWeights:
         self._last[measured] = now
         return (*self._judge_runaway(view, below), *self._judge_growth(view))
 
-    def _judge_growth(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_growth(self, view: FrameView) -> tuple[Verdict, ...]:
         members = self._members(view)
         if not members:
             return self._condition.end()
         learning = view.loss is not None and view.loss.level < view.loss.first
         return self._condition.hold((members, learning), lambda: self._verdict(view, members, learning))
 
-    def _judge_runaway(self, view: View, below: bool) -> tuple[Verdict, ...]:
+    def _judge_runaway(self, view: FrameView, below: bool) -> tuple[Verdict, ...]:
         """`below`: an error that cannot be negative is, so that a term must have been taken off it."""
         matrices = matrices_of(view.layout)
         if len(matrices) < 2:
@@ -143,12 +144,12 @@ class GrowingWeights:
             True, lambda: Verdict("runaway", True, Severity.SEVERE, (), since, 0.93, summary, evidence)
         )
 
-    def _members(self, view: View) -> tuple[int, ...]:
-        layout, anatomy = view.layout, anatomy_of(view.layout)
-        matrices = anatomy.matrices
+    def _members(self, view: FrameView) -> tuple[int, ...]:
+        layout, structure = view.layout, structure_of(view.layout)
+        matrices = structure.matrices
         # Beside a usual start, so that what starts tiny on purpose may grow.
         sizes = np.array([layout.layers[int(i)].parameter_count for i in matrices], np.float64)
-        usual = 0.1 * np.sqrt(sizes / anatomy.fan_in[matrices])
+        usual = 0.1 * np.sqrt(sizes / structure.fan_in[matrices])
         start = np.maximum(self._start.norm[matrices], usual)
         grew = (self._last[matrices] > limit.GROWN_BY * start) & (self._rises[matrices] >= limit.GROWING_FRAMES)
         grew &= layout.is_trainable[matrices]
@@ -157,7 +158,7 @@ class GrowingWeights:
             grew &= ~(largest > limit.OUTLIER * usual)
         return tuple(layout.in_order(matrices[grew]))
 
-    def _verdict(self, view: View, members: tuple[int, ...], learning: bool) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...], learning: bool) -> Verdict:
         layout = view.layout
         how = "norm now, against the norm at the start"
         evidence = tuple(
@@ -167,7 +168,7 @@ class GrowingWeights:
         verb, still = ("has", "grows") if len(members) == 1 else ("have", "grow")
         summary = f"{name_layers(layout, members)} {verb} grown more than tenfold since the start, and still {still}."
         severity = Severity.INFO if learning else Severity.MODERATE
-        trainable = int(layout.is_trainable[anatomy_of(layout).matrices].sum())
+        trainable = int(layout.is_trainable[structure_of(layout).matrices].sum())
         layers = () if len(members) == trainable > 1 else members  # all of them: no layer's fault
         first_step = int(self._since[list(members)].min())
         return Verdict("growing", True, severity, layers, first_step, 0.8, summary, evidence)

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.fast_group import FastGroup
-from undertow.detect.long_start import LongStart
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import Values, matrices_of, middle
-from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Pace, Said, Streak, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.fast_group import FastGroup
+from undertow.detect.features.long_first_steps import LongFirstSteps
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import Values, matrices_of, middle
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Pace, Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -63,8 +64,8 @@ class LargeUpdate:
     def __init__(self) -> None:
         self._condition = Condition("steps")
         self._group, self._fast = Condition("group"), FastGroup()
-        self._ahead = Streak()
-        self._long_start = LongStart()
+        self._ahead = LayerStreak()
+        self._long_start = LongFirstSteps()
         self._since = 0
         self._speed = 0.0
         self._fastest = 0.0
@@ -84,25 +85,25 @@ class LargeUpdate:
     def resting(self) -> bool:
         return self._base is None and not (self._condition.is_open or self._group.is_open)
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """All but short steps with a loss, of which nothing more is known than how long they are."""
-        matrices = matrices_of(stretch.layout)
-        if not len(matrices) or stretch.frames_with("update") != list(range(len(stretch))):
-            return np.ones(len(stretch), bool)
-        short = matrices.middles(stretch, "update_ratios") < thresholds.LARGE_STEP
-        short &= np.isfinite(matrices.update_rows(stretch)).any(axis=1) & ~stretch.skipped
-        short &= np.array([loss is not None for loss in stretch.losses], bool)
-        return ~short | stretch.with_any(_OF_GROUPS)
+        matrices = matrices_of(batch.layout)
+        if not len(matrices) or batch.frames_with("update") != list(range(len(batch))):
+            return np.ones(len(batch), bool)
+        short = matrices.middles(batch, "update_ratios") < thresholds.LARGE_STEP
+        short &= np.isfinite(matrices.update_rows(batch)).any(axis=1) & ~batch.skipped
+        short &= np.array([loss is not None for loss in batch.losses], bool)
+        return ~short | batch.with_any(_OF_GROUPS)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """Losses are remembered; of all else the latest."""
-        losses = [loss for loss in stretch.losses[first : last - 1] if loss is not None]
+        losses = [loss for loss in batch.losses[first : last - 1] if loss is not None]
         self._recent.extend((loss.step, loss.value) for loss in losses)
-        self._long_start.begin(stretch.frames[first].step)
-        self.observe(stretch.view(last - 1))
+        self._long_start.begin(batch.frames[first].step)
+        self.observe(batch.view(last - 1))
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is not None:
             self._recent.append((loss.step, loss.value))
@@ -125,7 +126,7 @@ class LargeUpdate:
             return (*self._condition.stay(), *group)
         return (*self._judge(view), *group)
 
-    def _move(self, view: View, speed: float) -> None:
+    def _move(self, view: FrameView, speed: float) -> None:
         if speed >= thresholds.LARGE_STEP:
             if self._base is None and view.loss is not None:
                 # The loss of this very step was computed before its update.
@@ -156,12 +157,12 @@ class LargeUpdate:
             return value > max(thresholds.LARGE_STEP_SHOCK * base, undone)
         return value > base + thresholds.LARGE_STEP_SHOCK_DEVIATIONS * loss.noise
 
-    def _no_better_than(self, view: View, base: float) -> float:
+    def _no_better_than(self, view: FrameView, base: float) -> float:
         """Where nothing is learnt yet, batch noise hides what is: for a while the loss must be above it."""
         waited = view.step - self._since >= thresholds.LARGE_STEP_WAIT
         return base if waited or view.loss is None else base + view.loss.noise
 
-    def _judge(self, view: View) -> tuple[Verdict, ...]:
+    def _judge(self, view: FrameView) -> tuple[Verdict, ...]:
         loss, base = view.loss, self._base
         if loss is None or base is None or loss.actors > 1:  # losses of adversaries rise in health
             return self._condition.stay()
@@ -180,7 +181,7 @@ class LargeUpdate:
             return self._condition.stay()
         return self._condition.end()
 
-    def _judge_groups(self, view: View, ratios: Values) -> tuple[Verdict, ...]:
+    def _judge_groups(self, view: FrameView, ratios: Values) -> tuple[Verdict, ...]:
         """A group whose learning rate is far above the others', and whose steps are too.
 
         Over the usual length of its weights: their own is soon made of nothing but these steps.
@@ -202,7 +203,7 @@ class LargeUpdate:
             return self._group.end()
         return self._group.hold(members, lambda: self._group_verdict(view, members, ratios, rates))
 
-    def _verdict(self, view: View, loss: Loss, base: float, shocked: bool) -> Verdict:
+    def _verdict(self, view: FrameView, loss: Loss, base: float, shocked: bool) -> Verdict:
         evidence = (
             Evidence("update_ratio", None, self._fastest, 1e-3,
                      f"largest step over its weight since step {self._since}, in the middle of all matrices"),
@@ -220,7 +221,7 @@ class LargeUpdate:
         layers = self._fast.members  # otherwise the learning rate is at fault, no layer of it
         return Verdict(self._condition.key, True, Severity.SEVERE, layers, self._since, confidence, summary, evidence)
 
-    def _group_verdict(self, view: View, members: list[int], ratios: Values, rates: Values) -> Verdict:
+    def _group_verdict(self, view: FrameView, members: list[int], ratios: Values, rates: Values) -> Verdict:
         layout, matrices = view.layout, matrices_of(view.layout)
         place = matrices.ids == members[0]
         evidence = (

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.spike import Spike, SpikeWatch
+from undertow.detect.features.wording import count_of
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.spike import Spike, SpikeWatch
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -58,14 +58,14 @@ class LossSpike:
     def resting(self) -> bool:
         return self._watch.resting and not self._condition.is_open
 
-    def news(self, stretch: Stretch) -> Flags:
-        return self._watch.news(stretch)
+    def news(self, batch: FrameBatch) -> Flags:
+        return self._watch.news(batch)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        self._watch.pass_over(stretch, first, last)
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        self._watch.pass_over(batch, first, last)
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         self._watch.observe(view)
         spike = self._watch.spike
         if spike is None:

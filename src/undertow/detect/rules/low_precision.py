@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds
-from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import Matrices, Values, matrices_of, middle, middles
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import Matrices, Values, matrices_of, middle, middles
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.wording import count_of, name_layers
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -81,26 +81,26 @@ class LowPrecision:
         conditions = (self._underflow, self._overflow, self._skipping, self._rounding)
         return not (self._skips or any(self._lengths.values()) or any(one.is_open for one in conditions))
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """Frames with outputs or a scaler, and those whose gradients may show a sign."""
-        out = stretch.with_any(_NOT_OF_GRADIENTS)
-        matrices = matrices_of(stretch.layout)
-        if not stretch.has("gradient") or not len(matrices):
+        out = batch.with_any(_NOT_OF_GRADIENTS)
+        matrices = matrices_of(batch.layout)
+        if not batch.has("gradient") or not len(matrices):
             return out
-        if stretch.layout.is_low_precision[matrices.ids].all():
-            return np.ones(len(stretch), bool)
-        clip = stretch.scalar("clip_coefficient")
+        if batch.layout.is_low_precision[matrices.ids].all():
+            return np.ones(len(batch), bool)
+        clip = batch.scalar("clip_coefficient")
         out |= ~np.isnan(clip) & (clip != 1.0)
-        zeros = matrices.rows(stretch, "gradient_zero_fraction")
+        zeros = matrices.rows(batch, "gradient_zero_fraction")
         many = middles(zeros) > thresholds.UNDERFLOW_ZEROS
         many |= middles(zeros[:, : max(len(matrices) // 3, 1)]) > thresholds.UNDERFLOW_ZEROS_INSIDE
-        out[stretch.frames_with("gradient")] |= many
+        out[batch.frames_with("gradient")] |= many
         return out
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         said = [*self._watch_scaler(view)]
         if view.ids("activation") is not None:
             said += self._watch_outputs(view)
@@ -115,7 +115,7 @@ class LowPrecision:
 
     # -- the scaler -------------------------------------------------------------------------------------------
 
-    def _watch_scaler(self, view: View) -> tuple[Verdict, ...]:
+    def _watch_scaler(self, view: FrameView) -> tuple[Verdict, ...]:
         if not view.skipped:
             if "step_skipped" in view.frame.scalars:
                 self._skips = 0
@@ -130,7 +130,7 @@ class LowPrecision:
             return ()
         return self._skipping.hold(True, lambda: self._skipping_verdict(view, scale))
 
-    def _skipping_verdict(self, view: View, scale: float) -> Verdict:
+    def _skipping_verdict(self, view: FrameView, scale: float) -> Verdict:
         how = f"after {count_of(self._skips, 'step')} skipped in a row: no scale makes these gradients finite"
         evidence = Evidence("loss_scale", None, scale, None, how)
         summary = "The loss scaler skips every step: gradients are infinite or NaN at any scale, and nothing is learnt."
@@ -138,7 +138,7 @@ class LowPrecision:
 
     # -- weights ----------------------------------------------------------------------------------------------
 
-    def _watch_rounding(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _watch_rounding(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         """Weights kept in few digits, of which hardly any changes at a step though much is left to learn."""
         rate = view.frame.scalars.get("lr", math.nan)
         self._peak_rate = max(self._peak_rate, rate)
@@ -163,7 +163,7 @@ class LowPrecision:
             return self._rounding.stay()
         return self._rounding.hold(True, lambda: self._rounding_verdict(view, matrices, middle(moved[still])))
 
-    def _rounding_verdict(self, view: View, matrices: Matrices, share: float) -> Verdict:
+    def _rounding_verdict(self, view: FrameView, matrices: Matrices, share: float) -> Verdict:
         layer = view.layout.layers[int(matrices.ids[0])]
         kind = layer.dtype.removeprefix("torch.")
         how = f"share of the weights that can have changed at step {view.step}; {kind} drops changes below "
@@ -177,7 +177,7 @@ class LowPrecision:
 
     # -- outputs ----------------------------------------------------------------------------------------------
 
-    def _watch_outputs(self, view: View) -> tuple[Verdict, ...]:
+    def _watch_outputs(self, view: FrameView) -> tuple[Verdict, ...]:
         dead, flat = view.row("activation_dead_fraction"), view.row("activation_saturated_fraction")
         zeros = view.row("activation_zero_fraction")
         assert dead is not None
@@ -193,14 +193,14 @@ class LowPrecision:
         assert ids is not None
         if view.skipped or not (counts > 0).any():
             return self._overflow.end()
-        anatomy = anatomy_of(view.layout)
+        structure = structure_of(view.layout)
         bad = {int(i) for i in ids[counts > 0]}
-        first = next((i for i in anatomy.sequence if i in bad), None)
+        first = next((i for i in structure.sequence if i in bad), None)
         if first is None:
             return ()
         largest = view.all_layers("activation_max_abs")
         # The module itself, in half precision, or the one before it, whose output was then cast.
-        before = anatomy.before(first)
+        before = structure.before(first)
         if thresholds.NEAR_HALF_LIMIT < largest[first] <= thresholds.HALF_LIMIT:
             place = first
         elif before >= 0 and thresholds.NEAR_HALF_LIMIT < largest[before] < thresholds.NOT_HALF:
@@ -209,7 +209,7 @@ class LowPrecision:
             return self._overflow.stay()
         return self._overflow.hold(place, lambda: self._overflow_verdict(view, place, first, largest))
 
-    def _overflow_verdict(self, view: View, place: int, first: int, largest: NDArray[np.float32]) -> Verdict:
+    def _overflow_verdict(self, view: FrameView, place: int, first: int, largest: NDArray[np.float32]) -> Verdict:
         layout = view.layout
         how = f"largest finite output at step {view.step}; half precision ends at 65,504"
         evidence = (
@@ -221,7 +221,7 @@ class LowPrecision:
 
     # -- gradients --------------------------------------------------------------------------------------------
 
-    def _watch_gradients(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _watch_gradients(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         zeros = matrices.values(view, "gradient_zero_fraction")
         signs = {
             "range": self._at_the_bottom(view, matrices, zeros),
@@ -239,7 +239,7 @@ class LowPrecision:
             return self._underflow.stay() if any(signs.values()) else self._underflow.end()
         return self._underflow.hold(due[0], lambda: self._underflow_verdict(view, matrices, due[0], zeros))
 
-    def _at_the_bottom(self, view: View, matrices: Matrices, zeros: Values) -> bool:
+    def _at_the_bottom(self, view: FrameView, matrices: Matrices, zeros: Values) -> bool:
         if not middle(zeros) > thresholds.UNDERFLOW_ZEROS:
             return False
         there = zeros < 1
@@ -249,7 +249,7 @@ class LowPrecision:
         largest = matrices.values(view, "gradient_max_abs")[there]
         return not (below > 0).any() and middle(largest) < thresholds.UNDERFLOW_LARGEST
 
-    def _suggests_half(self, view: View, matrices: Matrices) -> bool:
+    def _suggests_half(self, view: FrameView, matrices: Matrices) -> bool:
         """Weights in fp16, or a loss so small that its gradients are below fp16: what fp32 would not mind."""
         factor = abs(view.scalar("loss_factor"))
         if not math.isnan(factor):
@@ -257,7 +257,7 @@ class LowPrecision:
         in_half = bool((view.layout.rounding[matrices.ids] == _HALF_ROUNDING).any())
         return in_half or 0 < self._factor < thresholds.UNDERFLOW_FACTOR
 
-    def _lost_before_the_step(self, view: View, matrices: Matrices) -> bool:
+    def _lost_before_the_step(self, view: FrameView, matrices: Matrices) -> bool:
         clip = view.scalar("clip_coefficient")
         if math.isnan(clip) or clip == 1.0:
             return False
@@ -279,7 +279,7 @@ class LowPrecision:
         by_size = bool(len(some)) and float(np.median(some)) > 2.0 * float(np.median(none))
         return by_size and not _smaller_ones_are_left(view)
 
-    def _fading_though_alive(self, view: View, matrices: Matrices, zeros: Values) -> bool:
+    def _fading_though_alive(self, view: FrameView, matrices: Matrices, zeros: Values) -> bool:
         """Nearly all zeros at the first matrices, fewer towards the loss, and no unit to blame."""
         if len(matrices) < 3 or not self._dead < thresholds.UNDERFLOW_DEAD or has_learnt(view.loss):
             return False
@@ -295,7 +295,7 @@ class LowPrecision:
             fades = bool(sizes[np.flatnonzero(some)[0]] < thresholds.UNDERFLOW_FADED * sizes[-1])
         return first > thresholds.UNDERFLOW_ZEROS_INSIDE and last < first - 0.3 and fades
 
-    def _underflow_verdict(self, view: View, matrices: Matrices, how: str, zeros: Values) -> Verdict:
+    def _underflow_verdict(self, view: FrameView, matrices: Matrices, how: str, zeros: Values) -> Verdict:
         layout = view.layout
         if how == "step":
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -320,7 +320,7 @@ class LowPrecision:
         )  # the precision is at fault, no layer of it
 
 
-def _smaller_ones_are_left(view: View) -> bool:
+def _smaller_ones_are_left(view: FrameView) -> bool:
     """A layer that lost all it had had larger elements than one that did not: rounding spares no smaller ones."""
     before, after = view.row("gradient_max_abs"), view.row("stepped_gradient_max_abs")
     if before is None or after is None:

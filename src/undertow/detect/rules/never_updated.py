@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
 from undertow.detect.deserted import Deserted
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
 from undertow.detect.late_freeze import LateFreeze
-from undertow.detect.rule import Said, Streak, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
+from undertow.detect.rule import Said, Verdict
 from undertow.detect.unheld import Unheld
 from undertow.detect.untrained_freeze import UntrainedFreeze
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import GradientState
@@ -74,7 +75,7 @@ class NeverUpdated:
     code: ClassVar[str] = "UPD003"
 
     def __init__(self) -> None:
-        self._still = Streak()
+        self._still = LayerStreak()
         self._freeze = UntrainedFreeze()
         self._unheld = Unheld(self._freeze.are_new)
         self._pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # latest gradient used, largest element
@@ -95,12 +96,12 @@ class NeverUpdated:
         self._pushed = grown(self._pushed, count, np.nan)
         self._size = grown(self._size, count, 1.0)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         frozen = (*self._observe_frozen(view), *self._late.observe(view))
         known = (*self._unheld.observe(view), *self._observe_still(view), *frozen)
         return (*known, *self._observe_standstill(view), *self._deserted.observe(view, self._unheld.held))
 
-    def _observe_still(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_still(self, view: FrameView) -> tuple[Verdict, ...]:
         """Parameters that an optimizer holds and does not move."""
         sizes = view.row("weight_max_abs")
         if sizes is not None:
@@ -130,7 +131,7 @@ class NeverUpdated:
             self._members.pop("still", None)  # to be put into words again
         return self._settle(view, "still", lasted)
 
-    def _observe_standstill(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_standstill(self, view: FrameView) -> tuple[Verdict, ...]:
         """No weight has ever moved, though the optimizer steps and gradients arrive."""
         moves, ids, states = view.row("update_norm"), view.ids("update"), view.row("gradient_state")
         if self._has_moved or moves is None or ids is None:
@@ -153,7 +154,7 @@ class NeverUpdated:
             return self._standstill.stay()
         return self._standstill.hold(True, lambda: self._standstill_verdict(view, pushed))
 
-    def _standstill_verdict(self, view: View, pushed: NDArray[np.int32]) -> Verdict:
+    def _standstill_verdict(self, view: FrameView, pushed: NDArray[np.int32]) -> Verdict:
         how = f"largest element of a gradient at step {view.step}, before the optimizer came to use it"
         largest = int(pushed[np.argmax(self._pushed[pushed])])
         evidence = (
@@ -169,7 +170,7 @@ class NeverUpdated:
         )
         return Verdict("standstill", True, Severity.CRITICAL, (), 0, 0.95, summary, evidence)
 
-    def _observe_frozen(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_frozen(self, view: FrameView) -> tuple[Verdict, ...]:
         """Parameters that are frozen and were never trained."""
         self._freeze.observe(view)
         if "frozen" not in self._open and not self._freeze.members.any():
@@ -182,49 +183,49 @@ class NeverUpdated:
         quiet &= not self._unheld.is_waiting and not self._late.is_waiting
         return quiet and not self._stood and not self._deserted.is_waiting
 
-    def news(self, stretch: Stretch) -> Flags:
-        news = self._unheld.news(stretch)
-        if stretch.has("gradient"):
-            states = stretch.row("gradient_state")
-            news |= stretch.changed("gradient", states)
-            news[stretch.at("gradient")] |= ~(states == GradientState.PRESENT).any(axis=1)
-            news |= stretch.flags("gradient", stretch.row("gradient_carried") == 1)
-        if stretch.has("update"):
-            news |= stretch.flags("update", stretch.row("update_norm") == 0)
+    def news(self, batch: FrameBatch) -> Flags:
+        news = self._unheld.news(batch)
+        if batch.has("gradient"):
+            states = batch.row("gradient_state")
+            news |= batch.changed("gradient", states)
+            news[batch.at("gradient")] |= ~(states == GradientState.PRESENT).any(axis=1)
+            news |= batch.flags("gradient", batch.row("gradient_carried") == 1)
+        if batch.has("update"):
+            news |= batch.flags("update", batch.row("update_norm") == 0)
         return news
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """The latest weights and gradients are remembered."""
-        self._unheld.pass_over(stretch, first, last)
-        self._deserted.pass_over(stretch, first, last)
-        self._late.pass_over(stretch, first, last)
-        if stretch.frames_with("weight", first, last):
-            ids, sizes = stretch.latest("weight_max_abs", first, last)
+        self._unheld.pass_over(batch, first, last)
+        self._deserted.pass_over(batch, first, last)
+        self._late.pass_over(batch, first, last)
+        if batch.frames_with("weight", first, last):
+            ids, sizes = batch.latest("weight_max_abs", first, last)
             self._size[ids] = sizes
         if not self._freeze.has_learnt:
             for place in range(first, last):
-                self._freeze.learn(stretch.view(place))
-        if not self._has_moved and stretch.frames_with("update", first, last):
-            at = np.isin(stretch.frames_with("update"), stretch.frames_with("update", first, last))
-            self._has_moved = bool((stretch.row("update_norm")[at] > 0).any())
-        idle = stretch.skipped | (stretch.scalar("lr") == 0)
-        moved = set(stretch.frames_with("gradient", first, last)) & set(stretch.frames_with("update", first, last))
+                self._freeze.learn(batch.view(place))
+        if not self._has_moved and batch.frames_with("update", first, last):
+            at = np.isin(batch.frames_with("update"), batch.frames_with("update", first, last))
+            self._has_moved = bool((batch.row("update_norm")[at] > 0).any())
+        idle = batch.skipped | (batch.scalar("lr") == 0)
+        moved = set(batch.frames_with("gradient", first, last)) & set(batch.frames_with("update", first, last))
         counted = [place for place in moved if not idle[place]]
         if counted:
-            last = stretch.frames_with("gradient").index(max(counted))
-            pushes = stretch.row("stepped_gradient_max_abs")[last]
-            present = stretch.row("gradient_state")[last] == GradientState.PRESENT
-            self._pushed[stretch.ids("gradient")] = np.where(present, pushes, np.float32(np.nan))
+            last = batch.frames_with("gradient").index(max(counted))
+            pushes = batch.row("stepped_gradient_max_abs")[last]
+            present = batch.row("gradient_state")[last] == GradientState.PRESENT
+            self._pushed[batch.ids("gradient")] = np.where(present, pushes, np.float32(np.nan))
         return ()
 
-    def _rounds_away(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _rounds_away(self, view: FrameView, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether a plain step, a lower bound for most optimizers, is below what the number format can hold."""
         layout = view.layout
         rate = view.scalar("lr")
         lost = rate * self._pushed[ids] < layout.rounding[ids] * self._size[ids]
         return layout.is_low_precision[ids] | (lost & (not np.isnan(rate)))
 
-    def _settle(self, view: View, key: str, mask: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+    def _settle(self, view: FrameView, key: str, mask: NDArray[np.bool_]) -> tuple[Verdict, ...]:
         known = self._open.get(key)
         if not mask.any():
             if known is None:
@@ -237,14 +238,14 @@ class NeverUpdated:
             known = self._open[key] = self._describe(key, view, layers)
         return (known,)
 
-    def _describe(self, key: str, view: View, layers: tuple[int, ...]) -> Verdict:
+    def _describe(self, key: str, view: FrameView, layers: tuple[int, ...]) -> Verdict:
         match key:
             case "still":
                 return self._still_verdict(view, layers)
             case _:
                 return self._frozen_verdict(view, layers)
 
-    def _still_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
+    def _still_verdict(self, view: FrameView, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
         chosen = np.array(layers, np.int32)
         first_step = int(self._still.since[chosen].min())
@@ -283,7 +284,7 @@ class NeverUpdated:
         ]  # fmt: skip
         return Verdict("still", True, severity, layers, first_step, confidence, reason, (*evidence, *because))
 
-    def _frozen_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
+    def _frozen_verdict(self, view: FrameView, layers: tuple[int, ...]) -> Verdict:
         layout = view.layout
         named = name_layers(layout, layers)
         verb, its = ("is", "it was") if len(layers) == 1 else ("are", "they were")

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.progress import has_learnt
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -60,14 +60,14 @@ class NoisyGradient:
     def resting(self) -> bool:
         return True  # nothing is said of other frames, whatever is open
 
-    def news(self, stretch: Stretch) -> Flags:
-        passes = stretch.scalar("backward_count") >= thresholds.NOISE_LEAST_BATCHES
-        return passes | (stretch.scalar("gradient_batches") >= thresholds.NOISE_LEAST_BATCHES)
+    def news(self, batch: FrameBatch) -> Flags:
+        passes = batch.scalar("backward_count") >= thresholds.NOISE_LEAST_BATCHES
+        return passes | (batch.scalar("gradient_batches") >= thresholds.NOISE_LEAST_BATCHES)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         batches = view.scalar("gradient_batches")  # of all ranks, where there are several
         if math.isnan(batches):
             batches = view.scalar("backward_count")
@@ -91,7 +91,7 @@ class NoisyGradient:
             return ()
         return self._condition.hold(True, lambda: self._verdict(view, since, usual))
 
-    def _verdict(self, view: View, since: int, usual: float) -> Verdict:
+    def _verdict(self, view: FrameView, since: int, usual: float) -> Verdict:
         evidence = [
             Evidence("gradient_noise_scale", None, usual, 1.0,
                      "noise over signal of the averaged gradient, in the middle of all matrices and measured steps")

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Said, Verdict, Waiting
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -53,12 +53,12 @@ class NonfiniteActivation(Waiting):
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        for place in stretch.frames_with("weight", first, last)[-1:]:
-            self.observe(stretch.view(place))
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        for place in batch.frames_with("weight", first, last)[-1:]:
+            self.observe(batch.view(place))
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         poisoned, weights = self._poisoned, view.row("weight_nonfinite_count")
         if weights is not None:  # of the weights after this step: this step's outputs were computed before
             self._poisoned = bool((weights > 0).any())
@@ -79,13 +79,13 @@ class NonfiniteActivation(Waiting):
         return (*held, *ended)
 
 
-def _in_order(view: View, hit: set[int]) -> list[int]:
+def _in_order(view: FrameView, hit: set[int]) -> list[int]:
     """In execution order, containers left out: their output is that of a part."""
-    workers = [i for i in anatomy_of(view.layout).sequence if i in hit]
+    workers = [i for i in structure_of(view.layout).sequence if i in hit]
     return workers or view.layout.in_order(hit)
 
 
-def _unseen_before(view: View, first: int, seen: set[int]) -> list[int]:
+def _unseen_before(view: FrameView, first: int, seen: set[int]) -> list[int]:
     """Modules that feed this one and were not called as such, their weights used by a function: it may be theirs."""
     layout = view.layout
     by_path = {node.path: node.id for node in layout.graph.nodes if not node.is_merge}
@@ -108,18 +108,18 @@ def _unseen_before(view: View, first: int, seen: set[int]) -> list[int]:
     return unseen
 
 
-def _does_harm(view: View) -> bool:
+def _does_harm(view: FrameView) -> bool:
     loss, gradients = view.frame.scalars.get("loss"), view.row("gradient_nonfinite_count")
     if loss is None and gradients is None:
         return True  # nothing says that it stays where it is
     return (loss is not None and not math.isfinite(loss)) or (gradients is not None and bool((gradients > 0).any()))
 
 
-def _verdict(view: View, key: str, hit: list[int], unseen: list[int], numbers: dict[int, float]) -> Verdict:
+def _verdict(view: FrameView, key: str, hit: list[int], unseen: list[int], numbers: dict[int, float]) -> Verdict:
     layout, first = view.layout, hit[0]
     how = f"NaN or infinite elements in its output at step {view.step}; it is the first module that has any"
     evidence = [Evidence("activation_nonfinite_count", layout.path(first), numbers[first], 0.0, how)]
-    before = anatomy_of(layout).before(first)
+    before = structure_of(layout).before(first)
     largest = view.all_layers("activation_max_abs")
     if before >= 0 and np.isfinite(largest[before]):
         how = "largest output of the module before it"

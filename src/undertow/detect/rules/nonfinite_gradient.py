@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Said, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of, name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -57,7 +58,7 @@ class NonfiniteGradient:
     def grow(self, count: int) -> None:
         self._bad = grown(self._bad, count, False)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.skipped:
             return self._skipped(view)
         verdicts: list[Verdict] = []
@@ -84,15 +85,15 @@ class NonfiniteGradient:
     def resting(self) -> bool:
         return not self._skips and self._open is None
 
-    def news(self, stretch: Stretch) -> Flags:
-        if not stretch.has("gradient"):
-            return stretch.skipped
-        return stretch.skipped | stretch.flags("gradient", stretch.row("gradient_nonfinite_count") > 0)
+    def news(self, batch: FrameBatch) -> Flags:
+        if not batch.has("gradient"):
+            return batch.skipped
+        return batch.skipped | batch.flags("gradient", batch.row("gradient_nonfinite_count") > 0)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def _skipped(self, view: View) -> tuple[Verdict, ...]:
+    def _skipped(self, view: FrameView) -> tuple[Verdict, ...]:
         """A loss scaler saw the overflow and skipped the step: its normal work, up to a point."""
         if self._skips == 0:
             self._first_skip = view.step
@@ -119,7 +120,7 @@ class NonfiniteGradient:
         )  # fmt: skip
         return (Verdict("scaler", True, severity, layers, self._first_skip, 1.0, summary, evidence),)
 
-    def _begin(self, view: View, counts: NDArray[np.float32]) -> Verdict:
+    def _begin(self, view: FrameView, counts: NDArray[np.float32]) -> Verdict:
         ids = view.ids("gradient")
         assert ids is not None
         hit = counts > 0
@@ -146,7 +147,7 @@ class NonfiniteGradient:
         return Verdict("gradient", True, Severity.CRITICAL, layers, view.step, 1.0, summary, tuple(evidence))
 
 
-def _origin_first(view: View, bad: NDArray[np.int32]) -> tuple[int, ...]:
+def _origin_first(view: FrameView, bad: NDArray[np.int32]) -> tuple[int, ...]:
     """All layers hit, beginning with those closest to the loss; the others from there to the input."""
     origin = view.layout.closest_to_the_loss(bad)
     known = set(origin)
@@ -154,7 +155,7 @@ def _origin_first(view: View, bad: NDArray[np.int32]) -> tuple[int, ...]:
     return (*origin, *rest)
 
 
-def _forward_state(view: View) -> list[Evidence]:
+def _forward_state(view: FrameView) -> list[Evidence]:
     """Whether the forward pass was already non-finite, when this frame can tell."""
     counts = view.row("activation_nonfinite_count")
     ids = view.ids("activation")

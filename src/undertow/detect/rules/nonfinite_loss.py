@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -47,7 +47,7 @@ class NonfiniteLoss:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.frame.scalars.get("loss")
         if loss is None:
             return ()
@@ -67,14 +67,14 @@ class NonfiniteLoss:
     def resting(self) -> bool:
         return self._open is None and self._noted is None
 
-    def news(self, stretch: Stretch) -> Flags:
-        return ~np.isfinite(stretch.scalar("loss", absent=0.0))
+    def news(self, batch: FrameBatch) -> Flags:
+        return ~np.isfinite(batch.scalar("loss", absent=0.0))
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
 
-def _verdict(view: View, loss: float, key: str, severity: Severity) -> Verdict:
+def _verdict(view: FrameView, loss: float, key: str, severity: Severity) -> Verdict:
     word = "NaN" if math.isnan(loss) else "infinite"
     summary = f"The loss turned {word} at step {view.step}"
     summary += "; the loss scaler skipped the step." if key == "skipped" else "."

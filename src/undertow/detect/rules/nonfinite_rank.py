@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -48,7 +48,7 @@ class NonfiniteRank:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         ranks = view.scalar("ranks")
         if math.isnan(ranks) or view.skipped:
             return ()
@@ -61,13 +61,13 @@ class NonfiniteRank:
     def resting(self) -> bool:
         return not self._condition.is_open
 
-    def news(self, stretch: Stretch) -> Flags:
-        return np.array(["rank_nonfinite" in frame.scalars for frame in stretch.frames], bool)
+    def news(self, batch: FrameBatch) -> Flags:
+        return np.array(["rank_nonfinite" in frame.scalars for frame in batch.frames], bool)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def _verdict(self, view: View, rank: int, ranks: int) -> Verdict:
+    def _verdict(self, view: FrameView, rank: int, ranks: int) -> Verdict:
         others = int(view.scalar("ranks_nonfinite")) - 1
         evidence = (
             Evidence("rank_nonfinite", None, float(rank), None,

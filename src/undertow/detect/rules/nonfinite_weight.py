@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Said, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of, name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
@@ -51,7 +52,7 @@ class NonfiniteWeight:
         self._frozen = grown(self._frozen, count, False)
         self._bad = grown(self._bad, count, False)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         states = view.row("gradient_state")
         if states is not None:
             known = ~np.isnan(states)
@@ -82,19 +83,19 @@ class NonfiniteWeight:
     def resting(self) -> bool:
         return not self._open
 
-    def news(self, stretch: Stretch) -> Flags:
-        news = stretch.none()
-        if stretch.has("weight"):
-            news |= stretch.flags("weight", stretch.row("weight_nonfinite_count") > 0)
-        if stretch.has("gradient"):  # what is frozen is remembered
-            news |= stretch.changed("gradient", stretch.row("gradient_state"))
+    def news(self, batch: FrameBatch) -> Flags:
+        news = batch.none()
+        if batch.has("weight"):
+            news |= batch.flags("weight", batch.row("weight_nonfinite_count") > 0)
+        if batch.has("gradient"):  # what is frozen is remembered
+            news |= batch.changed("gradient", batch.row("gradient_state"))
         return news
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
 
-def _verdict(view: View, key: str, ids: NDArray[np.int32], counts: NDArray[np.float32]) -> Verdict:
+def _verdict(view: FrameView, key: str, ids: NDArray[np.int32], counts: NDArray[np.float32]) -> Verdict:
     layout = view.layout
     layers = layout.in_order(ids)
     named = name_layers(layout, layers)

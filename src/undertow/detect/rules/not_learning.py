@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.guess import loss_of_a_guess
-from undertow.detect.layout import Layout
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.one_answer import OneAnswer
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.chance_level import chance_level
+from undertow.detect.features.constant_prediction import ConstantPrediction
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import LossKind, LossReduction
@@ -67,31 +67,31 @@ class NotLearning:
         self._drift = math.nan
         self._classes = math.nan
         self._guess = math.nan  # what the loss of a guess would be, in this run's units
-        self._one_answer = OneAnswer()
+        self._one_answer = ConstantPrediction()
         self._warm = 0  # steps since the rate last rose
         self._peak = 0.0
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._table = 0  # rows of the largest embedding
         self._rows = math.inf  # samples of a step, when last known
 
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def attend(self, stretch: Stretch) -> Iterator[Said]:
+    def attend(self, batch: FrameBatch) -> Iterator[Said]:
         """A loss that has once been clearly below its start, and below that of a guess, is only counted."""
-        teaches = stretch.with_any(_OF_TARGETS).tolist()
-        rates, learnt = stretch.scalar("lr", 0.0).tolist(), self._learnt_below()
-        for place, loss in enumerate(stretch.losses):
+        teaches = batch.with_any(_OF_TARGETS).tolist()
+        rates, learnt = batch.scalar("lr", 0.0).tolist(), self._learnt_below()
+        for place, loss in enumerate(batch.losses):
             if (
                 not (teaches[place] or self._condition.is_open or rates[place] > 1.1 * self._peak or loss is None)
                 and loss.best <= min(learnt, thresholds.NOT_LEARNING_BEST * loss.start)
                 and loss.positive
                 and loss.actors == 1
-                and self._layout is stretch.layout
+                and self._layout is batch.layout
             ):
                 self._warm += 1
             else:
-                yield place, self.observe(stretch.view(place))
+                yield place, self.observe(batch.view(place))
                 learnt = self._learnt_below()
 
     def _learnt_below(self) -> float:
@@ -100,7 +100,7 @@ class NotLearning:
         guesses = [self._guess, *(self._one_answer.losses if self._one_answer.is_of_labels else ())]
         return min([low * one for one in guesses if one == one], default=math.inf)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         rate = view.frame.scalars.get("lr", 0.0)
         if rate > 1.1 * self._peak:  # a warm-up, or the start
             self._peak, self._warm = rate, 0
@@ -131,7 +131,7 @@ class NotLearning:
             return self._condition.stay()
         return self._condition.hold(None, lambda: self._verdict(loss))
 
-    def _steps_for_all_rows(self, view: View) -> float:
+    def _steps_for_all_rows(self, view: FrameView) -> float:
         """In how many steps every row of the largest table can have been looked up once."""
         if view.layout is not self._layout:
             self._layout = view.layout
@@ -144,12 +144,12 @@ class NotLearning:
             self._rows = rows
         return float(self._table / self._rows)
 
-    def _learn_guess(self, view: View) -> None:
+    def _learn_guess(self, view: FrameView) -> None:
         self._one_answer.observe(view)
         if view.scalar("loss_kind") in _OF_CLASSES:
             averaged = view.scalar("loss_reduction") == LossReduction.MEAN
             factor = abs(view.scalar("loss_factor"))
-            self._guess = loss_of_a_guess(view) * (factor if factor > 0 else 1.0) if averaged else math.nan
+            self._guess = chance_level(view) * (factor if factor > 0 else 1.0) if averaged else math.nan
 
     def _guesses(self, level: float) -> tuple[float, ...]:
         """Losses of models that have learnt nothing of their inputs."""

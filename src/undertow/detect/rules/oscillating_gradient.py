@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -54,28 +54,28 @@ class OscillatingGradient:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def attend(self, stretch: Stretch) -> Iterator[Said]:
-        places, matrices = stretch.frames_with("gradient"), matrices_of(stretch.layout)
+    def attend(self, batch: FrameBatch) -> Iterator[Said]:
+        places, matrices = batch.frames_with("gradient"), matrices_of(batch.layout)
         if not places:
             return
         if not len(matrices):
-            yield from ((place, self.observe(stretch.view(place))) for place in places)
+            yield from ((place, self.observe(batch.view(place))) for place in places)
             return
-        cosines: list[float] = matrices.middles(stretch, "gradient_cosine").tolist()
+        cosines: list[float] = matrices.middles(batch, "gradient_cosine").tolist()
         for place, cosine in zip(places, cosines):
-            step, opposed = stretch.frames[place].step, cosine < thresholds.OSCILLATION_COSINE
-            usual = step == self._last_step + 1 and cosine == cosine and not stretch.skipped[place]
+            step, opposed = batch.frames[place].step, cosine < thresholds.OSCILLATION_COSINE
+            usual = step == self._last_step + 1 and cosine == cosine and not batch.skipped[place]
             few = not opposed or len(self._against()) < thresholds.OSCILLATION_PAIRS - 1
             if usual and few and not self._condition.is_open:
                 self._last_step = step
                 self._cosines.append((step, cosine))
             else:
-                yield place, self.observe(stretch.view(place))
+                yield place, self.observe(batch.view(place))
 
     def _against(self) -> list[tuple[int, float]]:
         return [(step, value) for step, value in self._cosines if value < thresholds.OSCILLATION_COSINE]
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.skipped or view.ids("gradient") is None:
             return ()
         before, self._last_step = self._last_step, view.step
@@ -93,7 +93,7 @@ class OscillatingGradient:
             return self._condition.end()
         return self._condition.hold(True, lambda: self._verdict(view, [value for _, value in against], against[0][0]))
 
-    def _verdict(self, view: View, cosines: list[float], since: int) -> Verdict:
+    def _verdict(self, view: FrameView, cosines: list[float], since: int) -> Verdict:
         evidence = [
             Evidence("gradient_cosine", None, _middle_of(cosines), None,
                      "with the gradient of the step before, in the middle of all matrices and of the latest steps")

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.loss_trend import Loss
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -61,10 +61,10 @@ class OscillatingLoss:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def attend(self, stretch: Stretch) -> Iterator[Said]:
+    def attend(self, batch: FrameBatch) -> Iterator[Said]:
         """While the loss has not turned, only how far it reaches is remembered."""
-        anew, rates = stretch.with_any(_ANEW).tolist(), stretch.scalar("lr").tolist()
-        for place, loss in enumerate(stretch.losses):
+        anew, rates = batch.with_any(_ANEW).tolist(), batch.scalar("lr").tolist()
+        for place, loss in enumerate(batch.losses):
             if (
                 loss is None
                 or anew[place]
@@ -74,7 +74,7 @@ class OscillatingLoss:
                 or not (loss.positive and loss.actors == 1 and loss.seen >= thresholds.DIVERGED_START)
                 or self._turns(loss)
             ):
-                yield place, self.observe(stretch.view(place))
+                yield place, self.observe(batch.view(place))
 
     def _turns(self, loss: Loss) -> bool:
         """Whether this loss shows a turning point. If not, it is remembered."""
@@ -87,7 +87,7 @@ class OscillatingLoss:
             self._ceiling, self._floor, self._leap, self._last = ceiling, floor, leap, loss.value
         return turns
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None:
             return self._condition.stay()

@@ -10,11 +10,11 @@ import numpy as np
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.progress import has_fallen
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.progress import has_fallen
 from undertow.detect.rule import Pace, Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -67,19 +67,19 @@ class OverClipping:
     def resting(self) -> bool:
         return not self._condition.is_open and self._length == 0
 
-    def news(self, stretch: Stretch) -> Flags:
-        return stretch.scalar("clip_coefficient") < thresholds.CLIPPED_TO
+    def news(self, batch: FrameBatch) -> Flags:
+        return batch.scalar("clip_coefficient") < thresholds.CLIPPED_TO
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """How the optimizer steps is remembered of the latest update, its speed of the latest step."""
-        told = ~stretch.skipped & ~np.isnan(stretch.scalar("clip_coefficient"))
-        updates = [place for place in stretch.frames_with("update", first, last) if told[place]]
+        told = ~batch.skipped & ~np.isnan(batch.scalar("clip_coefficient"))
+        updates = [place for place in batch.frames_with("update", first, last) if told[place]]
         latest = first + np.flatnonzero(told[first:last])
         for place in sorted({*updates[-1:], *latest[-1:].tolist()}):
-            self.observe(stretch.view(place))
+            self.observe(batch.view(place))
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.skipped:
             return ()
         left, total = view.scalar("clip_coefficient"), view.scalar("gradient_norm_total")
@@ -118,7 +118,7 @@ class OverClipping:
             return self._condition.end()
         return self._condition.hold(True, lambda: self._verdict(view))
 
-    def _learn_how_it_steps(self, view: View, stepped: float) -> None:
+    def _learn_how_it_steps(self, view: FrameView, stepped: float) -> None:
         matrices = matrices_of(view.layout)
         self._speed = middle(matrices.values(view, "update_ratio"))
         rate = view.scalar("lr")
@@ -128,7 +128,7 @@ class OverClipping:
         # Momentum makes a step up to a few hundred times as long as the gradient; Adam's length has no bound here.
         self._follows = 0.3 < middle(length) < thresholds.CLIPPED_MOMENTUM
 
-    def _verdict(self, view: View) -> Verdict:
+    def _verdict(self, view: FrameView) -> Verdict:
         left = self._left
         total = view.scalar("gradient_norm_total")
         evidence = [

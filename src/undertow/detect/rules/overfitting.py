@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.loss_trend import Loss
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
 from undertow.detect.rule import Said, Verdict, Waiting
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -59,11 +59,11 @@ class Overfitting(Waiting):
     def resting(self) -> bool:
         return not self._condition.is_open
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        self._latest = stretch.latest_loss(first, last) or self._latest
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        self._latest = batch.latest_loss(first, last) or self._latest
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.loss is not None:
             self._latest = view.loss
         scalars = view.frame.scalars

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of, middle
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -51,17 +51,17 @@ class Plateau:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def attend(self, stretch: Stretch) -> Iterator[Said]:
+    def attend(self, batch: FrameBatch) -> Iterator[Said]:
         """At most steps the loss moves, and nothing is remembered."""
-        for place, loss in enumerate(stretch.losses):
+        for place, loss in enumerate(batch.losses):
             if loss is not None and (
                 self._condition.is_open
                 or not (loss.falling or loss.rising or loss.remaining < thresholds.PLATEAU_REMAINING)
                 or loss.step % 4 == 0
             ):
-                yield place, self.observe(stretch.view(place))
+                yield place, self.observe(batch.view(place))
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None or loss.seen < thresholds.PLATEAU_STEPS // 2:
             return ()

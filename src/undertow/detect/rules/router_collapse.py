@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.wording import name_layers
 from undertow.detect.idle_experts import IdleExperts
-from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.rule import Said, Streak, Verdict, Waiting, grown
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.rule import Said, Verdict, Waiting
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -52,7 +53,7 @@ class RouterCollapse(Waiting):
     waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
-        self._full = Streak()
+        self._full = LayerStreak()
         self._load: NDArray[np.float64] = np.zeros(0)
         self._outputs: NDArray[np.float64] = np.zeros(0)
         self._drift = np.nan  # way of the median matrix that moves; experts that are never chosen do not
@@ -70,16 +71,16 @@ class RouterCollapse(Waiting):
     def resting(self) -> bool:
         return not self._gates
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """Of how far matrices have moved the latest is remembered."""
-        for place in stretch.frames_with("weight", first, last)[-1:]:
-            self.observe(stretch.view(place))
+        for place in batch.frames_with("weight", first, last)[-1:]:
+            self.observe(batch.view(place))
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_load(view), *self._observe_experts(view))
 
-    def _observe_experts(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_experts(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.ids("gradient") is None:
             return self._idle.stay()
         members = self._experts.observe(view, set(self._gates.values()))
@@ -87,7 +88,7 @@ class RouterCollapse(Waiting):
             return self._idle.end()
         return self._idle.hold(members, lambda: self._verdict_idle(view, members))
 
-    def _verdict_idle(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict_idle(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout, since = view.layout, self._experts.since(members)
         gates = tuple(layout.in_order(self._gates))
         evidence = tuple(
@@ -100,7 +101,7 @@ class RouterCollapse(Waiting):
         )
         return Verdict("idle", True, Severity.MODERATE, (*gates, *members), since, 0.8, summary, evidence)
 
-    def _observe_load(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_load(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.row("weight_drift") is not None:
             drift = matrices_of(view.layout).values(view, "weight_drift")
             self._drift = middle(drift[drift > limit.MOVED])
@@ -122,7 +123,7 @@ class RouterCollapse(Waiting):
         members = tuple(view.layout.in_order(due))
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout, worst = view.layout, members[0]
         evidence = tuple(
             Evidence("router_load_max", layout.path(i), float(self._load[i]), float(1 / self._outputs[i]),

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE, Anatomy, anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
-from undertow.detect.rule import Streak, Verdict, Waiting, grown
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Verdict, Waiting
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -50,9 +51,9 @@ class Saturated(Waiting):
     waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._hidden: NDArray[np.bool_] = np.zeros(0, bool)
-        self._flat = Streak()
+        self._flat = LayerStreak()
         self._share: NDArray[np.float64] = np.zeros(0)
         self._condition = Condition("saturated")
 
@@ -61,7 +62,7 @@ class Saturated(Waiting):
         self._hidden = grown(self._hidden, count, False)
         self._share = grown(self._share, count, 0.0)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         shares, ids = view.row("activation_saturated_fraction"), view.ids("activation")
         if shares is None or ids is None:
             return ()
@@ -82,15 +83,15 @@ class Saturated(Waiting):
         members = tuple(view.layout.in_order(due))
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _look(self, layout: Layout) -> None:
+    def _look(self, layout: LayerIndex) -> None:
         self._layout = layout
-        anatomy = anatomy_of(layout)
+        structure = structure_of(layout)
         self._hidden[:] = False
-        self._hidden[[i for i in anatomy.sequence if anatomy.is_hidden(i)]] = True
+        self._hidden[[i for i in structure.sequence if structure.is_hidden(i)]] = True
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
-        layout, anatomy = view.layout, anatomy_of(view.layout)
-        layers = [layer for i in members for layer in _guilty(anatomy, i) if layer != NONE]
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
+        layout, structure = view.layout, structure_of(view.layout)
+        layers = [layer for i in members for layer in _guilty(structure, i) if layer != NONE]
         how = f"share of outputs at the flat ends at step {view.step}"
         evidence = [
             Evidence("activation_saturated_fraction", layout.path(i), float(self._share[i]), None, how)
@@ -105,11 +106,11 @@ class Saturated(Waiting):
         )
 
 
-def _guilty(anatomy: Anatomy, module: int) -> tuple[int, ...]:
+def _guilty(structure: ModuleStructure, module: int) -> tuple[int, ...]:
     """The layer whose sums are too large, and the function, where it is a module."""
-    return (module,) if anatomy.owns(module) else (anatomy.source(module), module)
+    return (module,) if structure.owns(module) else (structure.source(module), module)
 
 
-def _functions(view: View, members: tuple[int, ...]) -> str:
+def _functions(view: FrameView, members: tuple[int, ...]) -> str:
     named = name_layers(view.layout, members)
-    return f"the functions behind {named}" if anatomy_of(view.layout).owns(members[0]) else named
+    return f"the functions behind {named}" if structure_of(view.layout).owns(members[0]) else named

@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import anatomy_of
-from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
-from undertow.detect.rule import Pace, Said, Streak, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart
-from undertow.detect.wording import known, name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.between_steps import BetweenSteps
+from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.wording import known, name_layers
+from undertow.detect.rule import Pace, Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -25,7 +26,7 @@ from undertow.schema.severity import Severity
 Row = NDArray[np.float32]  # of one frame, or of many
 
 
-def tables_of(layout: Layout) -> NDArray[np.int64]:
+def tables_of(layout: LayerIndex) -> NDArray[np.int64]:
     """Embeddings that are trained."""
     tables = [layer for layer in layout.layers.parameters if layer.kind is LayerKind.EMBEDDING and layer.trainable]
     return np.array([table.id for table in tables], np.int64)
@@ -63,12 +64,12 @@ class ShrinkingWeights:
     pace: ClassVar[Pace] = ("weight", 5)
 
     def __init__(self) -> None:
-        self._start = WeightStart()
-        self._shrinks = Streak()
+        self._start = InitialWeights()
+        self._shrinks = LayerStreak()
         self._building = False
         self._taken: NDArray[np.float64] = np.zeros(0)  # of each weight at a step, as the settings of its optimizer say
         self._condition, self._gone = Condition("shrinking"), Condition("gone")
-        self._nothing_left = Streak()
+        self._nothing_left = LayerStreak()
         self._between = BetweenSteps()
 
     def grow(self, count: int) -> None:
@@ -83,32 +84,32 @@ class ShrinkingWeights:
         waiting = self._building or self._condition.is_open or self._gone.is_open
         return not (waiting or self._nothing_left.length.any())
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """Frames in which any weight may shrink or be gone, and all frames where that is not known of all of them."""
-        if not stretch.has("weight"):
-            return stretch.none()
-        everywhere = list(range(len(stretch)))
-        ids, same = stretch.ids("weight"), stretch.frames_with("update") == everywhere
-        if not (same and stretch.frames_with("weight") == everywhere and self._start.knows(ids)):
-            return np.ones(len(stretch), bool)
-        norms, lengths, ratios = (stretch.row(name) for name in ("weight_norm", "update_norm", "update_ratio"))
+        if not batch.has("weight"):
+            return batch.none()
+        everywhere = list(range(len(batch)))
+        ids, same = batch.ids("weight"), batch.frames_with("update") == everywhere
+        if not (same and batch.frames_with("weight") == everywhere and self._start.knows(ids)):
+            return np.ones(len(batch), bool)
+        norms, lengths, ratios = (batch.row(name) for name in ("weight_norm", "update_norm", "update_ratio"))
         if norms.shape != lengths.shape:
-            return np.ones(len(stretch), bool)
-        shrinks = self._shrinking(norms, lengths, ratios) & ~self._has_grown(norms, stretch.ids("update"))
+            return np.ones(len(batch), bool)
+        shrinks = self._shrinking(norms, lengths, ratios) & ~self._has_grown(norms, batch.ids("update"))
         suspect = shrinks | (norms < limit.GONE_TO * self._start.norm[ids])
-        return stretch.skipped | suspect.any(axis=1) | self._between.news(stretch, limit.WRITTEN)
+        return batch.skipped | suspect.any(axis=1) | self._between.news(batch, limit.WRITTEN)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        if stretch.has("weight"):
-            self._between.pass_over(stretch, first, last)
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        if batch.has("weight"):
+            self._between.pass_over(batch, first, last)
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.skipped or not self._start.take(view):
             return ()
         return (*self._judge_shrinking(view), *self._judge_gone(view))
 
-    def _judge_gone(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_gone(self, view: FrameView) -> tuple[Verdict, ...]:
         """Matrices of which next to nothing is left, however they lost it."""
         norms, ids = view.row("weight_norm"), view.ids("weight")
         assert norms is not None
@@ -118,14 +119,14 @@ class ShrinkingWeights:
             return ()
         self._nothing_left.end(ids[~gone & ~np.isnan(norms)])
         self._nothing_left.hold(ids[gone], view.step)
-        matrices = anatomy_of(view.layout).matrices
+        matrices = structure_of(view.layout).matrices
         members = matrices[self._nothing_left.length[matrices] >= limit.GONE_FRAMES]
         if not len(members):
             return self._gone.end()
         ordered = tuple(view.layout.in_order(members))
         return self._gone.hold(ordered, lambda: self._gone_verdict(view, ordered))
 
-    def _gone_verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _gone_verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout, norms = view.layout, view.all_layers("weight_norm")
         how = "norm now, against the norm at the start"
         evidence = tuple(
@@ -137,7 +138,7 @@ class ShrinkingWeights:
         first_step = int(self._nothing_left.since[list(members)].min())
         return Verdict("gone", True, Severity.SEVERE, members, first_step, 0.95, summary, evidence)
 
-    def _judge_shrinking(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_shrinking(self, view: FrameView) -> tuple[Verdict, ...]:
         before, written = self._between.norms(view), self._between.observe(view)
         lengths, ratios, ids = view.row("update_norm"), view.row("update_ratio"), view.ids("update")
         norms = view.row("weight_norm")
@@ -176,9 +177,9 @@ class ShrinkingWeights:
         """What has grown too far may come back."""
         return norms > limit.GROWN_BEFORE * self._start.norm[ids]
 
-    def _members(self, view: View, ids: NDArray[np.int32], norms: NDArray[np.float32]) -> NDArray[np.int64]:
+    def _members(self, view: FrameView, ids: NDArray[np.int32], norms: NDArray[np.float32]) -> NDArray[np.int64]:
         """Most matrices together, or single ones (and scales of normalisations) that have lost much more."""
-        matrices = anatomy_of(view.layout).matrices
+        matrices = structure_of(view.layout).matrices
         matrices = matrices[view.layout.is_trainable[matrices]]
         lasts = self._shrinks.length >= limit.SHRINK_FRAMES
         now = np.full(view.layout.count, np.nan)
@@ -197,7 +198,7 @@ class ShrinkingWeights:
         scales = np.setdiff1d(lasting, np.concatenate([matrices, tables_of(view.layout)]))
         return lasting if not len(scales) or self._is_set(scales) else np.setdiff1d(lasting, scales)
 
-    def _look_at_settings(self, view: View) -> None:
+    def _look_at_settings(self, view: FrameView) -> None:
         if view.row("optimizer_weight_decay") is not None:
             taken = view.all_layers("optimizer_weight_decay") * view.all_layers("optimizer_rate")
             self._taken = np.where(np.isnan(taken), self._taken, taken)
@@ -207,11 +208,11 @@ class ShrinkingWeights:
         return bool(np.median(self._taken[members]) > 0.5 * limit.SHRINKS_BY)
 
     @staticmethod
-    def _learns_more(view: View, kept: float) -> bool:
+    def _learns_more(view: FrameView, kept: float) -> bool:
         """The loss has fallen by far more than a penalty on these weights could: first answers were too large."""
         return view.loss is not None and view.loss.remaining < limit.SHRINKING_LEARNS * kept**2
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         norms = view.all_layers("weight_norm")
         how = "norm now, against the norm at the start"
@@ -222,7 +223,7 @@ class ShrinkingWeights:
         decay = view.row("optimizer_weight_decay")
         if decay is not None and not np.isnan(decay).all():
             evidence.append(Evidence("optimizer_weight_decay", None, float(np.nanmax(decay)), None, "as it is set"))
-        matrices = {int(i) for i in anatomy_of(layout).matrices if layout.is_trainable[i]}
+        matrices = {int(i) for i in structure_of(layout).matrices if layout.is_trainable[i]}
         together = len(matrices & set(members)) >= max(limit.SHRINKING_TOGETHER * len(matrices), 1)
         which = "The weight matrices" if together else name_layers(layout, members)
         verb = "shrink" if together or len(members) > 1 else "shrinks"

@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds
-from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
-from undertow.detect.first_weights import FirstWeights
-from undertow.detect.matrices import Matrices, Values, matrices_of, middle
-from undertow.detect.progress import has_learnt
-from undertow.detect.rule import Pace, Said, Streak, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.between_steps import BetweenSteps
+from undertow.detect.features.first_weights import FirstWeights
+from undertow.detect.features.matrices import Matrices, Values, matrices_of, middle
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Pace, Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -70,7 +71,7 @@ class SmallUpdate:
         self._taken_back = self._falls_short = 0  # measured steps in a row
         self._written = 0  # measured steps before which the program had written into most matrices
         self._begun: int | None = None
-        self._behind = Streak()
+        self._behind = LayerStreak()
         self._first = FirstWeights()
         self._tiny = 0  # measured steps in a row
         self._small = 0
@@ -90,30 +91,30 @@ class SmallUpdate:
         conditions = (self._condition, self._group, self._undone)
         return not (self._written or self._begun is None or any(one.is_open for one in conditions))
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """All but steps of a model that has learnt, between which nobody wrote into the weights."""
-        if not len(matrices_of(stretch.layout)):
-            return np.ones(len(stretch), bool)
-        learnt = np.array([has_learnt(loss) for loss in stretch.losses], bool)
-        return ~learnt | stretch.skipped | stretch.with_any(_OF_MORE) | self._between.news(stretch, thresholds.WRITTEN)
+        if not len(matrices_of(batch.layout)):
+            return np.ones(len(batch), bool)
+        learnt = np.array([has_learnt(loss) for loss in batch.losses], bool)
+        return ~learnt | batch.skipped | batch.with_any(_OF_MORE) | self._between.news(batch, thresholds.WRITTEN)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        self._between.pass_over(stretch, first, last)
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        self._between.pass_over(batch, first, last)
         self._tiny = self._small = 0
-        rates = stretch.scalar("lr")[first:last]
+        rates = batch.scalar("lr")[first:last]
         known = rates[~np.isnan(rates)]
         self._rate = float(known[-1]) if len(known) else self._rate
-        if stretch.has("gradient"):
-            at = slice(*np.searchsorted(stretch.frames_with("gradient"), (first, last)))
-            for cosine in matrices_of(stretch.layout).middles(stretch, "gradient_cosine")[at].tolist():
+        if batch.has("gradient"):
+            at = slice(*np.searchsorted(batch.frames_with("gradient"), (first, last)))
+            for cosine in matrices_of(batch.layout).middles(batch, "gradient_cosine")[at].tolist():
                 self._agree(cosine)
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         self._first.take(view)
         return (*self._judge_speed(view), *self._judge_undone(view))
 
-    def _judge_undone(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_undone(self, view: FrameView) -> tuple[Verdict, ...]:
         """Updates that are taken back, whole or for the most part, before the next one."""
         written = self._between.observe(view)
         if self._begun is None:
@@ -139,7 +140,7 @@ class SmallUpdate:
             return self._undone.stay() if self._taken_back or self._falls_short else self._undone.end()
         return self._undone.hold(True, lambda: self._undone_verdict(view, middle(ratios[known]), middle(drifts[known])))
 
-    def _follow_written(self, view: View, written: Values | None, known: Flags, back: Flags) -> None:
+    def _follow_written(self, view: FrameView, written: Values | None, known: Flags, back: Flags) -> None:
         """Did the program write into the weights since the step before? Seen where both steps are measured."""
         if written is None or np.isnan(written).all():
             return
@@ -149,7 +150,7 @@ class SmallUpdate:
         self._written += _most(rewritten, known)
         self._taken_back = self._taken_back + 1 if _most(rewritten & back, known) else 0
 
-    def _undone_verdict(self, view: View, length: float, drift: float) -> Verdict:
+    def _undone_verdict(self, view: FrameView, length: float, drift: float) -> Verdict:
         evidence = (
             Evidence("update_ratio", None, length, None,
                      f"length of the update of step {view.step} over the weight, in the middle of all matrices"),
@@ -160,7 +161,7 @@ class SmallUpdate:
         summary = "Every update is taken back before the next step: the program writes old values into the weights."
         return Verdict(self._undone.key, True, Severity.SEVERE, (), since, 0.93, summary, evidence)
 
-    def _judge_speed(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_speed(self, view: FrameView) -> tuple[Verdict, ...]:
         rate, before = view.scalar("lr"), self._rate
         if not math.isnan(rate):
             self._rate = rate
@@ -198,7 +199,7 @@ class SmallUpdate:
         if not math.isnan(cosine):
             self._agreement += 0.2 * (cosine - self._agreement)
 
-    def _measure(self, view: View, speed: float) -> None:
+    def _measure(self, view: FrameView, speed: float) -> None:
         self._speed = speed
         self._moved |= speed > 0
         if speed >= thresholds.SMALL_STEP or not self._moved:
@@ -209,21 +210,21 @@ class SmallUpdate:
         self._small += 1
         self._tiny = self._tiny + 1 if speed < thresholds.TINY_STEP else 0
 
-    def _with_gradient(self, view: View, matrices: Matrices, ratios: Values) -> NDArray[np.bool_]:
+    def _with_gradient(self, view: FrameView, matrices: Matrices, ratios: Values) -> NDArray[np.bool_]:
         """Matrices of which the update is known, and the gradient is not known to be zero."""
         known = np.isfinite(ratios)
         if view.ids("gradient") is not None:
             known &= ~(matrices.values(view, "gradient_norm") == 0)
         return known
 
-    def _starts_low(self, view: View) -> bool:
+    def _starts_low(self, view: FrameView) -> bool:
         """The loss began far below that of a guess: the model was trained before."""
         loss = view.loss
         if loss is None or view.scalar("loss_kind") != _CROSS_ENTROPY:
             return False
         return loss.start < thresholds.TRAINED_BEFORE * math.log(max(view.scalar("loss_classes"), 2.0))
 
-    def _judge_groups(self, view: View, matrices: Matrices, ratios: Values) -> tuple[Verdict, ...]:
+    def _judge_groups(self, view: FrameView, matrices: Matrices, ratios: Values) -> tuple[Verdict, ...]:
         """A group whose learning rate is far below the others', and whose steps are too. A rate of zero is UPD003."""
         rates = matrices.values(view, "optimizer_rate")
         known = np.isfinite(ratios) & (rates > 0)
@@ -249,7 +250,7 @@ class SmallUpdate:
         usual = float(np.median(rates[moves]))
         return known & (rates < usual / thresholds.GROUP_BEHIND) & (ratios < thresholds.TINY_STEP)
 
-    def _verdict(self, view: View) -> Verdict:
+    def _verdict(self, view: FrameView) -> Verdict:
         speed = self._speed
         evidence = [
             Evidence("update_ratio", None, speed, 1e-3,
@@ -267,7 +268,7 @@ class SmallUpdate:
             self._condition.key, True, Severity.SEVERE, (), self._since, confidence, summary, tuple(evidence)
         )
 
-    def _group_verdict(self, view: View, members: list[int], ratios: Values, rates: Values) -> Verdict:
+    def _group_verdict(self, view: FrameView, members: list[int], ratios: Values, rates: Values) -> Verdict:
         layout = view.layout
         place, others = matrices_of(layout).ids == members[0], ~np.isin(matrices_of(layout).ids, members)
         evidence = (

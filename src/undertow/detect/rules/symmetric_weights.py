@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
 from undertow.detect.copied_parts import CopiedParts
-from undertow.detect.layout import Layout
-from undertow.detect.rule import Pace, Streak, Verdict, grown
-from undertow.detect.view import View
-from undertow.detect.wording import known, name_layers
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.wording import known, name_layers
+from undertow.detect.rule import Pace, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -56,11 +57,11 @@ class SymmetricWeights:
     pace: ClassVar[Pace] = ("weight", 5)
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._judged: NDArray[np.bool_] = np.zeros(0, bool)
         self._tables: NDArray[np.bool_] = np.zeros(0, bool)  # embeddings: their units are columns
         self._starved: NDArray[np.bool_] = np.zeros(0, bool)  # the latest gradient was exactly zero
-        self._equal, self._zero = Streak(), Streak()
+        self._equal, self._zero = LayerStreak(), LayerStreak()
         self._looks = 0  # in a row at which no layer was suspect
         self._condition = Condition("equal")
         self._copied, self._copies = Condition("copied"), CopiedParts()
@@ -72,7 +73,7 @@ class SymmetricWeights:
         self._equal.grow(count)
         self._zero.grow(count)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         spread, ids = view.row("weight_row_spread"), view.ids("weight")
         norms, drift = view.row("weight_norm"), view.row("weight_drift")
         if spread is None or ids is None or norms is None or drift is None or view.skipped:
@@ -82,7 +83,7 @@ class SymmetricWeights:
         return (*copied, *self._observe_rows(view, ids, spread, norms, drift))
 
     def _observe_rows(
-        self, view: View, ids: NDArray[np.int32], spread: Row, norms: Row, drift: Row
+        self, view: FrameView, ids: NDArray[np.int32], spread: Row, norms: Row, drift: Row
     ) -> tuple[Verdict, ...]:
         if view.layout is not self._layout:
             self._look(view.layout)
@@ -110,7 +111,9 @@ class SymmetricWeights:
         members = tuple(view.layout.in_order(np.flatnonzero(due)))
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _has_random_twin(self, view: View, ids: NDArray[np.int32], spread: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _has_random_twin(
+        self, view: FrameView, ids: NDArray[np.int32], spread: NDArray[np.float32]
+    ) -> NDArray[np.bool_]:
         """Matrices beside one of the same shape in the same module whose rows differ: that one tells the units apart.
 
         The widths beside the means of a Bayesian layer, the scales beside the directions of a normalised one.
@@ -119,16 +122,16 @@ class SymmetricWeights:
         random = {(layer.group, layer.shape) for layer, value in zip(layers, spread) if value >= limit.EQUAL_ROWS}
         return np.array([(layer.group, layer.shape) in random for layer in layers], bool)
 
-    def _remember(self, view: View) -> None:
+    def _remember(self, view: FrameView) -> None:
         """A matrix that starts at zero on purpose has a gradient: it needs no help to leave zero."""
         zeros, ids = view.row("gradient_zero_fraction"), view.ids("gradient")
         if zeros is not None and ids is not None:
             known = ~np.isnan(zeros)
             self._starved[ids[known]] = zeros[known] == 1
 
-    def _look(self, layout: Layout) -> None:
+    def _look(self, layout: LayerIndex) -> None:
         self._layout, self._looks = layout, 0
-        matrices = [layout.layers[int(i)] for i in anatomy_of(layout).matrices]
+        matrices = [layout.layers[int(i)] for i in structure_of(layout).matrices]
         adapted = any(not layer.trainable for layer in matrices)  # zero factors of adapters: GRD004 tells
         self._judged[:] = False
         if not adapted:
@@ -139,7 +142,7 @@ class SymmetricWeights:
             wide = [table.id for table in tables if table.trainable and len(table.shape) == 2 and table.shape[1] > 1]
             self._judged[wide] = True
 
-    def _copied_verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _copied_verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         layers = tuple(layout.in_order(members))
         norms = view.all_layers("weight_norm")
@@ -151,7 +154,7 @@ class SymmetricWeights:
         )
         return Verdict("copied", True, Severity.SEVERE, layers, 0, 0.95, summary, evidence)
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         spreads = view.all_layers("weight_row_spread")
         zero = [i for i in members if self._zero.length[i]]

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.rule import Said, Streak, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -47,7 +48,7 @@ class UnclearedGradient:
     code: ClassVar[str] = "GRD007"
 
     def __init__(self) -> None:
-        self._carried = Streak()
+        self._carried = LayerStreak()
         self._held: NDArray[np.bool_] = np.zeros(0, bool)
         self._norm: NDArray[np.float32] = np.zeros(0, np.float32)  # of the latest gradient
         self._open: Verdict | None = None
@@ -59,7 +60,7 @@ class UnclearedGradient:
         self._norm = grown(self._norm, count, np.nan)
         self._members = grown(self._members, count, False)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         flags, ids = view.row("gradient_carried"), view.ids("gradient")
         if flags is None or ids is None:
             return ()
@@ -86,7 +87,7 @@ class UnclearedGradient:
             self._open = self._verdict(view, members)
         return (self._open,)
 
-    def _is_left_behind(self, view: View, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _is_left_behind(self, view: FrameView, ids: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Nothing is added to a gradient that stays the same to the last bit: its parameter is no longer used."""
         norms = view.row("gradient_norm")
         assert norms is not None
@@ -99,22 +100,22 @@ class UnclearedGradient:
     def resting(self) -> bool:
         return self._open is None and not self._carried.length.any()
 
-    def news(self, stretch: Stretch) -> Flags:
-        if not stretch.has("gradient"):
-            return stretch.none()
-        flags = stretch.row("gradient_carried")
-        held = (stretch.row("gradient_optimizer") >= 0) & (stretch.row("gradient_zero_fraction") != 1)
+    def news(self, batch: FrameBatch) -> Flags:
+        if not batch.has("gradient"):
+            return batch.none()
+        flags = batch.row("gradient_carried")
+        held = (batch.row("gradient_optimizer") >= 0) & (batch.row("gradient_zero_fraction") != 1)
         remembered = np.where(np.isnan(flags), flags, held)
-        return stretch.flags("gradient", flags == 1) | stretch.changed("gradient", remembered)
+        return batch.flags("gradient", flags == 1) | batch.changed("gradient", remembered)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """The latest gradients are remembered."""
-        if stretch.frames_with("gradient", first, last):
-            ids, norms = stretch.latest("gradient_norm", first, last)
+        if batch.frames_with("gradient", first, last):
+            ids, norms = batch.latest("gradient_norm", first, last)
             self._norm[ids] = norms
         return ()
 
-    def _verdict(self, view: View, members: NDArray[np.bool_]) -> Verdict:
+    def _verdict(self, view: FrameView, members: NDArray[np.bool_]) -> Verdict:
         layout = view.layout
         chosen = np.flatnonzero(members)
         ordered = layout.in_order(chosen)

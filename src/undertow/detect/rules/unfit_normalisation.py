@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
-from undertow.detect.rule import Said, Streak, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart
-from undertow.detect.wording import count_of, name_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
@@ -59,11 +60,11 @@ class UnfitNormalisation:
 
     def __init__(self) -> None:
         self._entered = math.nan  # deviation of the data, at the look before
-        self._few = Streak()
+        self._few = LayerStreak()
         self._values: NDArray[np.float64] = np.zeros(0)
         self._settings = b""
         self._conditions = {key: Condition(key) for key in ("values", "slow", *_KEYS)}
-        self._start = WeightStart()
+        self._start = InitialWeights()
 
     def grow(self, count: int) -> None:
         self._few.grow(count)
@@ -74,16 +75,16 @@ class UnfitNormalisation:
     def resting(self) -> bool:
         return True  # nothing is said of other frames, whatever is open
 
-    def news(self, stretch: Stretch) -> Flags:
-        out = stretch.with_any(_OUTPUTS)
-        if stretch.has("weight") and not self._start.knows(stretch.ids("weight")):
-            out[stretch.frames_with("weight")] = True
+    def news(self, batch: FrameBatch) -> Flags:
+        out = batch.with_any(_OUTPUTS)
+        if batch.has("weight") and not self._start.knows(batch.ids("weight")):
+            out[batch.frames_with("weight")] = True
         return out
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         self._start.take(view)
         modes, ids = view.row("activation_training"), view.ids("activation")
         if modes is None or ids is None:
@@ -102,7 +103,9 @@ class UnfitNormalisation:
         self._settings = settings
         return (*said, *self._judge_settings(view, ids, training, eps, momentum))
 
-    def _judge_values(self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_]) -> tuple[Verdict, ...]:
+    def _judge_values(
+        self, view: FrameView, ids: NDArray[np.int32], training: NDArray[np.bool_]
+    ) -> tuple[Verdict, ...]:
         values = view.row("norm_values")
         assert values is not None
         measured = training & ~np.isnan(values)
@@ -128,13 +131,13 @@ class UnfitNormalisation:
             how += f", of {count_of(int(np.nanmax(samples_of)), 'sample')}"
         return self._say(view, "values", members, "norm_values", (count, 16.0, how), summary, Severity.SEVERE, since)
 
-    def _is_same_input(self, view: View) -> bool:
+    def _is_same_input(self, view: FrameView) -> bool:
         """One and the same input at every step, as where a single picture is fitted, has statistics without noise."""
         entered, self._entered = self._entered, view.scalar("input_std")
         return entered == self._entered
 
     def _judge_slow(
-        self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_], momentum: NDArray[np.float32]
+        self, view: FrameView, ids: NDArray[np.int32], training: NDArray[np.bool_], momentum: NDArray[np.float32]
     ) -> tuple[Verdict, ...]:
         """Averages that hardly leave their start, where that start is not yet anything that was measured."""
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -160,7 +163,7 @@ class UnfitNormalisation:
         return self._say(view, "slow", members, "norm_momentum", evidence, summary, Severity.MODERATE, view.step)
 
     def _judge_settings(
-        self, view: View, ids: NDArray[np.int32], training: NDArray[np.bool_],
+        self, view: FrameView, ids: NDArray[np.int32], training: NDArray[np.bool_],
         eps: NDArray[np.float32], momentum: NDArray[np.float32],
     ) -> tuple[Verdict, ...]:  # fmt: skip
         tests = (
@@ -183,7 +186,7 @@ class UnfitNormalisation:
         return tuple(said)
 
     def _say(
-        self, view: View, key: str, members: list[int], quantity: str, evidence: tuple[float, float, str],
+        self, view: FrameView, key: str, members: list[int], quantity: str, evidence: tuple[float, float, str],
         summary: str, severity: Severity, since: int,
     ) -> tuple[Verdict, ...]:  # fmt: skip
         condition = self._conditions[key]

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
+from undertow.detect.engine.view import FrameView
 from undertow.detect.repeated_batch import RepeatedBatch
 from undertow.detect.rule import Verdict, Waiting
 from undertow.detect.sorted_numbers import SortedNumbers
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -58,10 +58,10 @@ class UnmixedBatches(Waiting):
     def resting(self) -> bool:
         return not (self._condition.is_open or self._numbers.is_open or self._repeated.is_open)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_order(view), *self._numbers.observe(view), *self._repeated.observe(view))
 
-    def _observe_order(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_order(self, view: FrameView) -> tuple[Verdict, ...]:
         scalars = view.frame.scalars
         entropy = scalars.get("label_entropy")
         if entropy is None or entropy != entropy:  # NaN: not known

@@ -11,13 +11,13 @@ from typing import ClassVar
 from undertow.detect import thresholds
 from undertow.detect.agreement import Agreement
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.constant_prediction import ConstantPrediction
+from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.label_noise import LabelNoise
-from undertow.detect.loss_trend import Loss
-from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.one_answer import OneAnswer
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -66,7 +66,7 @@ class UnrelatedTargets:
         self._condition = Condition("chance")
         self._noise = LabelNoise()
         self._agreement = Agreement()
-        self._one_answer = OneAnswer()
+        self._one_answer = ConstantPrediction()
         self._classes = self._drift = math.nan
         self._cosines: deque[float] = deque(maxlen=32)
         self._updates: deque[float] = deque(maxlen=32)
@@ -78,15 +78,15 @@ class UnrelatedTargets:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def attend(self, stretch: Stretch) -> Iterator[Said]:
+    def attend(self, batch: FrameBatch) -> Iterator[Said]:
         """Most losses are well below that of one answer for all."""
-        teaches, learnt, passed = stretch.with_any(_OF_TARGETS).tolist(), self._learnt_below(), 0
-        for place, loss in enumerate(stretch.losses):
+        teaches, learnt, passed = batch.with_any(_OF_TARGETS).tolist(), self._learnt_below(), 0
+        for place, loss in enumerate(batch.losses):
             if teaches[place] or loss is None or not loss.level < learnt or loss.seen <= 10 or self._is_open:
-                self._agreement.pass_over(stretch, passed, place)
-                yield place, self.observe(stretch.view(place))
+                self._agreement.pass_over(batch, passed, place)
+                yield place, self.observe(batch.view(place))
                 learnt, passed = self._learnt_below(), place + 1
-        self._agreement.pass_over(stretch, passed, len(stretch))
+        self._agreement.pass_over(batch, passed, len(batch))
 
     def _learnt_below(self) -> float:
         """A loss below this is not at chance, whatever else is known; NaN when that cannot be said."""
@@ -99,13 +99,13 @@ class UnrelatedTargets:
     def _is_open(self) -> bool:
         return self._condition.is_open or self._noise.is_open or self._agreement.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         said: tuple[Verdict, ...] = ()
         if not (self._condition.is_open or self._noise.is_open):  # one of them is enough
             said = self._agreement.observe(view)
         return said if self._agreement.is_open else (*said, *self._observe_chance(view), *self._noise.observe(view))
 
-    def _observe_chance(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_chance(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._guess(1.0))):
             return self._condition.stay()
@@ -156,7 +156,7 @@ class UnrelatedTargets:
     def _from(self) -> float:
         return thresholds.CHANCE_FROM if self._of_classes else thresholds.CHANCE_FROM_OF_NUMBERS
 
-    def _follow_targets(self, view: View) -> None:
+    def _follow_targets(self, view: FrameView) -> None:
         self._one_answer.observe(view)
         self._of_samples |= not math.isnan(view.scalar("output_miss_rank"))
         kind = view.scalar("loss_kind")
@@ -165,7 +165,7 @@ class UnrelatedTargets:
         elif kind == LossKind.MEAN_SQUARE and view.scalar("target_std") > 0:
             self._answers.append(view.scalar("prediction_std") / view.scalar("target_std"))
 
-    def _take(self, view: View) -> None:
+    def _take(self, view: FrameView) -> None:
         matrices = matrices_of(view.layout)
         for name, kept in (("gradient_cosine", self._cosines), ("update_ratio", self._updates)):
             if view.row(name) is not None:

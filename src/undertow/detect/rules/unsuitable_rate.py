@@ -13,18 +13,18 @@ import numpy as np
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.fast_group import FastGroup
-from undertow.detect.guess import loss_of_a_guess
-from undertow.detect.long_start import LongStart
-from undertow.detect.loss_trend import Loss, actor_of
-from undertow.detect.matrices import matrices_of, middle
-from undertow.detect.one_answer import OneAnswer
-from undertow.detect.rate_history import RateHistory
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.chance_level import chance_level
+from undertow.detect.features.constant_prediction import ConstantPrediction
+from undertow.detect.features.fast_group import FastGroup
+from undertow.detect.features.long_first_steps import LongFirstSteps
+from undertow.detect.features.loss_trend import Loss, actor_of
+from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.rate_history import RateHistory
+from undertow.detect.features.wording import name_layers, of_themselves
 from undertow.detect.rate_schedule import RateSchedule
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers, of_themselves
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -87,10 +87,10 @@ class UnsuitableRate:
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
         self._leapt_early = False  # in the very first steps, after an update that was large
         self._large_early = False  # one of the first updates was large
-        self._one_answer = OneAnswer()
+        self._one_answer = ConstantPrediction()
         self._answers: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
         self._above = 0  # losses in a row that were a little above it
-        self._long_start = LongStart()
+        self._long_start = LongFirstSteps()
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._implausible_start = False
         self._largest = 0.0  # update over weight, of any matrix at any step
@@ -116,14 +116,14 @@ class UnsuitableRate:
         calm = history.is_steady and self._schedule.rests(history)
         return calm and not suspect and not any(one.is_open for one in conditions)
 
-    def news(self, stretch: Stretch) -> Flags:
+    def news(self, batch: FrameBatch) -> Flags:
         """All but steps at the same rate as before with a loss that has come down."""
-        if stretch.frames_with("update") != list(range(len(stretch))):
-            return np.ones(len(stretch), bool)
-        rates, now = stretch.scalar("lr"), [history.now for history in self._rates.values()]
+        if batch.frames_with("update") != list(range(len(batch))):
+            return np.ones(len(batch), bool)
+        rates, now = batch.scalar("lr"), [history.now for history in self._rates.values()]
         quiet = rates == np.concatenate((now[:1] or [math.nan], rates[:-1]))
-        quiet &= ~stretch.with_any(_SETTINGS) & ~stretch.skipped
-        return ~(quiet & [self._has_come_down(loss) for loss in stretch.losses])
+        quiet &= ~batch.with_any(_SETTINGS) & ~batch.skipped
+        return ~(quiet & [self._has_come_down(loss) for loss in batch.losses])
 
     @staticmethod
     def _has_come_down(loss: Loss | None) -> bool:
@@ -131,16 +131,16 @@ class UnsuitableRate:
             return False
         return loss.seen > max(thresholds.ADDED_SEEN_EARLY, thresholds.FALLING_SEEN) and loss.value < 0.5 * loss.first
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         (history,) = self._rates.values()
         history.go_on(last - first - 1)
-        clipped = stretch.scalar("clip_coefficient")[first:last]
+        clipped = batch.scalar("clip_coefficient")[first:last]
         clipped = clipped[~np.isnan(clipped)]
         self._clipped = float(clipped[-1]) if len(clipped) else self._clipped
-        self.observe(stretch.view(last - 1))
+        self.observe(batch.view(last - 1))
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         rate = view.frame.scalars.get("lr")
         if rate is None:
             return ()
@@ -183,7 +183,7 @@ class UnsuitableRate:
         said = (*said, *self._schedule.observe(view, history, loss, self._largest))
         return (*said, *self._observe_low(view, history, loss))
 
-    def _take_updates(self, view: View) -> None:
+    def _take_updates(self, view: FrameView) -> None:
         loss = view.loss
         if view.row("update_ratio") is not None:
             self._looked = view.step
@@ -202,7 +202,7 @@ class UnsuitableRate:
 
     # -- a leap -------------------------------------------------------------------------------------------
 
-    def _observe_leap(self, view: View, history: RateHistory, loss: Loss | None) -> tuple[Verdict, ...]:
+    def _observe_leap(self, view: FrameView, history: RateHistory, loss: Loss | None) -> tuple[Verdict, ...]:
         since = view.step - history.leap_step
         if history.leap_step < 0 or since <= 0:
             return ()
@@ -224,7 +224,7 @@ class UnsuitableRate:
             return ()
         return self._leap.hold(self._raised_layers(view), lambda: self._verdict_leap(view, history))
 
-    def _verdict_leap(self, view: View, history: RateHistory) -> Verdict:
+    def _verdict_leap(self, view: FrameView, history: RateHistory) -> Verdict:
         before = history.peak / history.leap_factor
         evidence = [
             Evidence("lr", None, history.now, before, f"learning rate since step {history.leap_step}, and before")
@@ -239,13 +239,13 @@ class UnsuitableRate:
         layers = self._raised_layers(view)
         return Verdict("leap", True, Severity.SEVERE, layers, history.leap_step, 0.93, summary, tuple(evidence))
 
-    def _raised_layers(self, view: View) -> tuple[int, ...]:
+    def _raised_layers(self, view: FrameView) -> tuple[int, ...]:
         """What the optimizer moves whose rate it was, where there are two; else the group that is far ahead, if any."""
         return self._stepped.get(actor_of(view.frame), ()) if len(self._stepped) == 2 else self._fast.members
 
     # -- too high -----------------------------------------------------------------------------------------
 
-    def _observe_high(self, view: View, history: RateHistory, loss: Loss | None) -> tuple[Verdict, ...]:
+    def _observe_high(self, view: FrameView, history: RateHistory, loss: Loss | None) -> tuple[Verdict, ...]:
         if self._leap.is_open:
             return self._high.stay()
         if loss is None:
@@ -258,7 +258,7 @@ class UnsuitableRate:
                 return self._high.hold(None, lambda: self._verdict_high(view, history))
             return self._high.stay()
         if loss.seen <= thresholds.ADDED_SEEN_EARLY:
-            guess = loss_of_a_guess(view)
+            guess = chance_level(view)
             self._implausible_start |= loss.first > thresholds.IMPLAUSIBLE_START * guess
         if not loss.positive or loss.actors > 1 or self._implausible_start:
             return self._high.stay()
@@ -302,7 +302,7 @@ class UnsuitableRate:
         still = loss.best > thresholds.NOT_LEARNING_BEST * loss.first and loss.remaining > thresholds.FALLEN_REMAINING
         return still and not loss.falling
 
-    def _answers_all_alike(self, view: View, loss: Loss) -> bool:
+    def _answers_all_alike(self, view: FrameView, loss: Loss) -> bool:
         """One of the first steps was as large as the weights, and since then only the commonest answer is known."""
         if not self._large_early or self._high.is_open:
             return False
@@ -325,7 +325,7 @@ class UnsuitableRate:
         still = loss.level > thresholds.NOT_LEARNING_BEST * loss.start and loss.best > thresholds.BACK_TO * loss.start
         return still and not loss.falling and loss.noise < thresholds.NOT_LEARNING_NOISE * loss.start
 
-    def _verdict_held_up(self, view: View, history: RateHistory, loss: Loss) -> Verdict:
+    def _verdict_held_up(self, view: FrameView, history: RateHistory, loss: Loss) -> Verdict:
         layers = self._fast.parameters
         path = view.layout.path(layers[0])
         how = f"learning rate of its group; that of the others is less than 1/{thresholds.GROUP_AHEAD:.0f} of it"
@@ -344,7 +344,7 @@ class UnsuitableRate:
         if step <= self._foreign_until:
             self._foreign_until = step + thresholds.LARGE_UPDATE_LASTS
 
-    def _verdict_high(self, view: View, history: RateHistory, one_answer: float = math.nan) -> Verdict:
+    def _verdict_high(self, view: FrameView, history: RateHistory, one_answer: float = math.nan) -> Verdict:
         step, size = max(self._large, key=lambda entry: entry[1])
         evidence = [
             Evidence("update_ratio", None, size, 0.01, f"median over the weight matrices at step {step}"),
@@ -367,7 +367,7 @@ class UnsuitableRate:
 
     # -- too low ------------------------------------------------------------------------------------------
 
-    def _observe_low(self, view: View, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
+    def _observe_low(self, view: FrameView, history: RateHistory, loss: Loss) -> tuple[Verdict, ...]:
         tiny = self._largest < thresholds.TINY_UPDATE
         small = self._largest < thresholds.SMALL_UPDATE and loss.seen >= thresholds.SMALL_UPDATE_STEPS
         small = small and loss.noise < thresholds.SMALL_UPDATE_NOISE * abs(loss.start)
@@ -386,7 +386,7 @@ class UnsuitableRate:
             return self._low.stay()
         return self._low.hold(None, lambda: self._verdict_low(view, history, loss))
 
-    def _verdict_low(self, view: View, history: RateHistory, loss: Loss) -> Verdict:
+    def _verdict_low(self, view: FrameView, history: RateHistory, loss: Loss) -> Verdict:
         evidence = (
             Evidence("update_ratio", None, self._largest, 1e-3, "largest update over weight of any matrix so far"),
             Evidence("lr", None, history.now, None, f"learning rate at step {view.step}"),
@@ -402,7 +402,7 @@ class UnsuitableRate:
 
     # -- two optimizers -----------------------------------------------------------------------------------
 
-    def _observe_unequal(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_unequal(self, view: FrameView) -> tuple[Verdict, ...]:
         if len(self._losses) != 2 or len(self._rates) != 2 or self._losses.keys() != self._rates.keys():
             return ()
         slow, fast = sorted(self._rates, key=lambda actor: self._rates[actor].now)
@@ -428,7 +428,7 @@ class UnsuitableRate:
         of_numbers = self._kinds.get(winner) in (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)  # a critic's of values
         return risen and self._losses[winner].remaining < thresholds.WON_WHOLLY and not of_numbers
 
-    def _verdict_unequal(self, view: View, slow: int, fast: int) -> Verdict:
+    def _verdict_unequal(self, view: FrameView, slow: int, fast: int) -> Verdict:
         winner, loser = self._losses[fast], self._losses[slow]
         evidence = (
             Evidence("lr", None, self._rates[fast].now, self._rates[slow].now, "rates of the two optimizers in turn"),

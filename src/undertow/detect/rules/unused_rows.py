@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from undertow.detect import thresholds
-from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.output_layer import output_layers
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.output_layer import output_layers
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -63,16 +63,16 @@ class UnusedRows:
     def resting(self) -> bool:
         return self._first_step is not None and not (self._rows.is_open or self._classes.is_open)
 
-    def news(self, stretch: Stretch) -> Flags:
-        out = stretch.with_any(_OF_LABELS)
-        if stretch.has("weight"):
-            out |= stretch.flags("weight", ~np.isnan(stretch.row("weight_rows_unused")))
+    def news(self, batch: FrameBatch) -> Flags:
+        out = batch.with_any(_OF_LABELS)
+        if batch.has("weight"):
+            out |= batch.flags("weight", ~np.isnan(batch.row("weight_rows_unused")))
         return out
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if self._first_step is None:
             self._first_step = view.step
         rows = view.frame.scalars.get("loss_rows", 0.0)
@@ -80,7 +80,7 @@ class UnusedRows:
             self._rows_per_step = rows
         return (*self._observe_rows(view), *self._observe_classes(view))
 
-    def _observe_rows(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_rows(self, view: FrameView) -> tuple[Verdict, ...]:
         unused, ids = view.row("weight_rows_unused"), view.ids("weight")
         if unused is None or ids is None:
             return self._rows.stay()
@@ -106,7 +106,7 @@ class UnusedRows:
             return self._rows.end()
         return self._rows.hold(tuple(members), lambda: self._verdict_rows(view, members))
 
-    def _verdict_rows(self, view: View, members: list[int]) -> Verdict:
+    def _verdict_rows(self, view: FrameView, members: list[int]) -> Verdict:
         layout = view.layout
         least = min(self._used[layer][0] for layer in members)
         severity = Severity.MODERATE if least < thresholds.UNUSED_ALARM else Severity.MILD
@@ -119,7 +119,7 @@ class UnusedRows:
         summary = f"Only {least:.1%} of the rows of {name_layers(layout, members)} are ever used."
         return Verdict("rows", True, severity, tuple(members), self._first_step or 0, 0.7, summary, evidence)
 
-    def _observe_classes(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_classes(self, view: FrameView) -> tuple[Verdict, ...]:
         scalars = view.frame.scalars
         pooled, classes = scalars.get("label_entropy_pooled"), scalars.get("loss_classes")
         if pooled is None or classes is None or not pooled >= 0 or not classes >= 2:
@@ -133,7 +133,7 @@ class UnusedRows:
         if pooled > thresholds.SINGLE_CLASS and used > thresholds.UNUSED_CLASSES * classes:
             return self._classes.end()
         # A classifier has an output for every class; a contrastive loss, whose labels are all alike, has none of it.
-        heads = [int(anatomy_of(view.layout).matrix[i]) for i in output_layers(view)]
+        heads = [int(structure_of(view.layout).matrix[i]) for i in output_layers(view)]
         asked = any(i >= 0 and view.layout.layers[i].shape[0] == classes for i in heads)
         long = view.step - (self._first_step or 0) >= thresholds.SINGLE_CLASS_STEPS
         alone = pooled == 0 and asked and long and self._labels >= thresholds.UNUSED_LABELS_LEAST

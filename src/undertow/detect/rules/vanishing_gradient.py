@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from undertow.detect import thresholds
 from undertow.detect.condition import Condition
-from undertow.detect.matrices import DepthTrend, Matrices, Values, depth_trend, matrices_of, middle
-from undertow.detect.progress import has_learnt
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.matrices import DepthTrend, Matrices, Values, depth_trend, matrices_of, middle
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.wording import name_layers
 from undertow.detect.rule import Pace, Verdict
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -64,7 +64,7 @@ class VanishingGradient:
     def grow(self, count: int) -> None:
         """Nothing is kept per layer."""
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         if view.skipped:
             return ()
         matrices = matrices_of(view.layout)
@@ -72,7 +72,7 @@ class VanishingGradient:
             return ()
         return (*self._observe_depth(view, matrices), *self._observe_cut(view, matrices))
 
-    def _observe_depth(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _observe_depth(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         if view.ids("gradient") is not None and not self._measure(view, matrices):
             return self._condition.end()
         if self._length == 0:
@@ -90,7 +90,7 @@ class VanishingGradient:
             return self._condition.stay()
         return self._condition.hold(True, lambda: self._verdict(view, matrices, sizes, trend))
 
-    def _observe_cut(self, view: View, matrices: Matrices) -> tuple[Verdict, ...]:
+    def _observe_cut(self, view: FrameView, matrices: Matrices) -> tuple[Verdict, ...]:
         """Matrices that get next to nothing wherever they are, while others get what they need."""
         if self._condition.is_open or has_learnt(view.loss):
             self._cut_length = 0
@@ -111,7 +111,7 @@ class VanishingGradient:
             return ()
         return self._cut.hold(True, lambda: self._cut_verdict(view, matrices, np.flatnonzero(cut), sizes))
 
-    def _cut_verdict(self, view: View, matrices: Matrices, places: NDArray[np.int64], sizes: Values) -> Verdict:
+    def _cut_verdict(self, view: FrameView, matrices: Matrices, places: NDArray[np.int64], sizes: Values) -> Verdict:
         layout = view.layout
         layers = tuple(int(i) for i in matrices.ids[places])
         last, largest = int(matrices.ids[np.nanargmax(sizes)]), float(np.nanmax(sizes))
@@ -126,7 +126,7 @@ class VanishingGradient:
         )
         return Verdict(self._cut.key, True, Severity.SEVERE, layers, self._cut_since, 0.9, summary, evidence)
 
-    def _measure(self, view: View, matrices: Matrices) -> bool:
+    def _measure(self, view: FrameView, matrices: Matrices) -> bool:
         """False when gradients do not fade."""
         with np.errstate(divide="ignore", invalid="ignore"):
             sizes = np.log10(matrices.values(view, "gradient_rms"))
@@ -147,7 +147,7 @@ class VanishingGradient:
             self._starved = middle(first) < thresholds.GRADIENT_DEPTH_STARVED
         return True
 
-    def _verdict(self, view: View, matrices: Matrices, sizes: Values, trend: DepthTrend) -> Verdict:
+    def _verdict(self, view: FrameView, matrices: Matrices, sizes: Values, trend: DepthTrend) -> Verdict:
         layout = view.layout
         layers = [int(i) for i in matrices.ids[_faded(sizes)]]
         last, first = int(matrices.ids[np.nanargmax(sizes)]), layers[0]

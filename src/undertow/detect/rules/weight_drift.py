@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import anatomy_of
-from undertow.detect.between_steps import BetweenSteps
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
-from undertow.detect.rule import Said, Verdict, grown
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.between_steps import BetweenSteps
+from undertow.detect.features.initial_weights import InitialWeights, norms_before
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.wording import known, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.detect.set_back import SetBack
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.weight_start import WeightStart, norms_before
-from undertow.detect.wording import known, name_layers
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.quantities import GradientState
@@ -64,8 +65,8 @@ class WeightDrift:
     code: ClassVar[str] = "WGT006"
 
     def __init__(self) -> None:
-        self._start = WeightStart()
-        self._layout: Layout | None = None
+        self._start = InitialWeights()
+        self._layout: LayerIndex | None = None
         self._pairs: list[tuple[int, int]] = []  # embeddings and output layers of the same shape
         self._met: dict[tuple[int, int], bool] = {}  # whether they were the same when first measured together
         self._apart_on_purpose: dict[tuple[int, int], bool] = {}
@@ -93,36 +94,36 @@ class WeightDrift:
         conditions = (self._forgetting, self._copied, self._overwritten, self._set_back)
         return not (self._pairs or any(one.is_open for one in conditions))
 
-    def news(self, stretch: Stretch) -> Flags:
-        out = stretch.scalar("optimizer_made_anew") == 1
+    def news(self, batch: FrameBatch) -> Flags:
+        out = batch.scalar("optimizer_made_anew") == 1
         if self._trained_before is None:
-            out |= ~np.isnan(stretch.scalar("loss"))
+            out |= ~np.isnan(batch.scalar("loss"))
         elif self._trained_before:
-            out |= stretch.loss("level") > limit.FORGETTING * stretch.loss("first")
-        if stretch.has("gradient"):
-            holders, states = stretch.row("gradient_optimizer"), stretch.row("gradient_state")
+            out |= batch.loss("level") > limit.FORGETTING * batch.loss("first")
+        if batch.has("gradient"):
+            holders, states = batch.row("gradient_optimizer"), batch.row("gradient_state")
             trained = ((holders >= 0) & (states != GradientState.FROZEN)).astype(np.float32)
-            out |= stretch.changed("gradient", np.where(np.isnan(holders), np.float32(np.nan), trained))
-        if not stretch.has("weight"):
+            out |= batch.changed("gradient", np.where(np.isnan(holders), np.float32(np.nan), trained))
+        if not batch.has("weight"):
             return out
-        if stretch.layout is not self._layout or not self._start.knows(stretch.ids("weight")):
-            return np.ones(len(stretch), bool)
-        return out | self._between.news(stretch, limit.WRITTEN) | self._back.news(stretch)
+        if batch.layout is not self._layout or not self._start.knows(batch.ids("weight")):
+            return np.ones(len(batch), bool)
+        return out | self._between.news(batch, limit.WRITTEN) | self._back.news(batch)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        self._between.pass_over(stretch, first, last)
-        if stretch.has("weight"):
-            self._back.pass_over(stretch, last)
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        self._between.pass_over(batch, first, last)
+        if batch.has("weight"):
+            self._back.pass_over(batch, last)
             self._surprise = -1.0
         else:
-            losses = (stretch.view(place).loss for place in range(first, last))
+            losses = (batch.view(place).loss for place in range(first, last))
             self._surprise = max([self._surprise, *(loss.jump for loss in losses if loss is not None)])
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._judge_start(view), *self._judge_writing(view), *self._judge_return(view))
 
-    def _judge_return(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_return(self, view: FrameView) -> tuple[Verdict, ...]:
         """The whole model is set back, to its start or to another state of before."""
         if view.loss is not None:
             self._surprise = max(self._surprise, view.loss.jump)
@@ -145,7 +146,7 @@ class WeightDrift:
         times = len(self._returns)
         return self._set_back.hold(times, lambda: self._set_back_verdict(view, fresh >= limit.SET_BACK_SHARE))
 
-    def _trains_others(self, view: View) -> bool:
+    def _trains_others(self, view: FrameView) -> bool:
         """Whether a layer is trained that was not before, or the other way round: another phase, with new parts."""
         ids, states, holders = view.ids("gradient"), view.row("gradient_state"), view.row("gradient_optimizer")
         if ids is None or states is None or holders is None:
@@ -157,8 +158,8 @@ class WeightDrift:
         self._is_trained[chosen] = now
         return bool(((before >= 0) & (before != now)).any())
 
-    def _set_back_verdict(self, view: View, to_start: bool) -> Verdict:
-        drift = float(np.nanmedian(view.all_layers("weight_drift")[anatomy_of(view.layout).matrices]))
+    def _set_back_verdict(self, view: FrameView, to_start: bool) -> Verdict:
+        drift = float(np.nanmedian(view.all_layers("weight_drift")[structure_of(view.layout).matrices]))
         how = (
             f"distance from the start over the weight at step {view.step}, median: nearer than their own updates could "
             f"have taken them. Seen at step{'s' * (len(self._returns) > 1)} {', '.join(map(str, self._returns[-5:]))}"
@@ -175,12 +176,12 @@ class WeightDrift:
         )
         return Verdict("set back", True, Severity.SEVERE, (), self._returns[0], 0.9, summary, tuple(evidence))
 
-    def _judge_writing(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_writing(self, view: FrameView) -> tuple[Verdict, ...]:
         """Single layers that are set anew between steps, some time after they were before."""
         change, ids = self._between.observe(view), view.ids("weight")
         if change is None or ids is None or not (change > limit.WRITTEN).any():
             return self._overwritten.stay()
-        matrices = anatomy_of(view.layout).matrices
+        matrices = structure_of(view.layout).matrices
         written = np.intersect1d(ids[change > limit.WRITTEN], matrices)
         again = written[view.step - self._written[written] >= limit.OVERWRITTEN_AGAIN]
         self._written[written] = view.step
@@ -194,7 +195,7 @@ class WeightDrift:
         layers = tuple(view.layout.in_order(members))
         return self._overwritten.hold(layers, lambda: self._overwritten_verdict(view, layers))
 
-    def _overwritten_verdict(self, view: View, layers: tuple[int, ...]) -> Verdict:
+    def _overwritten_verdict(self, view: FrameView, layers: tuple[int, ...]) -> Verdict:
         loss = view.loss
         assert loss is not None
         times = int(self._times[list(layers)].max())
@@ -212,7 +213,7 @@ class WeightDrift:
         since = int(self._first[list(layers)].min())
         return Verdict("overwritten", True, Severity.SEVERE, layers, since, 0.9, summary, evidence)
 
-    def _judge_start(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_start(self, view: FrameView) -> tuple[Verdict, ...]:
         if self._trained_before is None:
             self._learn(view)
         if not self._start.take(view):
@@ -222,7 +223,7 @@ class WeightDrift:
         said = self._judge_copies(view) if self._pairs else ()
         return (*said, *self._judge_forgetting(view)) if self._trained_before else said
 
-    def _learn(self, view: View) -> None:
+    def _learn(self, view: FrameView) -> None:
         if view.loss is None:
             return
         classes, right = view.scalar("loss_classes"), view.scalar("output_accuracy")
@@ -239,9 +240,9 @@ class WeightDrift:
             and right > max(0.5, 3 / classes)
         )
 
-    def _judge_forgetting(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_forgetting(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
-        matrices = anatomy_of(view.layout).matrices
+        matrices = structure_of(view.layout).matrices
         drift = view.all_layers("weight_drift")[matrices]
         if loss is None or loss.seen < 10 or np.isnan(drift).all():
             return self._forgetting.stay()
@@ -249,7 +250,7 @@ class WeightDrift:
             return self._forgetting.hold(True, lambda: self._forgotten(view, float(np.nanmedian(drift))))
         return self._forgetting.end() if loss.level < loss.first else self._forgetting.stay()
 
-    def _forgotten(self, view: View, drift: float) -> Verdict:
+    def _forgotten(self, view: FrameView, drift: float) -> Verdict:
         assert view.loss is not None
         evidence = (
             Evidence("weight_drift", None, drift, None, "distance from the start over its norm, median over matrices"),
@@ -258,14 +259,14 @@ class WeightDrift:
         summary = "The model was trained before and now forgets: its weights have left their start, and the loss rose."
         return Verdict("forgetting", True, Severity.MODERATE, (), 0, 0.8, summary, evidence)
 
-    def _look(self, layout: Layout) -> None:
+    def _look(self, layout: LayerIndex) -> None:
         self._layout = layout
         trained = [layer for layer in layout.layers.parameters if layer.trainable and not layer.shared_with]
         tables = [layer for layer in trained if layer.kind is LayerKind.EMBEDDING]
         heads = [layer for layer in trained if layer.kind is LayerKind.WEIGHT and len(layer.shape) == 2]
         self._pairs = [(table.id, head.id) for table in tables for head in heads if table.shape == head.shape]
 
-    def _judge_copies(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_copies(self, view: FrameView) -> tuple[Verdict, ...]:
         start, drift = self._start.norm, view.all_layers("weight_drift")
         self._meet(view)
         for table, head in self._pairs:
@@ -275,7 +276,7 @@ class WeightDrift:
                 return self._copied.hold((table, head), lambda pair=(table, head): self._apart(view, *pair))
         return self._copied.stay()
 
-    def _are_set_apart(self, view: View, table: int, head: int) -> bool:
+    def _are_set_apart(self, view: FrameView, table: int, head: int) -> bool:
         """Who trains the two at rates of their own knows that they are two."""
         if view.ids("optimizer") is not None:
             rates = view.all_layers("optimizer_rate")[[table, head]]
@@ -283,7 +284,7 @@ class WeightDrift:
                 self._apart_on_purpose[table, head] = bool(rates[0] != rates[1])
         return self._apart_on_purpose.get((table, head), False)
 
-    def _meet(self, view: View) -> None:
+    def _meet(self, view: FrameView) -> None:
         """A weight that was tied until now may get its copy in the middle of a training."""
         if all(pair in self._met for pair in self._pairs):
             return
@@ -296,7 +297,7 @@ class WeightDrift:
                 within = limit.COPIED_LATE if grown_by > limit.COPIED_LATE_FROM else limit.COPIED
                 self._met[table, head] = bool(norms[table] > 0 and abs(norms[table] / norms[head] - 1) < within)
 
-    def _apart(self, view: View, table: int, head: int) -> Verdict:
+    def _apart(self, view: FrameView, table: int, head: int) -> Verdict:
         layout, drift = view.layout, view.all_layers("weight_drift")
         how = "distance from its own start over its norm"
         evidence = tuple(Evidence("weight_drift", layout.path(i), known(drift[i]), None, how) for i in (head, table))

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import anatomy_of
 from undertow.detect.condition import Condition
-from undertow.detect.layout import Layout
-from undertow.detect.rule import Pace, Streak, Verdict, grown
-from undertow.detect.view import View
-from undertow.detect.wording import known, name_layers
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.wording import known, name_layers
+from undertow.detect.rule import Pace, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -45,9 +46,9 @@ class WeightOutliers:
     pace: ClassVar[Pace] = ("weight", 5)
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._judged: NDArray[np.bool_] = np.zeros(0, bool)
-        self._odd = Streak()
+        self._odd = LayerStreak()
         self._building = False
         self._condition = Condition("outliers")
 
@@ -55,7 +56,7 @@ class WeightOutliers:
         self._judged = grown(self._judged, count, False)
         self._odd.grow(count)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         largest, usual, ids = view.row("weight_max_abs"), view.row("weight_abs_p95"), view.ids("weight")
         if largest is None or usual is None or ids is None:
             return ()
@@ -69,7 +70,7 @@ class WeightOutliers:
         if view.layout is not self._layout:
             self._layout = view.layout
             self._judged[:] = False
-            self._judged[anatomy_of(view.layout).matrices] = True
+            self._judged[structure_of(view.layout).matrices] = True
         measured = (usual > 0) & self._judged[ids]
         odd &= measured
         self._odd.end(ids[measured & ~odd])
@@ -81,7 +82,7 @@ class WeightOutliers:
         members = tuple(view.layout.in_order(due))
         return self._condition.hold(members, lambda: self._verdict(view, members))
 
-    def _few(self, layout: Layout) -> NDArray[np.float64]:
+    def _few(self, layout: LayerIndex) -> NDArray[np.float64]:
         """Fewer than this many large weights are outliers, more are how the matrix was made."""
         few = np.full(layout.count, np.inf)
         for layer in layout.layers.parameters:
@@ -89,7 +90,7 @@ class WeightOutliers:
                 few[layer.id] = max(2.0, limit.OUTLIER_ROWS * min(layer.shape[:2]))
         return few
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         largest, usual = view.all_layers("weight_max_abs"), view.all_layers("weight_abs_p95")
         how = "largest absolute weight, against the 95th percentile"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from undertow.detect.condition import Condition
-from undertow.detect.output_layer import output_layers
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.output_layer import output_layers
 from undertow.detect.rule import Verdict, Waiting
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -57,7 +57,7 @@ class WrongLossInput(Waiting):
     def resting(self) -> bool:
         return not self._condition.is_open
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         scalars = view.frame.scalars
         doubled, reverse = scalars.get("loss_input_is_probability"), scalars.get("loss_input_is_logit")
         if doubled != doubled:  # NaN: not known
@@ -76,7 +76,7 @@ class WrongLossInput(Waiting):
             return ()
         return self._condition.hold(doubled == 1, lambda: self._verdict(view, doubled == 1))
 
-    def _verdict(self, view: View, doubled: bool) -> Verdict:
+    def _verdict(self, view: FrameView, doubled: bool) -> Verdict:
         kind = view.scalar("loss_kind")
         layout = view.layout
         layers = output_layers(view)

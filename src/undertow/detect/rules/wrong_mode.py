@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect import thresholds as limit
-from undertow.detect.anatomy import NONE, anatomy_of, is_batch_normalisation
 from undertow.detect.condition import Condition
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import NONE, is_batch_normalisation, structure_of
+from undertow.detect.features.wording import name_layers
 from undertow.detect.heavy_dropout import HeavyDropout
-from undertow.detect.layout import Layout
 from undertow.detect.redrawn_masks import RedrawnMasks
-from undertow.detect.rule import Streak, Verdict, Waiting, grown
-from undertow.detect.view import View
-from undertow.detect.wording import name_layers
+from undertow.detect.rule import Verdict, Waiting
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
@@ -56,12 +57,12 @@ class WrongMode(Waiting):
     waits_for: ClassVar[frozenset[str]] = frozenset({"activation"})
 
     def __init__(self) -> None:
-        self._layout: Layout | None = None
+        self._layout: LayerIndex | None = None
         self._norms: NDArray[np.int64] = np.zeros(0, np.int64)
         self._dropouts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._feeders: NDArray[np.int64] = np.zeros(0, np.int64)  # of the dropouts
         self._workers: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._wrong = Streak()
+        self._wrong = LayerStreak()
         self._was_training: NDArray[np.bool_] = np.zeros(0, bool)
         self._untouched: NDArray[np.bool_] = np.zeros(0, bool)
         self._asleep = False  # the whole model was in evaluation mode
@@ -75,10 +76,10 @@ class WrongMode(Waiting):
         self._was_training = grown(self._was_training, count, False)
         self._untouched = grown(self._untouched, count, False)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._redrawn.observe(view), *self._heavy.observe(view), *self._observe_modes(view))
 
-    def _observe_modes(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_modes(self, view: FrameView) -> tuple[Verdict, ...]:
         row = view.row("activation_training")
         if row is None:
             return ()
@@ -117,30 +118,30 @@ class WrongMode(Waiting):
         members = tuple(view.layout.in_order(due))
         return self._condition.hold((members, self._asleep), lambda: self._verdict(view, members))
 
-    def _look(self, layout: Layout) -> None:
+    def _look(self, layout: LayerIndex) -> None:
         """Only modules among parameters that are trained: a frozen part may be in any mode."""
         self._layout, self._all_awake = layout, False
-        anatomy = anatomy_of(layout)
+        structure = structure_of(layout)
         trained = {layer.group for layer in layout.layers.parameters if layer.trainable}
-        types = {i: layout.layers[i].module_type for i in anatomy.sequence}
+        types = {i: layout.layers[i].module_type for i in structure.sequence}
         self._workers = np.array([i for i in types if layout.path(i) in trained], np.int64)
         self._norms = np.array([i for i in self._workers if is_batch_normalisation(types[int(i)])], np.int64)
-        fed = {i: anatomy.feeder(i) for i in types if "Dropout" in types[i] and anatomy.feeder(i) != NONE}
+        fed = {i: structure.feeder(i) for i in types if "Dropout" in types[i] and structure.feeder(i) != NONE}
         fed = {i: feeder for i, feeder in fed.items() if layout.path(feeder) in trained}
         self._dropouts = np.array(list(fed), np.int64)
         self._feeders = np.array(list(fed.values()), np.int64)
 
-    def _passes_on(self, view: View, modes: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _passes_on(self, view: FrameView, modes: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Whether a normalisation in evaluation mode changes nothing: its averages are still 0 and 1."""
-        anatomy = anatomy_of(view.layout)
+        structure = structure_of(view.layout)
         deviation, mean = view.all_layers("activation_std"), view.all_layers("activation_mean")
-        before = np.array([anatomy.before(int(i)) for i in self._norms], np.int64)
+        before = np.array([structure.before(int(i)) for i in self._norms], np.int64)
         with np.errstate(invalid="ignore", divide="ignore"):
             change = np.abs(deviation[self._norms] / deviation[before] - 1)
             change = np.fmax(change, np.abs(mean[self._norms] - mean[before]) / deviation[before])
         return (before != NONE) & (modes[self._norms] == 0) & (change < limit.PASSES_ON)
 
-    def _verdict(self, view: View, members: tuple[int, ...]) -> Verdict:
+    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
         layout = view.layout
         first_step = int(self._wrong.since[list(members)].min())
         late = any(self._was_training[i] for i in members)

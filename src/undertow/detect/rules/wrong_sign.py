@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from undertow.detect import thresholds as limit
 from undertow.detect.condition import Condition
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.loss_trend import Loss
 from undertow.detect.floor import Floor
-from undertow.detect.loss_trend import Loss
 from undertow.detect.out_of_reach import OutOfReach
 from undertow.detect.rule import Said, Verdict
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
@@ -86,22 +86,22 @@ class WrongSign:
             self._reach.resting and self._floor.resting
         )
 
-    def news(self, stretch: Stretch) -> Flags:
-        usual = (stretch.loss("positive") == 1) & (stretch.loss("actors") == 1)
-        return ~usual | (stretch.loss("seen") <= limit.FLOOR_SEEN) | stretch.with_any(_OF_THE_LOSS)
+    def news(self, batch: FrameBatch) -> Flags:
+        usual = (batch.loss("positive") == 1) & (batch.loss("actors") == 1)
+        return ~usual | (batch.loss("seen") <= limit.FLOOR_SEEN) | batch.with_any(_OF_THE_LOSS)
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
-        loss = stretch.latest_loss(first, last)
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
+        loss = batch.latest_loss(first, last)
         if loss is not None:
             self._level = loss.level
         return ()
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         said = (*self._observe_sign(view), *self._observe_targets(view), *self._reach.observe(view))
         # Of an error with the wrong sign more is known than that it has no floor.
         return said if self._condition.is_open else (*said, *self._floor.observe(view))
 
-    def _observe_targets(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_targets(self, view: FrameView) -> tuple[Verdict, ...]:
         copied = view.scalar("targets_are_inputs")
         if math.isnan(copied):
             return self._judge_copying(view) if self._copied >= PATIENCE else self._copying.stay()
@@ -114,7 +114,7 @@ class WrongSign:
         self._by_places, self._from_before = copied >= 1, copied == 2
         return self._judge_copying(view) if self._copied >= PATIENCE else ()
 
-    def _judge_copying(self, view: View) -> tuple[Verdict, ...]:
+    def _judge_copying(self, view: FrameView) -> tuple[Verdict, ...]:
         """Copying through a code of the whole sequence is a task, and one that takes its time."""
         loss = view.loss
         at_once = loss is not None and loss.seen <= limit.COPIED_WITHIN and loss.remaining < limit.COPIED_REMAINING
@@ -132,7 +132,7 @@ class WrongSign:
             summary = "The targets are the tokens one place before: they are shifted the wrong way, and only copied."
         return Verdict("copying", True, Severity.SEVERE, (), self._copied_since, 0.9, summary, (evidence,))
 
-    def _observe_sign(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_sign(self, view: FrameView) -> tuple[Verdict, ...]:
         loss = view.loss
         if loss is None:
             return self._condition.stay()

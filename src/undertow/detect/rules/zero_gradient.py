@@ -9,11 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import count_of, known, name_layers
 from undertow.detect.padding_token import PaddingToken
-from undertow.detect.rule import Said, Streak, Verdict, grown
-from undertow.detect.stretch import Flags, Stretch
-from undertow.detect.view import View
-from undertow.detect.wording import count_of, known, name_layers
+from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
 from undertow.schema.severity import Severity
@@ -63,7 +64,7 @@ class ZeroGradient:
     code: ClassVar[str] = "GRD004"
 
     def __init__(self) -> None:
-        self._zero = Streak()
+        self._zero = LayerStreak()
         self._steady: NDArray[np.int32] = np.zeros(0, np.int32)  # steps in a row with a gradient, up to the last one
         self._erased: NDArray[np.bool_] = np.zeros(0, bool)  # zero at the step, though not after the backward pass
         self._ran: NDArray[np.bool_] = np.zeros(0, bool)  # the module ran in a step with a zero gradient
@@ -83,10 +84,10 @@ class ZeroGradient:
         self._due = grown(self._due, count, False)
         self._silent = grown(self._silent, count, False)
 
-    def observe(self, view: View) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
         return (*self._observe_layers(view), *self._padding.observe(view))
 
-    def _observe_layers(self, view: View) -> tuple[Verdict, ...]:
+    def _observe_layers(self, view: FrameView) -> tuple[Verdict, ...]:
         outputs = view.row("activation_zero_fraction")
         if outputs is not None:
             self._knows_calls = True
@@ -126,40 +127,40 @@ class ZeroGradient:
     def resting(self) -> bool:
         return not self._open and not self._zero.length.any() and self._padding.resting
 
-    def news(self, stretch: Stretch) -> Flags:
-        news = stretch.none()
-        if stretch.has("activation"):  # which modules are silent is remembered
-            outputs = stretch.row("activation_zero_fraction")
-            news |= stretch.changed("activation", np.where(np.isnan(outputs), outputs, outputs == 1))
-            news |= self._padding.news(stretch)
-        if stretch.has("gradient"):
-            zeros = stretch.row("gradient_zero_fraction")
-            given, used = stretch.row("gradient_max_abs"), stretch.row("stepped_gradient_max_abs")
-            erased = _is_erased(given, used, stretch.row("stepped_gradient_nonfinite_count"))
-            news |= stretch.flags("gradient", (zeros == 1) | erased)
+    def news(self, batch: FrameBatch) -> Flags:
+        news = batch.none()
+        if batch.has("activation"):  # which modules are silent is remembered
+            outputs = batch.row("activation_zero_fraction")
+            news |= batch.changed("activation", np.where(np.isnan(outputs), outputs, outputs == 1))
+            news |= self._padding.news(batch)
+        if batch.has("gradient"):
+            zeros = batch.row("gradient_zero_fraction")
+            given, used = batch.row("gradient_max_abs"), batch.row("stepped_gradient_max_abs")
+            erased = _is_erased(given, used, batch.row("stepped_gradient_nonfinite_count"))
+            news |= batch.flags("gradient", (zeros == 1) | erased)
         return news
 
-    def pass_over(self, stretch: Stretch, first: int, last: int) -> Sequence[Said]:
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
         """Steps with a gradient are counted."""
         if (self._steady == STEADY).all():
             return ()
-        counts = ~stretch.skipped & (stretch.scalar("loss") != 0)
-        at = stretch.at("gradient")
+        counts = ~batch.skipped & (batch.scalar("loss") != 0)
+        at = batch.at("gradient")
         at = counts[at] & (first <= at) & (at < last)
         if at.any():
-            flows = (stretch.row("gradient_zero_fraction")[at] < 1).sum(axis=0)
-            ids = stretch.ids("gradient")
+            flows = (batch.row("gradient_zero_fraction")[at] < 1).sum(axis=0)
+            ids = batch.ids("gradient")
             self._steady[ids] = np.minimum(self._steady[ids] + flows, STEADY)
         return ()
 
-    def _counts(self, view: View) -> bool:
+    def _counts(self, view: FrameView) -> bool:
         return not view.skipped and view.scalar("loss") != 0
 
     def _end(self, ids: NDArray[np.int32]) -> None:
         self._zero.end(ids)
         self._ran[ids] = False
 
-    def _judge(self, view: View, flowing: bool) -> tuple[Verdict, ...]:
+    def _judge(self, view: FrameView, flowing: bool) -> tuple[Verdict, ...]:
         patience = PATIENCE if flowing else PATIENCE_WHEN_ALL_ARE
         if not flowing and self._has_zero_weights(view):
             patience = PATIENCE_WITH_ZERO_WEIGHTS
@@ -185,13 +186,13 @@ class ZeroGradient:
         alone = {i for i in sides if i not in together}
         return (*self._settle(view, "zero", together, flowing), *self._settle(view, "bias", alone, flowing))
 
-    def _has_zero_weights(self, view: View) -> bool:
+    def _has_zero_weights(self, view: FrameView) -> bool:
         norms, ids = view.row("weight_norm"), view.ids("weight")
         if norms is None or ids is None:
             return False
         return bool(((norms == 0) & (self._zero.length[ids] > 0) & ~view.layout.is_bias[ids]).any())
 
-    def _is_cut(self, view: View, zero: NDArray[np.bool_]) -> bool:
+    def _is_cut(self, view: FrameView, zero: NDArray[np.bool_]) -> bool:
         """Do these layers hold every weight from the input up to some place, and none behind it?"""
         layout = view.layout
         weights = ~layout.is_bias & layout.is_trainable & np.isfinite(layout.module_order)
@@ -199,7 +200,7 @@ class ZeroGradient:
         place = layout.module_order[zero & weights].max(initial=-1.0)
         return place >= 0 and bool(np.array_equal(zero & weights, weights & (layout.module_order <= place)))
 
-    def _settle(self, view: View, key: str, members: set[int], flowing: bool) -> tuple[Verdict, ...]:
+    def _settle(self, view: FrameView, key: str, members: set[int], flowing: bool) -> tuple[Verdict, ...]:
         known = self._open.get(key)
         if not members:
             if known is None:
@@ -211,7 +212,7 @@ class ZeroGradient:
             self._open[key] = known
         return (known,)
 
-    def _verdict(self, view: View, key: str, members: set[int], flowing: bool) -> Verdict:
+    def _verdict(self, view: FrameView, key: str, members: set[int], flowing: bool) -> Verdict:
         layout = view.layout
         first_step = min(int(self._zero.since[i]) for i in members)
         ordered = layout.in_order(members)
@@ -244,7 +245,7 @@ class ZeroGradient:
         confidence = 0.97 if flowing else 0.9
         return Verdict(key, True, Severity.SEVERE, layers, first_step, confidence, summary, tuple(evidence))
 
-    def _erased_verdict(self, view: View, key: str, ordered: list[int], first_step: int) -> Verdict:
+    def _erased_verdict(self, view: FrameView, key: str, ordered: list[int], first_step: int) -> Verdict:
         layout, norms = view.layout, view.all_layers("gradient_norm")
         evidence = tuple(
             Evidence("stepped_gradient_max_abs", layout.path(i), 0.0, known(norms[i]),
@@ -257,7 +258,7 @@ class ZeroGradient:
         )
         return Verdict(key, True, Severity.SEVERE, tuple(ordered), first_step, 0.97, summary, evidence)
 
-    def _origin(self, view: View, zero: list[int]) -> tuple[list[int], list[Evidence]]:
+    def _origin(self, view: FrameView, zero: list[int]) -> tuple[list[int], list[Evidence]]:
         """The layers where the flow stops, and what shows it."""
         layout = view.layout
         silent = layout.in_order(np.flatnonzero(self._silent))

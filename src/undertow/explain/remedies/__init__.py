@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from undertow.detect.engine.registry import condition_of, conditions_of
+from undertow.detect.features.remedies import LOWER_LEARNING_RATE
 from undertow.explain.remedies.catalogue import BY_CODE, TEMPLATES, fitting
 from undertow.explain.remedies.optimisation import LOWER_RATE
 from undertow.explain.remedies.program import Program
@@ -20,8 +22,13 @@ def with_remedies(finding: Finding, program: Program | None = None, *, diverged:
 
     `diverged`: the values had grown by orders of magnitude before, so no operation is to blame.
     """
-    names = fitting(finding)
+    condition = condition_of(finding.code, finding.variant)
+    if condition is not None:
+        chosen = list(condition.remedies_for(finding))
+    else:  # which of several conditions it was is not known
+        alike = {remedy.id: remedy for one in conditions_of(finding.code) for remedy in one.remedies}
+        chosen = [*alike.values(), *(TEMPLATES[name] for name in fitting(finding))]
     if diverged:
-        names = (LOWER_RATE, *(name for name in names if name != LOWER_RATE))
+        chosen = [LOWER_LEARNING_RATE, *(remedy for remedy in chosen if remedy.id != LOWER_RATE)]
     filled = (program or Program()).fill
-    return replace(finding, remedies=tuple(filled(TEMPLATES[name], finding) for name in names))
+    return replace(finding, remedies=tuple(filled(remedy, finding) for remedy in chosen))

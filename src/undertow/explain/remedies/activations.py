@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from undertow.detect.features.remedies import REVIVE_THE_UNITS
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        "revive-the-units",
-        "Give the units a way back: a leaky activation, and biases that start at zero.",
-        "activation = torch.nn.LeakyReLU(0.01)  # not torch.nn.ReLU()\n"
-        "layer = $layer\n"
-        "torch.nn.init.zeros_(layer.bias)",
-        "A leaky activation changes the function a little; pretrained weights expect the one they had.",
-        when_not="The units died of a learning rate or of inputs that are too large: those come first.",
-    ),
+    REVIVE_THE_UNITS,
     Remedy(
         "free-the-last-layer",
         "Leave the last layer without an activation: the loss takes its outputs as they are.",

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from undertow.detect.features.remedies import (
+    CHECK_THE_LABELS,
+    INSPECT_THE_BATCH,
+    SHUFFLE_THE_DATA,
+    STANDARDISE_THE_INPUTS,
+)
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        "standardise-the-inputs",
-        "Bring the inputs to mean zero and standard deviation one, with statistics of the training set.",
-        "mean, std = inputs.mean(0), inputs.std(0).clamp_min(1e-6)\n"
-        "inputs = (inputs - mean) / std  # the same two at validation",
-        "The same statistics must be kept for validation and use.",
-        when_not="A normalisation layer already follows the inputs.",
-    ),
-    Remedy(
-        "inspect-the-batch",
-        "Look at the batch of the step at which it jumped, and leave such batches out.",
-        "largest = inputs.abs().max()\n"
-        "if not torch.isfinite(largest) or largest > 100:\n"
-        "    print('unusual batch', index, float(largest))\n"
-        "    continue",
-        "What is left out is not learnt: mend the data where it comes from.",
-        when_not="Every batch looks like that: then the scale of the inputs is the fault.",
-    ),
+    STANDARDISE_THE_INPUTS,
+    INSPECT_THE_BATCH,
     Remedy(
         "scale-the-targets",
         "Standardise the targets for training, and scale predictions back for use.",
@@ -32,22 +22,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "The loss is in other units: compare it with care.",
         when_not="The targets are classes or counts with a loss of their own.",
     ),
-    Remedy(
-        "check-the-labels",
-        "Look at a few samples beside their labels: inputs and labels must be shuffled and sliced together.",
-        "inputs, targets = next(iter(loader))\n"
-        "for sample, target in zip(inputs[:8], targets[:8]):\n"
-        "    print(target, sample.flatten()[:6])",
-        "None; it only looks.",
-        when_not="The task is known to be hard, and the loss needs more steps to move.",
-    ),
-    Remedy(
-        "shuffle-the-data",
-        "Shuffle the data, so that every batch holds a mixture.",
-        "loader = torch.utils.data.DataLoader(\n    dataset, batch_size=64, shuffle=True\n)",
-        "None; a curriculum that was meant is lost.",
-        when_not="The order carries meaning, as in a stream or a curriculum.",
-    ),
+    CHECK_THE_LABELS,
+    SHUFFLE_THE_DATA,
     Remedy(
         "fit-the-table-to-the-data",
         "Make the table or the last layer as large as what occurs, or check how ids and labels are made.",

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
+from undertow.detect.features.remedies import (
+    ADD_NORMALISATION_OR_SHORTCUTS,
+    CLEAR_GRADIENTS,
+    CLIP_GRADIENTS,
+    FREEZE_OPENLY,
+    GUARD_AGAINST_SPIKES,
+    USE_LARGER_BATCHES,
+)
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        "remove-the-cut",
-        "Remove what cuts the graph before the first layer that has a gradient: detach(), .data, torch.no_grad(), "
-        ".item(), or a trip through numpy.",
-        "hidden = encoder(x)  # not encoder(x).detach(), not under no_grad()\nout = head(hidden)",
-        "Memory and time for the backward pass of the layers that were cut off.",
-        when_not="The layers before the cut are meant to stay as they are: then freeze them openly.",
-    ),
-    Remedy(
-        "freeze-openly",
-        "If these layers are meant to stay as they are, say so.",
-        "layer = $layer\nlayer.requires_grad_(False)",
-        "They will not learn; that is the point.",
-        when_not="They are meant to learn.",
-    ),
-    Remedy(
-        "drop-unused-parameters",
-        "Leave modules that never run out of the optimizer, or call them in forward().",
-        "layer = $layer\n"
-        "unused = set(layer.parameters())\n"
-        "used = [p for p in model.parameters() if p not in unused]\n"
-        "optimizer = $optimizer(used)",
-        "None, if they are really unused.",
-        when_not="They run in some steps only, as experts and early exits do.",
-    ),
+    FREEZE_OPENLY,
     Remedy(
         "break-the-zero",
         "Where two factors multiply (adapters, gates, tables), only one of them may start at zero: start this one at "
@@ -47,13 +31,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "    print(name, parameter._backward_hooks)",
         "None; it only looks.",
     ),
-    Remedy(
-        "clear-gradients",
-        "Clear the gradients once per optimizer step.",
-        "optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
-        "The learning rate that worked with growing gradients may now be too small.",
-        when_not="Between the micro-batches of one step: there they are meant to add up.",
-    ),
+    CLEAR_GRADIENTS,
     Remedy(
         "use-relu-with-he-initialisation",
         "Replace sigmoid and tanh in the hidden layers by ReLU or GELU, with weights initialised for it.",
@@ -64,20 +42,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "Outputs are no longer bounded; where bounded values are needed, keep the last sigmoid.",
         when_not="The weights are pretrained: they expect the activation they had.",
     ),
-    Remedy(
-        "add-normalisation-or-shortcuts",
-        "Give the gradient a short way back: a residual connection around each block, or a LayerNorm before it.",
-        "def forward(self, x):\n    return x + self.block(self.norm(x))  # a LayerNorm",
-        "It is another architecture: old checkpoints do not fit.",
-        when_not="The model is only a few layers deep.",
-    ),
-    Remedy(
-        "clip-gradients",
-        "Clip the norm of the gradient between backward() and step().",
-        "loss.backward()\ntorch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)\noptimizer.step()",
-        "It treats the symptom: if most steps are clipped, look for what makes the gradients large.",
-        when_not="Gradients are too small, or the learning rate is far too high: clipping only hides that.",
-    ),
+    ADD_NORMALISATION_OR_SHORTCUTS,
+    CLIP_GRADIENTS,
     Remedy(
         "tame-the-recurrence",
         "Start the recurrent weights orthogonal, so that repeated multiplication neither grows nor shrinks.",
@@ -107,18 +73,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "None.",
         when_not="There is no loss scaler.",
     ),
-    Remedy(
-        "use-larger-batches",
-        "Average over more samples per step: a larger batch, or more micro-batches per step.",
-        "accumulate = 4\n"
-        "for index, batch in enumerate(loader):\n"
-        "    (compute_loss(batch) / accumulate).backward()\n"
-        "    if (index + 1) % accumulate == 0:\n"
-        "        optimizer.step()\n"
-        "        optimizer.zero_grad()",
-        "Fewer steps per epoch; more memory when the batch itself grows.",
-        when_not="The loss still falls well: noise is then no obstacle.",
-    ),
+    USE_LARGER_BATCHES,
     Remedy(
         "balance-the-terms",
         "Bring the terms of the loss to the same order of size before they are added.",
@@ -128,15 +83,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "The balance decides what the model becomes good at: choose it, do not only equalise it.",
         when_not="One term is small on purpose, as a regulariser is.",
     ),
-    Remedy(
-        "guard-against-spikes",
-        "Clip to a little above the usual norm, and look at the batch of the step at which it jumped.",
-        "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)\n"
-        "if norm > 10:\n"
-        "    print('unusual batch', index, float(norm))",
-        "A threshold that is too low clips every step.",
-        when_not="The jump comes from a change of the schedule or of the data that you made.",
-    ),
+    GUARD_AGAINST_SPIKES,
     Remedy(
         "free-the-padding-index",
         "Give padding an index of its own, or leave `padding_idx` out: its row is never trained.",
@@ -151,7 +98,6 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_CODE: dict[str, tuple[str, ...]] = {
     "GRD001": ("use-relu-with-he-initialisation", "add-normalisation-or-shortcuts", "initialise-for-the-activation"),
     "GRD002": ("initialise-for-the-activation", "tame-the-recurrence", "clip-gradients", "lower-the-learning-rate"),
-    "GRD003": ("remove-the-cut", "freeze-openly", "drop-unused-parameters"),
     "GRD004": ("revive-the-units", "break-the-zero", "remove-the-mask", "free-the-padding-index"),
     "GRD005": ("lower-the-learning-rate", "usual-momentum", "shuffle-the-data"),
     "GRD006": ("guard-against-spikes", "inspect-the-batch", "warm-up"),
@@ -170,10 +116,6 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
             return ("tame-the-recurrence", "clip-gradients", "lower-the-learning-rate")
         case "GRD002":
             return tuple(name for name in every if name != "tame-the-recurrence")
-        case "GRD003" if finding.severity.is_alarm:
-            return ("remove-the-cut", "freeze-openly")
-        case "GRD003":
-            return ("drop-unused-parameters",)
         case "GRD004" if not finding.severity.is_alarm:
             return ()
         case "GRD004" if "padding_inside" in shown:

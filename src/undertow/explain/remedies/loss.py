@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from undertow.detect.features.remedies import AVERAGE_THE_MICRO_BATCHES
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -63,13 +64,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "Predictions can then be anything, also below zero.",
         when_not="The targets themselves are wrong: then mend those.",
     ),
-    Remedy(
-        "average-the-micro-batches",
-        "Divide the loss of every micro-batch by their number, or the learning rate by it.",
-        "accumulate = $accumulate\nloss = compute_loss(batch) / accumulate\nloss.backward()",
-        "Steps become smaller by that factor: a rate tuned for the sum must be raised.",
-        when_not="The loss is a sum over samples on purpose and the rate was chosen for it.",
-    ),
+    AVERAGE_THE_MICRO_BATCHES,
     Remedy(
         "divide-by-all-rows",
         "Sum the losses of all rows of a step, and divide once by their number.",

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import re
 
+from undertow.detect.features.remedies import (
+    FIND_THE_OPERATION,
+    GUARD_THE_OPERATION,
+    KEEP_VALUES_IN_RANGE,
+    SKIP_BAD_STEPS,
+    SMALLER_LOSS_SCALE,
+)
 from undertow.explain.remedies.optimisation import LOWER_RATE
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        "guard-the-operation",
-        "Keep the operation away from the point where its derivative is infinite.",
-        "x.clamp_min(1e-6).sqrt()          # not x.sqrt()\n"
-        "x.clamp_min(1e-6).log()           # not x.log()\n"
-        "(x * x).sum(-1).add(1e-6).sqrt()  # not x.norm(dim=-1)",
-        "An epsilon that is too large biases the result; 1e-6 is far below what training notices.",
-        when_not="The values had grown out of all proportion before: then the training diverged.",
-    ),
-    Remedy(
-        "find-the-operation",
-        "Let autograd name the line that produced the value: run a few steps with anomaly detection.",
-        "with torch.autograd.detect_anomaly():\n    loss = compute_loss(batch)\n    loss.backward()",
-        "Training is several times slower while it is on; switch it off afterwards.",
-        when_not="The value appears after days: go back to the last checkpoint before it first.",
-    ),
-    Remedy(
-        "skip-bad-steps",
-        "Do not step on a gradient that is not finite, so that one bad batch cannot destroy the weights.",
-        "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-        "if torch.isfinite(norm):\n    optimizer.step()\noptimizer.zero_grad()",
-        "It hides the cause: if many steps are skipped, the operation still needs its guard.",
-        when_not="Every step would be skipped: then nothing is learnt.",
-    ),
+    GUARD_THE_OPERATION,
+    FIND_THE_OPERATION,
+    SKIP_BAD_STEPS,
     Remedy(
         "loss-in-log-space",
         "Compute the loss from logits in one fused function instead of exp, log or softmax by hand.",
@@ -49,15 +35,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "Steps since that checkpoint are lost; they were lost already.",
         when_not="What made them non-finite is still there: mend that first.",
     ),
-    Remedy(
-        "smaller-loss-scale",
-        "Let the scaler start lower, or train in bfloat16, which needs no loss scale.",
-        'scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)\n'
-        "# or, without any scaler:\n"
-        'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = compute_loss(batch)',
-        "A scale that is too low lets small gradients round to zero in float16; bfloat16 does not have that problem.",
-        when_not="The scaler skips a step now and then only: that is how it works.",
-    ),
+    SMALLER_LOSS_SCALE,
     Remedy(
         "scale-the-loss",
         "Train in bfloat16, or scale the loss, so that small gradients survive in half precision.",
@@ -65,13 +43,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "None; steps are skipped now and then while the scale is found.",
         when_not="The training is in float32 or bfloat16 throughout.",
     ),
-    Remedy(
-        "keep-values-in-range",
-        "Compute this part in float32 or bfloat16: float16 ends at 65,504.",
-        'layer = $layer\nwith torch.autocast("cuda", enabled=False):\n    out = layer(x.float())',
-        "A little slower there.",
-        when_not="Values overflow float32, too: then the training diverged.",
-    ),
+    KEEP_VALUES_IN_RANGE,
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import math
 
+from undertow.detect.features.remedies import (
+    LOWER_LEARNING_RATE,
+    LOWER_THE_WEIGHT_DECAY,
+    OVERFIT_ONE_BATCH,
+    RAISE_LEARNING_RATE,
+    SMALL_EPS,
+    USUAL_MOMENTUM,
+    WARM_UP,
+)
 from undertow.schema.findings import Finding, Remedy
 
 LOWER_RATE = "lower-the-learning-rate"
 RAISE_RATE = "raise-the-learning-rate"
 
 REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        LOWER_RATE,
-        "Restart from the last good checkpoint with a learning rate ten times smaller, or with a warm-up.",
-        "$build_lower_rate",
-        "Slower progress if the learning rate was not the cause.",
-        when_not="Updates are already small, or gradients vanish.",
-    ),
-    Remedy(
-        RAISE_RATE,
-        "Raise the learning rate tenfold at a time, until the loss moves.",
-        "$build_higher_rate",
-        "Too much of it diverges: watch the first steps.",
-        when_not="You are within a warm-up, or the loss has converged.",
-    ),
-    Remedy(
-        "warm-up",
-        "Begin with a small learning rate and raise it over the first few hundred steps.",
-        "warm_up = torch.optim.lr_scheduler.LinearLR(\n"
-        "    optimizer, start_factor=0.01, total_iters=500\n"
-        ")  # warm_up.step() after every optimizer.step()",
-        "None but a slower start.",
-        when_not="The trouble begins long after the start.",
-    ),
+    LOWER_LEARNING_RATE,
+    RAISE_LEARNING_RATE,
+    WARM_UP,
     Remedy(
         "step-the-schedule-per-epoch",
         "Step the schedule as often as its settings mean: once per epoch, not once per batch.",
@@ -59,27 +48,9 @@ REMEDIES: tuple[Remedy, ...] = (
         "None; it only looks.",
         when_not="The restart is meant and the loss recovers from it.",
     ),
-    Remedy(
-        "lower-the-weight-decay",
-        "Use an ordinary weight decay: 0.01 to 0.1.",
-        "$build_small_decay",
-        "Weights grow a little more.",
-        when_not="The decay is ordinary, and weights shrink because the gradient asks for it.",
-    ),
-    Remedy(
-        "small-eps",
-        "Set eps back to its default: it must be far below the size of the gradients.",
-        "$build_default_eps",
-        "Steps become larger at once; have the learning rate ready to come down.",
-        when_not="It was raised for gradients in half precision: then 1e-6 is enough.",
-    ),
-    Remedy(
-        "usual-momentum",
-        "Use a momentum of 0.9: with more, the step follows gradients of hundreds of steps ago.",
-        "$build_default_momentum",
-        "Less smoothing of noisy gradients.",
-        when_not="The momentum is 0.9 or less already.",
-    ),
+    LOWER_THE_WEIGHT_DECAY,
+    SMALL_EPS,
+    USUAL_MOMENTUM,
     Remedy(
         "build-the-optimizer-once",
         "Build the optimizer once, before the loop: a new one forgets its moments and its schedule.",
@@ -101,13 +72,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "The balance shifts at once: watch both losses.",
         when_not="One side is meant to be ahead, as a critic that is trained to convergence.",
     ),
-    Remedy(
-        "overfit-one-batch",
-        "Train on a single batch: a loss that does not go to zero there shows a fault in model, loss or labels.",
-        "batch = next(iter(loader))\nfor _ in range(200):\n    loss = train_step(batch)\nprint(loss)",
-        "None; it only looks.",
-        when_not="The loss has a floor by design, as with label smoothing or noise.",
-    ),
+    OVERFIT_ONE_BATCH,
     Remedy(
         "lower-the-rate-on-a-plateau",
         "Lower the learning rate when the loss stops falling; if it is already small, the model may be done.",

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from undertow.detect.features.remedies import (
+    KEEP_A_FLOAT32_MASTER_COPY,
+    LET_ONLY_THE_OPTIMIZER_WRITE,
+    RAISE_THE_GROUP_RATE,
+    UNFREEZE,
+)
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -33,21 +39,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "The layers begin to move: a schedule tuned without them may need a new look.",
         when_not="The group is filled later, by add_param_group or by hand.",
     ),
-    Remedy(
-        "keep-a-float32-master-copy",
-        "Keep the weights in float32 and compute in low precision.",
-        "model = model.float()\n"
-        "with torch.autocast(device_type, dtype=torch.bfloat16):\n    loss = compute_loss(batch)",
-        "Twice the memory for the weights.",
-        when_not="The weights are in float32 already.",
-    ),
-    Remedy(
-        "raise-the-group-rate",
-        "Give the parameter group a learning rate that fits the others, or freeze it openly.",
-        'for group in optimizer.param_groups:\n    print(len(group["params"]), group["lr"])',
-        "None; it only looks. A layer that starts to move changes the training.",
-        when_not="A schedule raises it later on purpose.",
-    ),
+    KEEP_A_FLOAT32_MASTER_COPY,
+    RAISE_THE_GROUP_RATE,
     Remedy(
         "lower-the-group-rate",
         "Give this parameter group a learning rate like that of the others.",
@@ -59,29 +52,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "The layer learns more slowly.",
         when_not="It is new among pretrained layers and meant to move faster.",
     ),
-    Remedy(
-        "let-only-the-optimizer-write",
-        "Find the line that writes to the weights between steps (copy_, clamp_, reset_parameters, load_state_dict, "
-        ".data) and take it out.",
-        "weight = $tensor\n"
-        "kept = weight.detach().clone()  # right after optimizer.step()\n"
-        "assert torch.equal(weight, kept)  # further down, until it fails",
-        "None; it only looks. What the line was for must then be done elsewhere, as an average in a model of its own.",
-        when_not="The weights are projected on purpose, and the bound is right.",
-    ),
-    Remedy(
-        "unfreeze",
-        "If a layer was frozen by mistake, release it before the optimizer is built, or give it to the optimizer then.",
-        "layer = $layer\n"
-        "layer.requires_grad_(True)\n"
-        "groups = optimizer.param_groups\n"
-        "held = {id(p) for group in groups for p in group['params']}\n"
-        "missing = [p for p in layer.parameters() if id(p) not in held]\n"
-        "if missing:\n"
-        "    optimizer.add_param_group({'params': missing})",
-        "More memory and time per step, and layers that were fixed begin to change.",
-        when_not="It is frozen on purpose.",
-    ),
+    LET_ONLY_THE_OPTIMIZER_WRITE,
+    UNFREEZE,
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {

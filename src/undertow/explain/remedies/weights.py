@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
+from undertow.detect.features.remedies import DECAY_THE_WEIGHTS, INITIALISE_FOR_THE_ACTIVATION
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        "initialise-for-the-activation",
-        "Initialise the weights for the activation behind them: He for ReLU, Xavier with its gain for tanh.",
-        "for module in model.modules():\n"
-        "    if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d)):\n"
-        "        torch.nn.init.kaiming_normal_(module.weight)\n"
-        "        # before tanh: xavier_normal_(module.weight, gain=5 / 3)",
-        "Loaded weights are overwritten if it runs after loading.",
-        when_not="Weights are pretrained, or a normalisation layer follows each of them.",
-    ),
+    INITIALISE_FOR_THE_ACTIVATION,
     Remedy(
         "reinitialise-the-layer",
         "Give this layer the initialisation of the others.",
@@ -37,17 +29,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "None.",
         when_not="It is the last layer of a residual branch that starts at zero on purpose.",
     ),
-    Remedy(
-        "decay-the-weights",
-        "Use decoupled weight decay on matrices, or a normalisation layer, so that weights cannot grow without end.",
-        "matrices = [p for p in model.parameters() if p.dim() > 1]\n"
-        "rest = [p for p in model.parameters() if p.dim() <= 1]\n"
-        "optimizer = torch.optim.AdamW(\n"
-        "    [{'params': matrices, 'weight_decay': 0.01},\n"
-        "     {'params': rest, 'weight_decay': 0.0}], lr=$rate)",
-        "Decay that is too strong makes the model underfit.",
-        when_not="The loss still improves and the growth slows down.",
-    ),
+    DECAY_THE_WEIGHTS,
     Remedy(
         "look-at-the-outliers",
         "See which rows hold the outliers; a few input features or tokens usually make them.",

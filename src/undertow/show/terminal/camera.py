@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.journal import changes_in
+from undertow.detect.engine.journal import changes_in
 from undertow.run import Run
 from undertow.schema.findings import Finding
 from undertow.schema.layers import Layer

@@ -1,0 +1,136 @@
+"""What a condition is: one thing that can be wrong, described, detected and explained in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.tracker import Tracker
+from undertow.detect.engine.view import FrameView
+from undertow.detect.engine.wake import Wake
+from undertow.schema.findings import Evidence, Finding, Remedy
+from undertow.schema.severity import Severity
+
+# A stream, and the least number of steps between two of its blocks; an odd one, so that optimizers that step in
+# turn all have theirs.
+Pace = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a condition says of one frame: it holds, with these details, or it has ended."""
+
+    severity: Severity = Severity.INFO
+    layers: tuple[int, ...] = ()
+    first_step: int = 0
+    confidence: float = 1.0
+    summary: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    holds: bool = True
+
+
+ENDED = Judgement(holds=False)
+
+
+class Condition:
+    """One thing that can be wrong; it becomes at most one finding, however often it comes and goes.
+
+    The docstring is its page: a first line, then "What it sees", "Why it is bad", "When it is wrong", "References".
+    A subclass implements `observe`, for one frame after the other, or `judge`, for all frames of a batch at once, and
+    says nothing (None) of a frame that does not measure what it needs. Classes are collected from `rules/` by
+    themselves; an abstract base for several variants has no `variant`.
+    """
+
+    code: ClassVar[str]
+    variant: ClassVar[str]  # kebab-case, stable: it is in the JSON
+    formerly: ClassVar[str] = ""  # the name in journals of runs written before variants had names
+
+    stage: ClassVar[Stage]
+    is_exact: ClassVar[bool] = False  # a contract that holds or does not, without statistics
+    is_standing: ClassVar[bool] = False  # there from the start, whenever a measurement first shows it
+    is_momentary: ClassVar[bool] = False  # explains what begins soon after, not much later
+    is_vague: ClassVar[bool] = False  # says that something is wrong, not why
+    is_secondary: ClassVar[bool] = False  # found beside a cause with a better name
+    lowers_steps: ClassVar[bool] = False  # of a cause: it makes updates too small, not too large
+
+    meaning: ClassVar[str] = ""  # for the training: the second sentence of the story, without a full stop
+    remedies: ClassVar[tuple[Remedy, ...]] = ()  # the best first
+
+    needs: ClassVar[frozenset[str]] = frozenset()  # streams and scalars: frames with none of them are never shown
+    wakes_on: ClassVar[Wake | None] = None  # frames to see while calm; None: all of them
+    pace: ClassVar[Pace | None] = None
+    is_of_one_training: ClassVar[bool] = False  # begins anew where another training begins in the same run
+    tracker: ClassVar[type[Tracker] | None] = None  # shared with the other conditions that name it
+
+    def __init__(self, tracker: Tracker | None = None) -> None:
+        """`tracker` is the instance that all conditions of an engine with this `tracker` class share."""
+        self.judgement: Judgement | None = None  # the one that is open
+        self._members: object = None
+
+    def grow(self, count: int) -> None:
+        """Make room for layers up to `count`; what is known of the old ones stays."""
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is open or building up, so that only frames that `wakes_on` flags need to be seen."""
+        return self.judgement is None
+
+    def judge(self, batch: FrameBatch) -> Iterator[tuple[int, Judgement]]:
+        """What is said of the frames of a batch, by their place in it; a single frame is a batch of one."""
+        for place in frames_to_see(batch, self):
+            judgement = self.observe(batch.view(place))
+            if judgement is not None:
+                yield place, judgement
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        raise NotImplementedError
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        """Those that fit this very case, by the values of its evidence."""
+        return cls.remedies
+
+    @classmethod
+    def limits(cls) -> dict[str, Limit]:
+        """All numbers that it decides by, with their reasons."""
+        return {name: value for kind in reversed(cls.__mro__) for name, value in vars(kind).items()
+                if isinstance(value, Limit)}  # fmt: skip
+
+    # -- opening and closing ------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self.judgement is not None
+
+    def hold(self, members: object, describe: Callable[[], Judgement]) -> Judgement:
+        """It holds. `members` is whatever decides whether the words of the judgement still fit."""
+        if self.judgement is None or members != self._members:
+            self.judgement, self._members = describe(), members
+        return self.judgement
+
+    def stay(self) -> Judgement | None:
+        """Nothing new: what is open stays open."""
+        return self.judgement
+
+    def end(self) -> Judgement | None:
+        if self.judgement is None:
+            return None
+        self.judgement = self._members = None
+        return ENDED
+
+
+def frames_to_see(batch: FrameBatch, watcher: Condition | Tracker) -> Iterator[int]:
+    """Places of the frames that a condition has to see, given that it has seen those before: while it is calm only
+    those that it wakes on, and none that has nothing of what it needs.
+    """
+    shown = batch.with_any(watcher.needs).tolist() if watcher.needs else None
+    wakes = watcher.wakes_on(batch).tolist() if watcher.wakes_on is not None else None
+    for place in range(len(batch)):
+        if shown is not None and not shown[place]:
+            continue
+        if wakes is None or wakes[place] or not watcher.is_calm:
+            yield place

@@ -1,0 +1,70 @@
+"""A frame as a rule sees it: rows of numbers without copies, and the facts of the layers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.features.loss_trend import Loss
+from undertow.schema.frames import Frame
+from undertow.schema.quantities import STREAMS
+
+if TYPE_CHECKING:
+    from undertow.detect.engine.batch import FrameBatch
+
+PLACES = {name: (stream.name, row) for stream in STREAMS.values() for row, name in enumerate(stream.names)}
+
+
+class FrameView:
+    """One frame beside the layout of the run. NaN means "not measured".
+
+    `loss` is the frame's loss beside those before it (see `loss_trend`); the engine puts it there. `batch` is what
+    the frame is looked at together with, if anything, and `place` its place there.
+    """
+
+    __slots__ = ("_calls", "batch", "frame", "kept", "layout", "loss", "place", "skipped", "step")
+
+    def __init__(self, frame: Frame, layout: LayerIndex, batch: FrameBatch | None = None, place: int = 0) -> None:
+        self.batch, self.place = batch, place
+        self.frame = frame
+        self.layout = layout
+        self.loss: Loss | None = None
+        self.step = frame.step
+        self.skipped = frame.scalars.get("step_skipped", 0.0) == 1.0
+        self.kept: dict[str, NDArray[np.float64]] = {}  # what several rules work out from the frame, by name
+        self._calls: NDArray[np.float32] | None = None
+
+    def ids(self, stream: str) -> NDArray[np.int32] | None:
+        """The layers of this frame's block of that stream; None when the frame has none."""
+        block = self.frame.blocks.get(stream)
+        return None if block is None else block.layer_ids
+
+    def row(self, name: str) -> NDArray[np.float32] | None:
+        """One number per layer of the block; not a copy."""
+        stream, row = PLACES[name]
+        block = self.frame.blocks.get(stream)
+        return None if block is None else block.values[row]
+
+    def scalar(self, name: str) -> float:
+        return self.frame.scalars.get(name, math.nan)
+
+    def all_layers(self, name: str) -> NDArray[np.float32]:
+        """One number per layer of the run."""
+        return self.frame.spread(name, self.layout.count)
+
+    def calls(self, ids: NDArray[np.int32]) -> NDArray[np.float32] | None:
+        """How often the owning modules ran: 0 for not at all, NaN for unknown; None without activations.
+
+        When a frame has activations, a module it does not list or could not measure did not run.
+        """
+        if self._calls is None:
+            row = self.row("activation_calls")
+            if row is None or not (row > 0).any():
+                return None
+            self._calls = np.nan_to_num(self.all_layers("activation_calls"))
+        owner = self.layout.module[ids]
+        return np.where(owner >= 0, self._calls[owner], np.float32(np.nan))

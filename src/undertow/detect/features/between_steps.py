@@ -1,0 +1,92 @@
+"""Weights that change between two steps, without an optimizer."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.initial_weights import norms_before, rows_before
+
+
+class BetweenSteps:
+    """Compares the norm of each weight before a step with the one that its last step had left.
+
+    Nothing moves a weight between two steps of its optimizer but the program itself: it sets it anew, clamps it, or
+    copies another one into it.
+    """
+
+    def __init__(self) -> None:
+        self._norm: NDArray[np.float64] = np.zeros(0)  # after the last step; NaN when that was not measured
+        self._step = -1
+
+    def grow(self, count: int) -> None:
+        self._norm = grown(self._norm, count, np.nan)
+
+    def norms(self, view: FrameView) -> NDArray[np.float64]:
+        """What the last step had left of each layer of the weight block; to be asked before `observe`."""
+        ids = view.ids("weight")
+        return np.zeros(0) if ids is None else self._norm[ids]
+
+    def observe(self, view: FrameView) -> NDArray[np.float64] | None:
+        """For each layer of the weight block, by how much its norm has changed since its last step, over that norm.
+
+        NaN where that is not known; None for a frame without weights and updates.
+        """
+        ids, norms, lengths = view.ids("weight"), view.row("weight_norm"), view.row("update_norm")
+        unknown = view.step > self._step + 1 or ids is None
+        if unknown:
+            self._norm[:] = np.nan  # steps that were not measured may have moved anything
+        self._step = max(self._step, view.step)
+        if ids is None or norms is None or lengths is None or len(lengths) != len(norms):
+            return None
+        if unknown:
+            change = np.full(len(norms), np.nan)
+        else:
+            before = self._norm[ids]
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                change = np.where(lengths > 0, np.abs(norms_before(view) - before) / before, np.nan)
+        known = ~np.isnan(norms)
+        if known.all():
+            self._norm[ids] = norms
+        else:
+            self._norm[ids[known]] = norms[known]
+        return change
+
+    def news(self, batch: FrameBatch, least: float) -> Flags:
+        """Frames of which `observe` could give a change above this, if it has seen all frames before them; and all
+        frames for which that cannot be told for many at once. With weights, the first one always is among them.
+        """
+        if not batch.has("weight"):
+            return batch.none()
+        out = np.ones(len(batch), bool)
+        whole = list(range(len(batch)))
+        if batch.frames_with("weight") != whole or batch.frames_with("update") != whole:
+            return out
+        norms, lengths = batch.row("weight_norm"), batch.row("update_norm")
+        if norms.shape != lengths.shape or np.isnan(norms).any():
+            return out
+        latest = np.maximum.accumulate(batch.steps)
+        follows = batch.steps[1:] <= latest[:-1] + 1  # else steps that were not measured may have moved anything
+        if not follows.any():
+            out[1:] = False
+            return out
+        before = norms[:-1].astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            change = np.abs(rows_before(batch)[1:] - before) / before
+        out[1:] = ((change > least) & (lengths[1:] > 0)).any(axis=1) & follows
+        return out
+
+    def pass_over(self, batch: FrameBatch, first: int, last: int) -> None:
+        """Know what `observe` would have learnt from frames that are no news."""
+        if not batch.has("weight"):
+            self._norm[:] = np.nan
+            self._step = max(self._step, int(batch.steps[first:last].max()))
+            return
+        steps = np.maximum.accumulate(np.concatenate(([self._step], batch.steps[first:last])))
+        if (batch.steps[first:last] > steps[:-1] + 1).any():
+            self._norm[:] = np.nan
+        self._step = int(steps[-1])
+        self._norm[batch.ids("weight")] = batch.row("weight_norm")[last - 1]

@@ -1,0 +1,82 @@
+"""The size of every parameter before its first measured step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.view import FrameView
+
+
+class InitialWeights:
+    """The norm each parameter had before the first step that was measured; NaN until then."""
+
+    __slots__ = ("_known", "norm")
+
+    def __init__(self) -> None:
+        self.norm: NDArray[np.float64] = np.zeros(0)
+        self._known: NDArray[np.int32] | None = None  # a block's layers, once all of them are; known by identity
+
+    def grow(self, count: int) -> None:
+        self.norm = grown(self.norm, count, np.nan)
+
+    def knows(self, ids: NDArray[np.int32]) -> bool:
+        """Whether a frame with these layers has nothing more to tell."""
+        return ids is self._known or (self._known is not None and np.array_equal(ids, self._known))
+
+    def take(self, view: FrameView) -> bool:
+        """Learn from a frame; False when it has no weights."""
+        norms, ids = view.row("weight_norm"), view.ids("weight")
+        if norms is None or ids is None:
+            return False
+        if ids is self._known:
+            return True
+        unknown = np.isnan(self.norm[ids])
+        new = unknown & ~np.isnan(norms)
+        if new.any():
+            self.norm[ids[new]] = norms_before(view)[new]
+        if not unknown.any():
+            self._known = ids
+        return True
+
+
+def norms_before(view: FrameView) -> NDArray[np.float64]:
+    """The norm of each weight of the frame before its step; after it, where the update was not measured.
+
+    Exact although updates are known from sketches only: the same estimate is in the update's norm and in its ratio.
+    Not to be written to: rules share it.
+    """
+    kept = view.kept.get("norms_before")
+    if kept is not None:
+        return kept
+    after = np.asarray(view.row("weight_norm"), np.float64)
+    length, ratio = view.row("update_norm"), view.row("update_ratio")
+    if length is None or ratio is None or len(length) != len(after):
+        return after
+    batch = view.batch
+    if batch is not None and batch.frames_with("weight") == batch.frames_with("update"):
+        kept = batch.of(view, "weight", rows_before(batch))
+    else:
+        kept = _before(after, length, ratio)
+    view.kept["norms_before"] = kept
+    return kept
+
+
+def rows_before(batch: FrameBatch) -> NDArray[np.float64]:
+    """`norms_before` of all frames of a batch whose weights and updates are of the same layers."""
+    kept = batch.kept.get("norms_before")
+    if kept is None:
+        kept = _before(*(batch.row(name) for name in ("weight_norm", "update_norm", "update_ratio")))
+        batch.kept["norms_before"] = kept
+    return kept
+
+
+def _before(after: NDArray[Any], length: NDArray[np.float32], ratio: NDArray[np.float32]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before = length.astype(np.float64) / ratio
+    before = np.where(np.isnan(ratio) & (length > 0), 0.0, before)  # no ratio to a weight of zero
+    return np.where(np.isfinite(before) & (length != 0), before, after)

@@ -1,0 +1,167 @@
+"""The weight matrices of a run in depth order, and what their gradients and updates say together.
+
+Biases, norm scales and embeddings are left out: by symmetry, by design or by sparsity their gradients are small or
+large without anything being wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.view import PLACES, FrameView
+from undertow.detect.features.module_structure import structure_of
+
+Values = NDArray[np.float64]
+
+_FEW = 64  # numbers; below this plain Python is faster than numpy
+
+
+class Matrices:
+    """Trainable weight matrices (convolutions and recurrent weights included) by the order of their modules."""
+
+    def __init__(self, layout: LayerIndex) -> None:
+        structure = structure_of(layout)
+        seen = [int(i) for i in structure.matrices if layout.is_trainable[i] and np.isfinite(layout.module_order[i])]
+        chosen = sorted(seen, key=lambda i: (layout.module_order[i], i))
+        self.ids: NDArray[np.int64] = np.array(chosen, np.int64)
+        sizes = np.array([max(layout.layers[i].parameter_count, 1) for i in chosen], np.float64)
+        # The norm a weight of this shape usually starts with. A tensor that starts at zero on purpose (an adapter, a
+        # residual branch) has no norm of its own that its first updates could be compared with.
+        self.usual_norm: Values = np.sqrt(sizes / (3.0 * structure.fan_in[self.ids]))
+
+        self._count = layout.count
+        self._block: NDArray[np.int32] | None = None  # layer ids of the latest block
+        self._places: NDArray[np.int64] = self.ids  # of the matrices in it
+        self._absent = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def values(self, view: FrameView, name: str) -> Values:
+        """One number per matrix; NaN where this frame has none. Not to be written to: rules share it."""
+        kept = view.kept.get(name)
+        if kept is None:
+            stream = PLACES[name][0]
+            if view.batch is not None and stream in view.frame.blocks:  # the frames beside it are asked next
+                kept = view.batch.of(view, stream, self.rows(view.batch, name))
+            else:
+                kept = self._values(view, name)
+                kept.setflags(write=False)
+            view.kept[name] = kept
+        return kept
+
+    def _values(self, view: FrameView, name: str) -> Values:
+        row, ids = view.row(name), view.ids(PLACES[name][0])
+        if row is None or ids is None:
+            return np.full(len(self.ids), np.nan)
+        if ids is not self._block:  # blocks of one layout share their ids
+            place = np.full(self._count, -1, np.int64)
+            place[ids] = np.arange(len(ids))
+            self._block, self._places = ids, place[self.ids]
+            self._absent = bool((self._places < 0).any())
+        values = row[self._places].astype(np.float64)
+        if self._absent:
+            values[self._places < 0] = np.nan
+        return values
+
+    def rows(self, batch: FrameBatch, name: str) -> Values:
+        """`values` of all frames of a batch that have the stream, one row each."""
+        kept = batch.kept.get(name)
+        if kept is None:
+            block = batch.ids(PLACES[name][0])
+            place = np.full(self._count, -1, np.int64)
+            place[block] = np.arange(len(block))
+            places = place[self.ids]
+            kept = batch.kept[name] = batch.row(name)[:, places].astype(np.float64)
+            kept[:, places < 0] = np.nan
+            kept.setflags(write=False)
+        return kept
+
+    def middles(self, batch: FrameBatch, name: str) -> Values:
+        """The `middle` of each of these rows."""
+        kept = batch.kept.get(f"middle {name}")
+        if kept is None:
+            rows = self.update_rows(batch) if name == "update_ratios" else self.rows(batch, name)
+            kept = batch.kept[f"middle {name}"] = middles(rows)
+        return kept
+
+    def update_rows(self, batch: FrameBatch) -> Values:
+        """`update_ratios` of all frames of a batch that have updates, one row each."""
+        kept = batch.kept.get("update_ratios")
+        if kept is None:
+            with np.errstate(invalid="ignore"):
+                length = self.rows(batch, "update_norm") / self.usual_norm
+            kept = batch.kept["update_ratios"] = np.fmin(self.rows(batch, "update_ratio"), length)
+            kept.setflags(write=False)
+        return kept
+
+    def update_ratios(self, view: FrameView) -> Values:
+        """Length of the update over that of the weight, or over the usual length where the weight is shorter."""
+        kept = view.kept.get("update_ratios")
+        if kept is None:
+            batch = view.batch
+            if batch is not None and "update" in view.frame.blocks:
+                kept = batch.of(view, "update", self.update_rows(batch))
+            else:
+                plain, length = self.values(view, "update_ratio"), self.values(view, "update_norm")
+                with np.errstate(invalid="ignore"):
+                    kept = np.fmin(plain, length / self.usual_norm)
+                kept.setflags(write=False)
+            view.kept["update_ratios"] = kept
+        return kept
+
+
+def middle(values: Values) -> float:
+    """The median of what is known; NaN when nothing is. Much faster than numpy's on a few numbers."""
+    if len(values) > _FEW:
+        values = np.sort(values[~np.isnan(values)])
+        known: Sequence[float] | Values = values
+    else:
+        known = sorted([value for value in values.tolist() if value == value])
+    count = len(known)
+    return 0.5 * float(known[(count - 1) // 2] + known[count // 2]) if count else float("nan")
+
+
+def middles(values: Values) -> Values:
+    """The `middle` of every row."""
+    if not values.shape[1]:
+        return np.full(len(values), np.nan)
+    known = np.sort(values, axis=1)
+    count = np.count_nonzero(~np.isnan(known), axis=1)
+    row = np.arange(len(known))
+    return 0.5 * (known[row, np.maximum(count - 1, 0) // 2] + known[row, np.minimum(count // 2, known.shape[1] - 1)])
+
+
+class DepthTrend(NamedTuple):
+    """A straight line through logarithms of gradient sizes from the first matrix to the last."""
+
+    rise: float  # decades from the first to the last matrix: positive when gradients fade towards the input
+    fit: float  # share of the variance that the line explains
+    size: int  # matrices in it
+
+
+def depth_trend(logarithms: Values) -> DepthTrend:
+    """Matrices without a finite logarithm are left out."""
+    known = np.isfinite(logarithms)
+    y = logarithms[known]
+    count = len(y)
+    if count < 3:
+        return DepthTrend(0.0, 0.0, count)
+    x = np.flatnonzero(known).astype(np.float64)
+    x -= x.mean()
+    away = y - y.mean()
+    slope = float(x @ away) / float(x @ x)
+    variance = float(away @ away)
+    fit = slope * slope * float(x @ x) / variance if variance > 0 else 0.0
+    return DepthTrend(slope * float(x[-1] - x[0]), fit, count)
+
+
+def matrices_of(layout: LayerIndex) -> Matrices:
+    """The same one for all rules that ask about the same layout."""
+    return layout.derived(Matrices)

@@ -1,0 +1,25 @@
+"""Whether training gets anywhere: what a statistical rule asks before it calls something odd a fault."""
+
+from __future__ import annotations
+
+from undertow.detect import thresholds
+from undertow.detect.features.loss_trend import Loss
+
+
+def has_fallen(loss: Loss | None, since: float) -> bool:
+    """As `has_learnt`, counted from another level of the loss than that of the start."""
+    if loss is None:
+        return False
+    gained = since - loss.level
+    return gained > thresholds.PROGRESS_DEVIATIONS * loss.noise and not (
+        loss.positive and loss.level > thresholds.PROGRESS_REMAINING * since
+    )
+
+
+def has_learnt(loss: Loss | None) -> bool:
+    """The loss is clearly below its start: beyond the noise, and by a tenth where that can be said."""
+    return (
+        loss is not None
+        and loss.gain > thresholds.PROGRESS_DEVIATIONS
+        and not loss.remaining > thresholds.PROGRESS_REMAINING
+    )

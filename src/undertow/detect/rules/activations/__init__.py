@@ -1,0 +1,1 @@
+"""Outputs of modules that carry no signal."""

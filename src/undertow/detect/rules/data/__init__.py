@@ -1,0 +1,1 @@
+"""Inputs, targets and batches."""

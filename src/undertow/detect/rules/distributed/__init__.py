@@ -1,0 +1,1 @@
+"""Ranks and replicas."""

@@ -1,0 +1,1 @@
+"""Gradients that are missing, zero, vanishing, exploding or unusable."""

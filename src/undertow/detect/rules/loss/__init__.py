@@ -1,0 +1,1 @@
+"""What the loss is given and what it rewards."""

@@ -1,0 +1,1 @@
+"""Modules in the wrong mode, and normalisation that cannot work."""

@@ -1,0 +1,1 @@
+"""The loss over time, the learning rate and the optimizer's settings."""

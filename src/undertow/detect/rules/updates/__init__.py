@@ -1,0 +1,1 @@
+"""Updates that are too large, too small or missing."""

@@ -1,0 +1,1 @@
+"""Weights that begin or end where they should not."""
