@@ -81,8 +81,7 @@ def replay(folder: Path, ablate: bool = False) -> Replayed:
 
 def conditions(run: undertow.Run) -> list[tuple[Condition, Finding]]:
     """What the engine found, before it is explained and ranked, each with the condition that raised it."""
-    engine = run._engine
-    return [((code, key), case.current()) for (code, key), case in engine._cases.items()]
+    return [((finding.code, finding.variant), finding) for finding in run._engine.findings()]
 
 
 def _diagnosed(run: undertow.Run, findings: list[Finding]) -> Diagnosis:
