@@ -46,33 +46,33 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt $(KERNEL)
 	touch $@
 
 bench-overhead: $(INSTALLED)
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/overhead_fine.py
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.overhead.fine
 
 bench-store: $(INSTALLED)
-	$(BIN)/python benchmarks/store.py
+	$(BIN)/python -m benchmarks.store
 
 bench-kernel: $(INSTALLED)
-	$(BIN)/python benchmarks/kernel.py
+	$(BIN)/python -m benchmarks.kernel
 
 bench-gpu: $(INSTALLED)
-	$(BIN)/python benchmarks/gpu.py $(ARGS)
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 bench-detection: $(INSTALLED)
 	$(BIN)/python -m benchmarks.detection $(if $(TIER),--tier $(TIER)) $(ARGS)
 
 bench-weights: $(INSTALLED)
-	$(BIN)/python benchmarks/weights.py
+	$(BIN)/python -m benchmarks.weights
 
 bench-analyze: $(INSTALLED)
-	$(BIN)/python benchmarks/analyze.py
+	$(BIN)/python -m benchmarks.analyze
 
 bench-ui: $(INSTALLED)
-	$(BIN)/python benchmarks/ui.py
-	$(if $(TRAINSCOPE),$(BIN)/python benchmarks/ui_beside.py --trainscope $(TRAINSCOPE),@echo "with TRAINSCOPE=PYTHON, an interpreter that has trainscope, also beside its dashboard")
+	$(BIN)/python -m benchmarks.ui
+	$(if $(TRAINSCOPE),$(BIN)/python -m benchmarks.ui.beside --trainscope $(TRAINSCOPE),@echo "with TRAINSCOPE=PYTHON, an interpreter that has trainscope, also beside its dashboard")
 
 bench-scale: $(INSTALLED)
-	$(BIN)/python benchmarks/scale.py $(ARGS)
+	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so

@@ -24,6 +24,7 @@ setup(
                 "-fno-strict-aliasing",
                 "-pthread",
                 "-Wno-psabi",
+                "-g0",  # Python's own flags ask for debug information: three times the size of the code
             ],
             libraries=["m"],
             extra_link_args=["-pthread"],

@@ -26,10 +26,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ROOT, overhead
+from benchmarks import ROOT
 from benchmarks.detection.baselines import BASELINES
 from benchmarks.detection.cases import TIERS, load
 from benchmarks.detection.table import print_tier
+from benchmarks.environment import BESIDE_OTHERS
 from undertow.demos.case import Case
 
 SOURCE = ROOT / "src" / "undertow"
@@ -127,7 +128,7 @@ def _merge(records: dict[tuple[Any, ...], Record], found: Iterable[Record]) -> N
 
 def _run_case(tool: str, case: Case, seeds: list[int], every: str) -> list[Record]:
     """All that the process printed before it ended. A case that fails is said, and leaves the others alone."""
-    python = sys.executable if tool == "worker" else overhead._python()
+    python = sys.executable if tool == "worker" else BESIDE_OTHERS.python
     command = [python, "-m", f"benchmarks.detection.{tool}", case.tier, case.name, ",".join(map(str, seeds)), every]
     path = os.pathsep.join(filter(None, (str(ROOT), str(SOURCE.parent), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "UNDERTOW_QUIET": "1", "PYTHONPATH": path}
@@ -148,8 +149,8 @@ def _run_case(tool: str, case: Case, seeds: list[int], every: str) -> list[Recor
 
 def _has_trainscope() -> bool:
     """It lives in the benchmarks' own environment, with the other real packages."""
-    overhead._prepare_environment()
-    found = subprocess.run([overhead._python(), "-c", "import trainscope"], capture_output=True, check=False)
+    BESIDE_OTHERS.prepare()
+    found = subprocess.run([BESIDE_OTHERS.python, "-c", "import trainscope"], capture_output=True, check=False)
     if found.returncode:
         print("trainscope cannot be had here and is left out", file=sys.stderr)
     return not found.returncode

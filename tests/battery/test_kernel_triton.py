@@ -1,7 +1,7 @@
 """The battery of the Triton kernel under Triton's interpreter, and what happens where Triton cannot be used.
 
 A process chooses the interpreter before it imports Triton, so the battery runs in one of its own. The interpreter is
-a thousand times slower than a GPU: the tests with hundreds of tensors are left to `benchmarks/gpu.py`.
+a thousand times slower than a GPU: the tests with hundreds of tensors are left to `benchmarks.gpu`.
 """
 
 import builtins

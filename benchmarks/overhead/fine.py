@@ -1,14 +1,14 @@
 """What Undertow itself adds to a step, to a fraction of a millisecond, on a machine that is not steady.
 
-`python benchmarks/overhead_fine.py [--models mlp,cnn,gpt] [--every] [--processes 5] [--minutes 1]`
+`python -m benchmarks.overhead.fine [--models mlp,cnn,gpt] [--every] [--processes 5] [--minutes 1]`
 
 On a machine with neighbours the same step is slower by a third a minute later, and blocks of several seconds, as in
-`overhead.py`, differ by more than what is to be measured. Here one watched training is let go and taken up again every
-second or so: its taps are removed, and installed again. Each stretch with taps ends when the background thread has
-worked over all of its frames, and is compared with the stretches without taps on both sides of it. Of a process the
-mean over all stretches is taken (a tool that works now and then must not hide in a median). How often a process asks
-the system for memory depends on where things happen to lie in it, and that is a matter of luck: so several processes
-are tried one after the other, and the median over them is printed.
+`benchmarks.overhead`, differ by more than what is to be measured. Here one watched training is let go and taken up
+again every second or so: its taps are removed, and installed again. Each stretch with taps ends when the background
+thread has worked over all of its frames, and is compared with the stretches without taps on both sides of it. Of a
+process the mean over all stretches is taken (a tool that works now and then must not hide in a median). How often a
+process asks the system for memory depends on where things happen to lie in it, and that is a matter of luck: so
+several processes are tried one after the other, and the median over them is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import tempfile
 import time
 from statistics import fmean, median, stdev
 
-from overhead import _prepare_environment, _python
+from benchmarks import ROOT
+from benchmarks.environment import BESIDE_OTHERS
 
 STEPS = {"mlp": 512, "cnn": 32, "gpt": 3}  # of a stretch
 SETTLED = {"mlp": 2000, "cnn": 300, "gpt": 40}  # steps before any is timed, and
@@ -39,19 +40,20 @@ def main() -> int:
     if arguments.here:
         _measure(arguments.models, arguments.every, 60 * arguments.minutes)
         return 0
-    _prepare_environment()
+    BESIDE_OTHERS.prepare()
     for name in arguments.models.split(","):
         _repeat(name, arguments)
     return 0
 
 
 def _repeat(name: str, arguments: argparse.Namespace) -> None:
-    command = [_python(), __file__, "--here", "--models", name, "--minutes", str(arguments.minutes)]
+    command = [BESIDE_OTHERS.python, "-m", "benchmarks.overhead.fine", "--here"]
+    command += ["--models", name, "--minutes", str(arguments.minutes)]
     command += ["--every"] * arguments.every
     found: list[tuple[float, float]] = []
     for _ in range(arguments.processes):
         said = subprocess.run(
-            command, env={**os.environ, "UNDERTOW_QUIET": "1"}, stdout=subprocess.PIPE, text=True, check=True
+            command, cwd=ROOT, env={**os.environ, "UNDERTOW_QUIET": "1"}, stdout=subprocess.PIPE, text=True, check=True
         ).stdout
         print(said, end="", flush=True)
         plain, added = said.split("\t")[1:3]
@@ -64,7 +66,7 @@ def _measure(name: str, every: bool, seconds: float) -> None:
     import torch
 
     import undertow
-    from overhead_models import WORKLOADS
+    from benchmarks.overhead.models import WORKLOADS
     from undertow.probe import taps
 
     torch.manual_seed(0)

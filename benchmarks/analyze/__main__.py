@@ -1,6 +1,6 @@
 """What the whole analysis of a run costs: flow and dynamics of many layers over many steps.
 
-    python benchmarks/analyze.py [--layers 1000] [--steps 10000]
+    python -m benchmarks.analyze [--layers 1000] [--steps 10000]
 
 Bars: 1,000 layers × 10,000 steps within 10 s and 2 GB on two cores; processor time grows no faster than layers ×
 steps (slope of its log against log size at most 1.15 over a factor of 16). Exits with 1 when one is missed.
@@ -18,6 +18,7 @@ import time
 
 import numpy as np
 
+from benchmarks import ROOT
 from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import LayerSeries
 from undertow.analyze.topology import topology_of
@@ -61,8 +62,8 @@ def analyse(layers: int, steps: int) -> tuple[float, float]:
 
 def in_own_process(layers: int, steps: int) -> tuple[float, float, float]:
     """Seconds of the analysis, and the peak memory of a process that makes the data and analyses it."""
-    command = [sys.executable, __file__, "--one", str(layers), str(steps)]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    command = [sys.executable, "-m", "benchmarks.analyze", "--one", str(layers), str(steps)]
+    out = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     return float(out[0]), float(out[1]), float(out[2])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace as replace_part
 
-from scale_costs import blocks_of, layer_table, part, roster, take
+from benchmarks.scale.costs import blocks_of, layer_table, part, roster, take
 from undertow.probe.distributed.contribution import measured_of
 from undertow.probe.distributed.joint import Joint
 from undertow.probe.distributed.merging import Gathered

@@ -1,16 +1,13 @@
-"""The cost model and the simulated run of `benchmarks/scale.py`, in small."""
+"""The cost model and the simulated run of `benchmarks.scale`, in small."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from scale_costs import Line, rank_cost
-from scale_long import governed_interval, merge_all, read_long, write_long
+from benchmarks.scale.costs import Line, rank_cost
+from benchmarks.scale.long import governed_interval, merge_all, read_long, write_long
 
 
 def test_a_line_goes_through_points_that_lie_on_one() -> None:

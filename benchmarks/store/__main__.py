@@ -1,6 +1,6 @@
 """What the run store costs: CPU per frame, time to open a long run, time to read from it.
 
-    python benchmarks/store.py [--steps 1000000] [--layers 1000] [--folder DIR]
+    python -m benchmarks.store [--steps 1000000] [--layers 1000] [--folder DIR]
 
 Bars: at most 100 µs of CPU per frame of 1,000 layers × 8 quantities, zoom levels included; a run of
 a million steps × 1,000 layers opens in under a second. Exits with 1 when one is missed.

@@ -1,6 +1,6 @@
 """What judging weights costs: Undertow beside weightwatcher, on the same models, in one process.
 
-`python benchmarks/weights.py [--rounds N]`
+`python -m benchmarks.weights [--rounds N]`
 
 Both tools take turns; medians are compared. `undertow.weights` gives everything it has, `shared` only what
 weightwatcher gives too: norm, spectral norm, stable rank, exponent of the tail. The models have about ten million
@@ -18,20 +18,15 @@ import contextlib
 import io
 import logging
 import os
-import subprocess
 import sys
 import time
-import tomllib
-import venv
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = ROOT / ".venv-bench-weights"
-REQUIREMENTS = Path(__file__).with_name("weights_requirements.txt")
+from benchmarks.environment import BESIDE_WEIGHTWATCHER
+
 BAR = 10.0
 
 
@@ -39,29 +34,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="how many times each tool has its turn")
     arguments = parser.parse_args()
-    if Path(sys.prefix) != ENVIRONMENT:
-        _prepare_environment()
-        return subprocess.call([_python(), *sys.argv])
+    if not BESIDE_WEIGHTWATCHER.is_this:
+        BESIDE_WEIGHTWATCHER.prepare()
+        return BESIDE_WEIGHTWATCHER.call("benchmarks.weights", *sys.argv[1:])
     return _measure(arguments.rounds)
-
-
-def _python() -> str:
-    return str(ENVIRONMENT / "bin" / "python")
-
-
-def _prepare_environment() -> None:
-    if not Path(_python()).exists():
-        print(f"making {ENVIRONMENT.name}; this happens once", file=sys.stderr)
-        venv.create(ENVIRONMENT, with_pip=True)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    stamp = ENVIRONMENT / ".requirements"
-    wanted = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
-    wanted += project["dependencies"]
-    if not stamp.exists() or stamp.read_text() != "\n".join(wanted):
-        subprocess.check_call([_python(), "-m", "pip", "install", "--quiet", *wanted])
-        stamp.write_text("\n".join(wanted))
-    library = next((ENVIRONMENT / "lib").glob("python3*")) / "site-packages"
-    (library / "undertow-editable.pth").write_text(str(ROOT / "src"))
 
 
 def _models() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How far watching scales: a cost model with constants measured here, and one huge run, simulated.
 
-    python benchmarks/scale.py [--layers 10000] [--ranks 4096] [--steps 1000000] [--every 1000] [--folder DIR]
+    python -m benchmarks.scale [--layers 10000] [--ranks 4096] [--steps 1000000] [--every 1000] [--folder DIR]
 
 Prints the model, what it says of the huge run, and what writing and reading that run through the real store took.
 Needs about twice the disk budget (2 GB) of room. The ranks are simulated in one process: no network is measured.
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from scale_costs import Line, capture, dashboard, rank_cost, storage
-from scale_long import governed_interval, join_shards, merge_all, read_long, write_long
+from benchmarks.scale.costs import Line, capture, dashboard, rank_cost, storage
+from benchmarks.scale.long import governed_interval, join_shards, merge_all, read_long, write_long
 from undertow.probe.distributed.tree import branch_of
 
 

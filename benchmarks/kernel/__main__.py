@@ -5,7 +5,7 @@ printed. The bar: the native kernel takes at most four times as long as one `tor
 the list on the same number of threads. Exit status 1 when it does not.
 
     make bench-kernel
-    python benchmarks/kernel.py --rounds 9 --shape transformer
+    python -m benchmarks.kernel --rounds 9 --shape transformer
 """
 
 from __future__ import annotations

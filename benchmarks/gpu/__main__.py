@@ -1,6 +1,6 @@
 """What watching costs on a GPU: the kernel against plain reads of memory, and whole training steps.
 
-    python benchmarks/gpu.py [--kernel-only] [--models small,large] [--rounds 5] [--without-tests] [--light]
+    python -m benchmarks.gpu [--kernel-only] [--models small,large] [--rounds 5] [--without-tests] [--light]
 
 Everything is measured in one process and one run. The kernel is timed by the device's own clock, with work queued
 ahead so that the host's launches do not count; steps by the wall clock, in blocks that take turns. Undertow is timed
@@ -30,13 +30,12 @@ from statistics import median
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent))
-from gpu_models import Training, large, small, small_tensors
-from gpu_tools import TOOLS
+from benchmarks import ROOT
+from benchmarks.gpu.models import Training, large, small, small_tensors
+from benchmarks.gpu.tools import TOOLS
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.triton_kernel import TritonKernel
 
-ROOT = Path(__file__).resolve().parent.parent
 MODELS: dict[str, Callable[[], Training]] = {"small": small, "large": large}
 _WARM_UP = 15.0  # seconds: a cold GPU runs at a higher clock, and the first blocks would be those without Undertow
 MOMENTS_AND_SKETCH = Want.MOMENTS | Want.SKETCH

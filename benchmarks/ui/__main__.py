@@ -1,6 +1,6 @@
 """How the dashboard feels in a real browser: frames while moving, time to the first picture, bytes, memory.
 
-    python benchmarks/ui.py [--layers 1000] [--steps 10000] [--long 100000] [--runs 50] [--folder DIR]
+    python -m benchmarks.ui [--layers 1000] [--steps 10000] [--long 100000] [--runs 50] [--folder DIR]
 
 Bars: the median frame while moving a heatmap of 1,000 × 10,000 cells takes at most 25 ms in headless Chromium without a
 GPU; the heatmap of a run of 100,000 steps is on the screen within 1 s; a dashboard with 50 runs open takes at most
@@ -13,7 +13,6 @@ import argparse
 import itertools
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,62 +22,9 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import numpy as np
 
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
-from undertow.store.writer import RunWriter
+from benchmarks.ui.served import CHROMIUM, DRAWN, FLAGS, Served, write_run
 
 FRAME_BAR, FIRST_BAR, MEMORY_BAR = 25.0, 1.0, 300.0  # milliseconds, seconds, megabytes
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-GRADIENT = STREAMS["gradient"].names
-# The heatmap counts as there when its canvas shows more than a handful of colours to the right of the names.
-DRAWN = """() => {
-  const canvas = document.querySelector(".heatmap");
-  if (!canvas?.width) return false;
-  const { data } = canvas.getContext("2d").getImageData(300, 0, 400, Math.min(200, canvas.height - 30));
-  return new Set(new Uint32Array(data.buffer)).size > 12;
-}"""
-
-
-def write_run(folder: Path, layers: int, steps: int) -> None:
-    facts = RunFacts(name=f"{layers} × {steps}")
-    writer = RunWriter(folder, facts)
-    paths = [f"blocks.{i // 10}.part{i % 10}.weight" for i in range(layers)]
-    writer.set_layers(LayerTable.of(Layer(path, order=i) for i, path in enumerate(paths)), LayerGraph())
-    random, ids = np.random.default_rng(0), np.arange(layers, dtype=np.int32)
-    slope = np.linspace(-5, 0, layers)
-    noise = 0.3 * random.normal(size=(64, layers))
-    values = np.full((len(GRADIENT), layers), np.nan, np.float32)
-    values[GRADIENT.index("gradient_nonfinite_count")] = values[GRADIENT.index("gradient_state")] = 0
-    for step in range(steps):
-        values[GRADIENT.index("gradient_norm")] = 10 ** (slope - step / steps + noise[step % 64])
-        block = Block("gradient", ids, values.copy())
-        assert writer.append(Frame(step, step, float(step), {"loss": 1 / (1 + step)}, {"gradient": block}))
-    facts.status = RunStatus.FINISHED
-    writer.write_facts()
-    writer.close()
-
-
-class Served:
-    def __init__(self, root: Path) -> None:
-        command = [sys.executable, "-m", "undertow", "serve", str(root), "--no-open", "--port", "0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().strip()
-
-    def megabytes(self) -> float:
-        """Memory of its own: files that it has mapped belong to the system."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("RssAnon"):
-                return int(line.split()[1]) / 1024
-        raise RuntimeError("this system does not tell how much memory a process has")
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(30)
 
 
 def seconds_to_picture(page: Any, address: str, run: str) -> float:

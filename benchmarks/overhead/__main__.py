@@ -1,6 +1,6 @@
 """What watching costs: Undertow beside other tools, on the same trainings, in one process.
 
-`python benchmarks/overhead.py [--quick] [--models mlp,cnn,gpt] [--only default,every,wandb]`
+`python -m benchmarks.overhead [--quick] [--models mlp,cnn,gpt] [--only default,every,wandb]`
 
 Blocks of steps with each tool take turns, so that whatever else the machine does falls on all alike.
 A block's time is its mean step (a tool that works only now and then must not hide between medians);
@@ -14,20 +14,15 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
 import os
-import subprocess
 import sys
 import tempfile
 import time
-import tomllib
-import venv
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = ROOT / ".venv-bench"
-REQUIREMENTS = Path(__file__).with_name("overhead_requirements.txt")
+from benchmarks.environment import BESIDE_OTHERS
+
 LONGEST = 8.0  # seconds of a block: slow tools need no more steps than
 FEWEST = 8
 Pair = tuple[float, float]  # seconds of a step: plain, and with a tool
@@ -35,9 +30,9 @@ Pair = tuple[float, float]  # seconds of a step: plain, and with a tool
 
 def main() -> int:
     arguments = _arguments()
-    if Path(sys.prefix) != ENVIRONMENT:
-        _prepare_environment()
-        return subprocess.call([_python(), *sys.argv], env={**os.environ, "UNDERTOW_QUIET": "1"})
+    if not BESIDE_OTHERS.is_this:
+        BESIDE_OTHERS.prepare()
+        return BESIDE_OTHERS.call("benchmarks.overhead", *sys.argv[1:], UNDERTOW_QUIET="1")
     return _measure(arguments)
 
 
@@ -51,36 +46,13 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _python() -> str:
-    return str(ENVIRONMENT / "bin" / "python")
-
-
-def _prepare_environment() -> None:
-    """Install what is missing, package by package: one that cannot be had must not stop the others."""
-    if not Path(_python()).exists():
-        print(f"making {ENVIRONMENT.name}; this happens once", file=sys.stderr)
-        venv.create(ENVIRONMENT, with_pip=True)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    stamp = ENVIRONMENT / ".requirements"
-    wanted = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
-    wanted += project["dependencies"]
-    if not stamp.exists() or stamp.read_text() != "\n".join(wanted):
-        for requirement in wanted:
-            subprocess.call([_python(), "-m", "pip", "install", "--quiet", "-c", str(REQUIREMENTS), requirement])
-        stamp.write_text("\n".join(wanted))
-    # The project itself, editable: its kernel is the one that `make install` has built in place.
-    library = next((ENVIRONMENT / "lib").glob("python3*")) / "site-packages"
-    (library / "undertow-editable.pth").write_text(str(ROOT / "src"))
-
-
 def _measure(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("WANDB_MODE", "offline")
     os.environ.setdefault("WANDB_SILENT", "true")
-    sys.path.insert(0, str(Path(__file__).parent))
     import torch
 
-    from overhead_models import WORKLOADS
-    from overhead_tools import TOOLS
+    from benchmarks.overhead.models import WORKLOADS
+    from benchmarks.overhead.tools import TOOLS
     from undertow.measure.kernels import choose
 
     only = [name for name in arguments.only.split(",") if name] or list(TOOLS)
@@ -179,6 +151,4 @@ def _print_table(workload, tools, pairs: dict[str, list[Pair]], failures: dict[s
 
 
 if __name__ == "__main__":
-    if importlib.util.find_spec("venv") is None:
-        sys.exit("this Python has no venv module; install it (python3-venv) and try again")
     sys.exit(main())

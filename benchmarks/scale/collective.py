@@ -1,6 +1,6 @@
 """What an all-reduce of a frame's block would cost beside the messages that are sent instead: four processes, gloo.
 
-    python benchmarks/scale_collective.py
+    python -m benchmarks.scale.collective
 
 Prints, for each of both, the bytes that leave a rank per frame, and the processor time of the first rank and of the
 others (median of the frames; the clock is not asked, so that other work on the machine matters little).
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
-from scale_costs import part, roster, take
+from benchmarks.scale.costs import part, roster, take
 from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.messages import encode
 from undertow.probe.distributed.rank_layout import RankLayout

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from overhead_models import Block, LanguageModel
+from benchmarks.overhead.models import Block, LanguageModel
 
 VOCABULARY, LENGTH = 50257, 1024
 

@@ -1,8 +1,8 @@
 """The dashboard beside trainscope's on an equal run: seconds to the first chart, bytes sent, seconds to zoom.
 
-    python benchmarks/ui_beside.py --trainscope PYTHON [--layers 100] [--steps 3000] [--rounds 3]
+    python -m benchmarks.ui.beside --trainscope PYTHON [--layers 100] [--steps 3000] [--rounds 3]
 
-PYTHON is an interpreter that has trainscope (benchmarks/overhead_requirements.txt). Both runs hold the same loss and
+PYTHON is an interpreter that has trainscope (benchmarks/overhead/requirements.txt). Both runs hold the same loss and
 the same gradient norms of the same layers at every step; trainscope's is written by its own writer. Each round opens a
 browser that has nothing cached. A chart counts as there when it shows more than a frame: here the heatmap, there the
 first line of a plot. Zoomed: the first picture after a drag across a curve that differs from the one before.
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ui import CHROMIUM, DRAWN, FLAGS, Served, write_run
+from benchmarks.ui.served import CHROMIUM, DRAWN, FLAGS, Served, write_run
 
 WRITE = """
 import sys, numpy as np
