@@ -1,36 +1,38 @@
 """Linear algebra on one thread, while several tensors are worked on at once.
 
 Threads inside of a small matrix gain little and wait for each other by spinning: beside a training that uses the same
-cores, a singular value decomposition was seen to take ten times as long with two threads as with one.
+cores, a singular value decomposition was seen to take ten times as long with two threads as with one. numpy has no
+switch for its threads; threadpoolctl has (`undertow[weights]`). Without it tensors are worked on one after another.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from functools import cache
-
-from undertow.analyze.openblas import openblas
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 _lock = threading.Lock()
 _inside = 0
-_before = 0
+_limits = ExitStack()
 
 
 @contextmanager
 def one_thread() -> Generator[bool]:
-    """Whether numpy's own OpenBLAS keeps to one thread until the block ends; another library is left as it is."""
-    global _inside, _before
-    controls = _controls()
-    if controls is None:
+    """Whether the library under numpy keeps to one thread until the block ends."""
+    global _inside
+    try:
+        import threadpoolctl
+    except ImportError:
         yield False
         return
-    get, limit = controls
+    blas: Any = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    if not blas.lib_controllers:  # Accelerate on a Mac has no such switch
+        yield False
+        return
     with _lock:
-        if _inside == 0:
-            _before = get()
-            limit(1)
+        if _inside == 0:  # the first one in limits, the last one out gives back
+            _limits.enter_context(blas.limit(limits=1))
         _inside += 1
     try:
         yield True
@@ -38,13 +40,4 @@ def one_thread() -> Generator[bool]:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                limit(_before)
-
-
-@cache
-def _controls() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """The two functions that ask for the number of threads and set it."""
-    library = openblas()
-    get = None if library is None else library.control("get_num_threads")
-    limit = None if library is None else library.control("set_num_threads")
-    return None if get is None or limit is None else (get, limit)
+                _limits.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 import undertow
-from undertow.analyze import one_thread as one_thread_module
 from undertow.analyze.one_thread import one_thread
 from undertow.checkpoints.bounded_pool import ALWAYS, in_turn
 
@@ -59,25 +60,31 @@ def test_an_error_is_that_of_its_item_and_ends_the_work() -> None:
     assert not [one for one in threading.enumerate() if one.name.startswith("undertow-weights")]
 
 
+def threads() -> set[int]:
+    return {one["num_threads"] for one in ThreadpoolController().select(user_api="blas").info()}
+
+
 def test_threads_of_the_linear_algebra_are_given_back() -> None:
-    controls = one_thread_module._controls()  # pyright: ignore[reportPrivateUsage]
-    if controls is None:
-        pytest.skip("this numpy has another library for linear algebra")
-    get, limit = controls
-    before = get()
-    limit(2)
-    try:
+    blas = ThreadpoolController().select(user_api="blas")
+    if not blas.lib_controllers:
+        pytest.skip("the threads of this library for linear algebra cannot be limited")
+    with blas.limit(limits=2):
         with one_thread() as held:
             assert held
             with one_thread():
-                assert get() == 1
-            assert get() == 1
-        assert get() == 2
+                assert threads() == {1}
+            assert threads() == {1}
+        assert threads() == {2}
         with pytest.raises(KeyError), one_thread():
             raise KeyError
-        assert get() == 2
-    finally:
-        limit(before)
+        assert threads() == {2}
+
+
+def test_without_threadpoolctl_tensors_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "threadpoolctl", None)
+    with one_thread() as held:
+        assert not held
+    assert undertow.weights({"a.weight": np.ones((3, 3))}).tensors
 
 
 def test_workers_change_nothing() -> None:
