@@ -12,7 +12,7 @@ from tests.browser.conftest import Window
 from tests.browser.test_dashboard import wait_for_picture
 
 import undertow
-from undertow.show.report.weights import weights_to_json
+from undertow.show.report.checkpoint_report import weights_to_json
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator

@@ -7,6 +7,7 @@ switch for its threads; threadpoolctl has (`undertow[weights]`). Without it tens
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -22,11 +23,11 @@ def one_thread() -> Generator[bool]:
     """Whether the library under numpy keeps to one thread until the block ends."""
     global _inside
     try:
-        import threadpoolctl
+        threadpoolctl: Any = importlib.import_module("threadpoolctl")
     except ImportError:
         yield False
         return
-    blas: Any = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
     if not blas.lib_controllers:  # Accelerate on a Mac has no such switch
         yield False
         return

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from undertow.checkpoints.checkpoint import Checkpoint, Entry
+from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError
 from undertow.checkpoints.elements import Elements
-from undertow.checkpoints.errors import UnreadableCheckpointError
 from undertow.checkpoints.folder import read_file, read_folder
 from undertow.checkpoints.in_memory import as_mapping, is_module, read_mapping, read_module
 from undertow.checkpoints.naming import cleaned

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 from undertow.checkpoints.elements import STORED, Elements
+from undertow.errors import UnreadableRunError
 from undertow.schema.checkpoints import Skipped
+
+
+class UnreadableCheckpointError(UnreadableRunError):
+    """A file, folder or tensor that is no checkpoint, is damaged, or holds what Undertow refuses to load."""
+
+    code = "UT006"
 
 
 def _nothing() -> None:
@@ -44,6 +51,10 @@ class Entry:
             self.release()
 
 
+def no_plain_floats(path: str, dtype: object) -> Skipped:
+    return Skipped(path, f"its elements are {dtype}, which are not weights in plain floats")
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """`skipped` names what is there but is no weight (integers, optimizer state); nothing is dropped silently."""
@@ -52,7 +63,13 @@ class Checkpoint:
     format: str
     entries: tuple[Entry, ...]
     skipped: tuple[Skipped, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, source: str, format: str, found: Iterable[Entry | Skipped], notes: Iterable[str] = ()) -> Checkpoint:
+        parts = list(found)
+        entries = tuple(one for one in parts if isinstance(one, Entry))
+        return cls(source, format, entries, tuple(one for one in parts if isinstance(one, Skipped)), tuple(notes))
 
     @property
     def bytes(self) -> int:

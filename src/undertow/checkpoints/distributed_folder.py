@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from undertow.checkpoints.checkpoint import Checkpoint, Entry
+from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError, no_plain_floats
 from undertow.checkpoints.elements import STORED, Elements
-from undertow.checkpoints.errors import UnreadableCheckpointError
 from undertow.checkpoints.naming import arrange, kind_of
 from undertow.checkpoints.records import Chunk, TensorPlan, read_plans
 from undertow.checkpoints.torch_file import import_torch
@@ -33,19 +32,13 @@ def read_distributed(folder: Path) -> Checkpoint:
                 f"{folder} misses its part {name!r}", way_out="Copy the whole folder, with the files of every rank"
             )
     paths, skipped, notes = arrange([plan.key for plan in plans])
-    entries: list[Entry] = []
-    for plan in plans:
-        if plan.key not in paths:
-            continue
-        path = paths[plan.key]
-        if plan.dtype not in STORED:
-            skipped.append(Skipped(path, f"its elements are {plan.dtype}, which are not weights in plain floats"))
-        else:
-            entries.append(_entry(folder, path, plan))
-    return Checkpoint(str(folder), "torch distributed", tuple(entries), tuple(skipped), tuple(notes))
+    found = [_entry(folder, paths[plan.key], plan) for plan in plans if plan.key in paths]
+    return Checkpoint.of(str(folder), "torch distributed", [*skipped, *found], notes)
 
 
-def _entry(folder: Path, path: str, plan: TensorPlan) -> Entry:
+def _entry(folder: Path, path: str, plan: TensorPlan) -> Entry | Skipped:
+    if plan.dtype not in STORED:
+        return no_plain_floats(path, plan.dtype)
     if sum(prod(chunk.sizes) for chunk in plan.chunks) != prod(plan.shape):
         raise UnreadableCheckpointError(
             f"the parts of tensor {path!r} in {folder} do not make up its shape {list(plan.shape)}",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from undertow.checkpoints.checkpoint import Checkpoint, Entry
+from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError
 from undertow.checkpoints.distributed_folder import METADATA, read_distributed
-from undertow.checkpoints.errors import UnreadableCheckpointError
 from undertow.checkpoints.safetensors_file import read_safetensors
 from undertow.checkpoints.torch_file import read_torch_file
 from undertow.schema.checkpoints import Skipped
@@ -82,12 +81,13 @@ def _read_indexed(index: Path) -> Checkpoint:
             )
         extra = held - promised
         if extra:
-            shard = Checkpoint(
-                shard.source,
-                shard.format,
-                tuple(entry for entry in shard.entries if entry.path not in extra),
-                (*shard.skipped, *(Skipped(path, f"{name} holds it, but {index.name} does not") for path in extra)),
-                shard.notes,
+            shard = replace(
+                shard,
+                entries=tuple(entry for entry in shard.entries if entry.path not in extra),
+                skipped=(
+                    *shard.skipped,
+                    *(Skipped(one, f"{name} holds it, but {index.name} does not") for one in extra),
+                ),
             )
         shards.append(shard)
     return _joined(folder, shards)
@@ -132,10 +132,6 @@ def _joined(folder: Path, parts: list[Checkpoint]) -> Checkpoint:
         str(folder),
         f"{parts[0].format}, {number}",
         tuple(entries),
-        tuple(_flat(part.skipped for part in parts)),
-        tuple(dict.fromkeys(_flat(part.notes for part in parts))),
+        tuple(one for part in parts for one in part.skipped),
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
-
-
-def _flat(groups: Iterable[Iterable[Any]]) -> list[Any]:
-    return [one for group in groups for one in cast(Iterable[Any], group)]

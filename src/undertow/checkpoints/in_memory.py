@@ -8,9 +8,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.checkpoints.checkpoint import Checkpoint, Entry
+from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError, no_plain_floats
 from undertow.checkpoints.elements import STORED, Elements
-from undertow.checkpoints.errors import UnreadableCheckpointError
 from undertow.checkpoints.naming import BUFFER, kind_of
 from undertow.schema.checkpoints import Skipped
 from undertow.schema.layers import LayerKind
@@ -29,20 +28,15 @@ def read_module(module: Any) -> Checkpoint:
     owners = {path: type(owner).__name__ for path, owner in module.named_modules(remove_duplicate=False)}
     tensors = [(path, one, False) for path, one in module.named_parameters(remove_duplicate=False)]
     tensors += [(path, one, True) for path, one in module.named_buffers(remove_duplicate=False)]
-    entries: list[Entry] = []
-    skipped: list[Skipped] = []
+    found: list[Entry | Skipped] = []
     for path, tensor, is_buffer in tensors:
-        owner, _, name = path.rpartition(".")
-        kind = BUFFER if is_buffer else _kind(owners.get(owner, ""), name, path, tuple(tensor.shape))
-        entry = entry_of(path, tensor, kind)
-        if isinstance(entry, Skipped):
-            skipped.append(entry)
-        else:
-            entries.append(entry)
-    return Checkpoint(type(module).__name__, "module", tuple(entries), tuple(skipped))
+        owner = owners.get(path.rpartition(".")[0], "")
+        found.append(entry_of(path, tensor, BUFFER if is_buffer else _kind(owner, path, tuple(tensor.shape))))
+    return Checkpoint.of(type(module).__name__, "module", found)
 
 
-def _kind(owner: str, name: str, path: str, shape: tuple[int, ...]) -> str:
+def _kind(owner: str, path: str, shape: tuple[int, ...]) -> str:
+    name = path.rpartition(".")[2]
     if "Norm" in owner:
         return LayerKind.NORM_SHIFT if name == "bias" else LayerKind.NORM_SCALE
     if "Embedding" in owner:
@@ -54,22 +48,14 @@ def _kind(owner: str, name: str, path: str, shape: tuple[int, ...]) -> str:
 
 def read_mapping(source: Mapping[Any, Any]) -> Checkpoint:
     """Values may be numpy arrays, nested lists of numbers, or torch tensors."""
-    entries: list[Entry] = []
-    skipped: list[Skipped] = []
-    for name, value in source.items():
-        if not isinstance(name, str):
-            raise UnreadableCheckpointError(
-                f"a name among the weights is a {type(name).__name__}: {name!r}", way_out="Names must be text"
-            )
-        entry = _entry(name, value)
-        if isinstance(entry, Skipped):
-            skipped.append(entry)
-        else:
-            entries.append(entry)
-    return Checkpoint("a mapping", "mapping", tuple(entries), tuple(skipped))
+    return Checkpoint.of("a mapping", "mapping", [_entry(name, value) for name, value in source.items()])
 
 
-def _entry(name: str, value: Any) -> Entry | Skipped:
+def _entry(name: Any, value: Any) -> Entry | Skipped:
+    if not isinstance(name, str):
+        raise UnreadableCheckpointError(
+            f"a name among the weights is a {type(name).__name__}: {name!r}", way_out="Names must be text"
+        )
     if hasattr(value, "untyped_storage"):
         from undertow.checkpoints.torch_tensors import entry_of
 
@@ -85,7 +71,7 @@ def _entry(name: str, value: Any) -> Entry | Skipped:
     if isinstance(value, (list, tuple)) and array.dtype.kind in "iu":
         array = array.astype(np.float64)  # numbers written without a point
     if array.dtype.newbyteorder("<") not in _DTYPES:
-        return Skipped(name, f"its elements are {array.dtype}, which are not weights in plain floats")
+        return no_plain_floats(name, array.dtype)
     dtype = _DTYPES[array.dtype.newbyteorder("<")]
 
     def load() -> Elements:

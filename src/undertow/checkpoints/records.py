@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
-from undertow.checkpoints.errors import UnreadableCheckpointError
+from undertow.checkpoints.checkpoint import UnreadableCheckpointError
 
 # A name per tensor part and rank: even the largest models stay far below.
 LARGEST_METADATA = 1 << 30

@@ -14,9 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from undertow.checkpoints.checkpoint import Checkpoint, Entry
+from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError, no_plain_floats
 from undertow.checkpoints.elements import STORED, Elements
-from undertow.checkpoints.errors import UnreadableCheckpointError
 from undertow.checkpoints.naming import kind_of
 from undertow.schema.checkpoints import Skipped
 
@@ -46,18 +45,14 @@ class _Place:
 
 def read_safetensors(path: Path) -> Checkpoint:
     places, start = _header(path)
-    entries: list[Entry] = []
-    skipped: list[Skipped] = []
-    for place in places:
-        dtype = _NAMES.get(place.type)
-        if dtype is None:
-            skipped.append(Skipped(place.name, f"its elements are {place.type}, which are not weights in plain floats"))
-        else:
-            entries.append(_entry(path, place, dtype, start))
-    return Checkpoint(str(path), "safetensors", tuple(entries), tuple(skipped))
+    return Checkpoint.of(str(path), "safetensors", (_entry(path, place, start) for place in places))
 
 
-def _entry(path: Path, place: _Place, dtype: str, start: int) -> Entry:
+def _entry(path: Path, place: _Place, start: int) -> Entry | Skipped:
+    dtype = _NAMES.get(place.type)
+    if dtype is None:
+        return no_plain_floats(place.name, place.type)
+
     def load() -> Elements:
         count = prod(place.shape)
         try:

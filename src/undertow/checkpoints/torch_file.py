@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from undertow.checkpoints.checkpoint import Checkpoint, Entry
-from undertow.checkpoints.errors import UnreadableCheckpointError
+from undertow.checkpoints.checkpoint import Checkpoint, UnreadableCheckpointError
 from undertow.checkpoints.naming import arrange
-from undertow.schema.checkpoints import Skipped
 
 # How torch's own format before 1.6 begins; any other pickle is refused unread.
 _LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
@@ -29,22 +27,10 @@ def read_torch_file(path: Path) -> Checkpoint:
     paths, skipped, notes = arrange(list(found))
     if not mapped:
         notes.append("a torch file of before 1.6 cannot be mapped: all of it was loaded")
-    return collect(str(path), "torch", {paths[key]: found[key] for key in paths}, skipped, notes, mapped=mapped)
-
-
-def collect(
-    source: str, format: str, tensors: Mapping[str, Any], skipped: list[Skipped], notes: list[str], *, mapped: bool
-) -> Checkpoint:
     from undertow.checkpoints.torch_tensors import entry_of
 
-    entries: list[Entry] = []
-    for path, tensor in tensors.items():
-        entry = entry_of(path, tensor, mapped=mapped)
-        if isinstance(entry, Skipped):
-            skipped.append(entry)
-        else:
-            entries.append(entry)
-    return Checkpoint(source, format, tuple(entries), tuple(skipped), tuple(notes))
+    entries = [entry_of(paths[key], found[key], mapped=mapped) for key in paths]
+    return Checkpoint.of(str(path), "torch", [*skipped, *entries], notes)
 
 
 def import_torch(path: Path) -> Any:

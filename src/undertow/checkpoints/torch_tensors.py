@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,16 +26,11 @@ def entry_of(path: str, tensor: torch.Tensor, kind: str = "", *, mapped: bool = 
     if reason:
         return Skipped(path, reason)
     dtype, shape = _NAMES[tensor.dtype], tuple(tensor.shape)
-
-    def load() -> Elements:
-        return elements_of(tensor)
-
-    def release() -> None:
-        if mapped:
-            _give_back(tensor)
-
+    entry = Entry(path, kind or kind_of(path, shape), shape, dtype, partial(elements_of, tensor))
+    if mapped:
+        entry = replace(entry, release=partial(_give_back, tensor))
     where = (tensor.data_ptr(), tensor.storage_offset(), shape, tensor.stride()) if tensor.numel() else None
-    return Entry(path, kind or kind_of(path, shape), shape, dtype, load, release, where)
+    return replace(entry, storage=where)
 
 
 def whole_part(tensor: Any) -> Any:

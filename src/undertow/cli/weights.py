@@ -27,7 +27,7 @@ from undertow.cli.output import console, show
 def command(checkpoint: str, against: str | None, as_json: bool, all_tensors: bool) -> None:
     from undertow.checkpoints.process_group import team_here
     from undertow.components.checkpoint_weights import weigh
-    from undertow.show.report.weights import weights_report, weights_to_json
+    from undertow.show.report.checkpoint_report import weights_report, weights_to_json
 
     with team_here() as team, _bar(team is None or team.leads) as progress:
         report = weigh(checkpoint, against, team, progress=progress)

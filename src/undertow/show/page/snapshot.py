@@ -23,7 +23,7 @@ from undertow.views import documents
 from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.scale import usual_of
 from undertow.views.verdict import Verdict
-from undertow.views.weights import weights
+from undertow.views.weights_page import weights
 
 PAGES = ("run", "findings", "flow", "weights")
 _IDENTITY = "report"

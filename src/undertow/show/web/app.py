@@ -29,7 +29,7 @@ from undertow.views.lines import line_of_layer, line_of_scalar
 from undertow.views.parting import parting
 from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
-from undertow.views.weights import weights
+from undertow.views.weights_page import weights
 
 _MOST_COLUMNS = 4096
 _FARTHEST = 1 << 53  # steps: what a browser's numbers hold
