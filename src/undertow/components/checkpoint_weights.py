@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -81,9 +81,7 @@ def weigh(
         found = team.collect(found)
         if found is None:
             return None
-    for place in range(len(entries)):
-        study.keep(found[place])
-    return study.report()
+    return study.report([found[place] for place in range(len(entries))])
 
 
 def _cores() -> set[int]:
@@ -107,9 +105,6 @@ class _Study:
     exact_up_to: int
     shapes: dict[str, tuple[int, ...]]
     before: dict[str, Entry]
-    tensors: list[TensorWeights] = field(default_factory=list[TensorWeights])
-    digests: list[bytes] = field(default_factory=list[bytes])
-    movements: list[Movement] = field(default_factory=list[Movement])
 
     def size(self, entry: Entry) -> int:
         before = self.before.get(entry.path)
@@ -153,12 +148,6 @@ class _Study:
                     progress(done, total, upcoming)
         return out
 
-    def keep(self, found: _Found) -> None:
-        self.tensors.append(found.tensor)
-        self.digests.append(found.digest)
-        if found.movement is not None:
-            self.movements.append(found.movement)
-
     def _owner_fan_in(self, bias: Entry) -> int | None:
         """Torch draws a bias from the fan-in of its weight."""
         if len(bias.shape) != 1 or not bias.path.endswith("bias"):
@@ -166,14 +155,17 @@ class _Study:
         shape = self.shapes.get(bias.path.removesuffix("bias") + "weight", ())
         return prod(shape[1:]) if len(shape) > 1 and shape[0] == bias.shape[0] else None
 
-    def report(self) -> WeightReport:
-        checkpoint, tensors = self.checkpoint, tuple(self.tensors)
-        duplicates = find_duplicates(tensors, self.digests, [entry.storage for entry in checkpoint.entries])
+    def report(self, found: Sequence[_Found]) -> WeightReport:
+        checkpoint, tensors = self.checkpoint, tuple(one.tensor for one in found)
+        movements = [one.movement for one in found if one.movement is not None]
+        duplicates = find_duplicates(
+            tensors, [one.digest for one in found], [entry.storage for entry in checkpoint.entries]
+        )
         drift = None
         notes = checkpoint.notes
         if self.earlier is not None:
             here, there = list(self.shapes), list(self.before)
-            if not self.movements:
+            if not movements:
                 raise UnreadableCheckpointError(
                     f"{checkpoint.source} and {self.earlier.source} have no tensor in common",
                     way_out=f"Names here are like {here[0]!r}, there like {there[0]!r}"
@@ -181,8 +173,8 @@ class _Study:
                     else "It has no weights",
                 )
             only_there = sorted(set(there) - set(here))
-            drift = whole_drift(self.earlier.source, self.movements, sorted(set(here) - set(there)), only_there)
-            drift = judged_drift(drift, {one.drift.path for one in self.movements if not one.is_finite})
+            drift = whole_drift(self.earlier.source, movements, sorted(set(here) - set(there)), only_there)
+            drift = judged_drift(drift, {one.drift.path for one in movements if not one.is_finite})
             notes += tuple(f"{self.earlier.source}: {note}" for note in self.earlier.notes)
         issues = find_issues(tensors, duplicates, drift)
         parameters = [tensor for tensor in tensors if tensor.kind != "buffer"]

@@ -35,6 +35,7 @@ class TrainingRun:
     def __init__(self, rank: RankPlace | None, settings: Settings, stumble: Callable[[Exception], None]) -> None:
         """`stumble` is told of an error of ours in the background thread."""
         self._stumble = stumble
+        self._is_attached = False
         self.facts = facts_here(settings, torch=torch.__version__)
         self.recording = RunRecording(settings, self.facts, self.is_crowded)
         self.run_folder, self.label = self.recording.folder, str(self.recording.folder)
@@ -56,7 +57,7 @@ class TrainingRun:
 
     def attach(self, steps: StepMachine, mailbox: Mailbox) -> None:
         """What reads the training, and what is in between."""
-        self._step_machine, self._mailbox = steps, mailbox
+        self._step_machine, self._mailbox, self._is_attached = steps, mailbox, True
 
     def is_crowded(self) -> bool:
         """Whether the training has a thread of its own on every processor. On a GPU those have nothing to do, and
@@ -106,7 +107,7 @@ class TrainingRun:
 
     def _idle(self) -> None:
         self.recording.collect()
-        if self.recording.facts_are_due():
+        if self._is_attached and self.recording.facts_are_due():
             self._update_facts()
             self.recording.write_facts()
 
