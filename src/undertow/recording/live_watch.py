@@ -69,7 +69,7 @@ class LiveWatch(Watch):
         self._lock = threading.Lock()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.layers.adopt(run.layers)
-        prompt = settings.on_critical == "raise"
+        prompt = settings.on_critical == "raise" and self._recording is not None
         self._mailbox = Mailbox(run.handle, run.idle, prompt, run.settle, run.is_crowded)
         post = self._post if prompt else self._mailbox.post
         self._recorder = StepMachine(subjects, run.governor, post, self._step_aside, run.first_step)

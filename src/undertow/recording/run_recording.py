@@ -31,12 +31,7 @@ _FACTS_EVERY = 2.0  # seconds between two writes of run.json
 
 
 class RunRecording:
-    def __init__(
-        self,
-        settings: Settings,
-        facts: RunFacts,
-        is_crowded: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, settings: Settings, facts: RunFacts, is_crowded: Callable[[], bool]) -> None:
         """`is_crowded`: whether another process would find no processor that the training leaves alone."""
         if settings.resume and settings.run_dir is None:
             raise SettingError("resume was asked for without a run folder", way_out="Name the folder with run_dir")
