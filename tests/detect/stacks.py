@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.detect.building import Training
 
 from undertow.detect.engine import Engine
+from undertow.detect.engine.condition import Condition
 from undertow.detect.rule import Rule
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
@@ -12,7 +15,9 @@ from undertow.schema.layers import Layer, LayerKind, LayerTable
 _MATRICES = {"Linear": (8, 8), "Conv2d": (8, 4, 3, 3), "RNN": (8, 8)}
 
 
-def stack(rule: Rule, *parts: str, frozen: tuple[str, ...] = ()) -> Training:
+def stack(
+    rule: Rule | type[Condition] | Sequence[type[Condition]], *parts: str, frozen: tuple[str, ...] = ()
+) -> Training:
     """`stack(rule, "a:Linear", "b:ReLU")`; matrices have a weight and a bias, norms a scale, embeddings a table."""
     parameters: list[Layer] = []
     modules: list[Layer] = []
@@ -45,6 +50,6 @@ def stack(rule: Rule, *parts: str, frozen: tuple[str, ...] = ()) -> Training:
     nodes = tuple(GraphNode(i, path) for i, path in enumerate(owners))
     edges = tuple((i, i + 1) for i in range(len(owners) - 1))
     training.graph = LayerGraph(nodes, edges, GraphSource.AUTOGRAD)
-    training.engine = Engine([rule])
+    training.engine = Engine(rule if isinstance(rule, Sequence) else [rule])
     training.engine.set_layers(training.layers, training.graph)
     return training

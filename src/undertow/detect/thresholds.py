@@ -576,13 +576,3 @@ ADDED_WITHIN_OF_MANY = 1.8  # many are told from one more easily than two
 ADDED_MANY = 4
 ADDED_JUMP = 4.0  # deviations
 ADDED_NO_PROGRESS_AFTER = 10
-
-# DST001. Replicas: of ranks, or models of one process that are given the same gradients.
-RANKS_APART = 1e-6  # of the norm; replicas that are kept equal are equal to the last bit
-RANKS_FRAMES = 3  # measured in a row
-TWINS_LEAST_PAIRS = 3  # parameters of a model, to be called a replica of another
-TWINS_PROVEN_STEPS = 2  # in which most gradients were the same: once may be chance
-TWINS_STRANGE_STEPS = 8  # in which they were not: these are two models, and need not be compared any more
-# Averages of normalisations in two copies that are stepped together.
-AVERAGES_APART = 1e-4  # of the norm; averages that are shared are equal to the last bit before a forward pass
-AVERAGES_FRAMES = 3  # measured in a row

@@ -49,8 +49,6 @@ MEANINGS: dict[str, str] = {
     "LSS004": "What a micro-batch adds to a step is not what its rows are worth",
     "MOD001": "Statistics or noise that training relies on are switched off",
     "MOD002": "What the layer computes from a batch is noise",
-    "DST001": "The ranks train different models and average them",
-    "DST002": "The average over all ranks is spoilt by one of them",
 }
 
 UNCLEAR = "Something is wrong, and the cause is not clear from what was measured"

@@ -15,7 +15,6 @@ from undertow.detect.rules.conflicting_gradient import ConflictingGradient
 from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.defeating_setting import DefeatingSetting
 from undertow.detect.rules.diverging_loss import DivergingLoss
-from undertow.detect.rules.diverging_ranks import DivergingRanks
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
 from undertow.detect.rules.gradient_spike import GradientSpike
@@ -28,7 +27,6 @@ from undertow.detect.rules.noisy_gradient import NoisyGradient
 from undertow.detect.rules.nonfinite_activation import NonfiniteActivation
 from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
 from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
-from undertow.detect.rules.nonfinite_rank import NonfiniteRank
 from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
 from undertow.detect.rules.not_learning import NotLearning
 from undertow.detect.rules.oscillating_gradient import OscillatingGradient
@@ -105,6 +103,4 @@ RULES: tuple[type[Rule], ...] = (
     GrowingWeights,
     WeightDrift,
     CollapsedRepresentation,
-    DivergingRanks,
-    NonfiniteRank,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from undertow.explain.remedies import (
     activations,
     data,
-    distributed,
     gradients,
     loss,
     modes,
@@ -16,7 +15,7 @@ from undertow.explain.remedies import (
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (numerics, gradients, updates, activations, weights, optimisation, data, loss, modes, distributed)
+_FAMILIES = (numerics, gradients, updates, activations, weights, optimisation, data, loss, modes)
 
 TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES}
 

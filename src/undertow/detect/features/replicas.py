@@ -1,17 +1,19 @@
-"""Models of one process that are meant to be one: they have the same layers, and get the same gradients."""
+"""Replicas in one process: models with the same layers that are given the same gradients."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect import thresholds as limit
 from undertow.detect.engine.consecutive import grown
 from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.tracker import Tracker
 from undertow.detect.engine.view import FrameView
+from undertow.detect.engine.wake import Wake
+from undertow.schema.findings import Remedy
 from undertow.schema.layers import LayerKind
 
 _GRADIENT = ("stepped_gradient_norm", "stepped_gradient_max_abs")
@@ -19,27 +21,58 @@ _WEIGHT = ("weight_norm", "weight_mean", "weight_max_abs")
 
 Ids = NDArray[np.int64]
 _NONE: Ids = np.zeros(0, np.int64)
-Part = tuple[str, tuple[int, ...]]  # a path within its model, and a shape
+_Part = tuple[str, tuple[int, ...]]  # a path within its model, and a shape
+_LEAST_PARAMETERS = Limit(3, "parameters of a model, to be called a replica of another")
+
+AVERAGE_EVERY_GRADIENT = Remedy(
+    "average-every-gradient",
+    "Average the gradients of all parameters over the ranks: let DistributedDataParallel do it, and call the "
+    "wrapped model, not the one inside it.",
+    "model = torch.nn.parallel.DistributedDataParallel(model)\n"
+    "loss = compute_loss(model(batch))  # not model.module(batch)",
+    "None, if the gradients were meant to be averaged.",
+    when_not="The parameter belongs to one rank on purpose, such as an expert.",
+)
+BROADCAST_THE_WEIGHTS = Remedy(
+    "broadcast-the-weights",
+    "Make the replicas equal again, once: send the first rank's weights and buffers to all others.",
+    "with torch.no_grad():\n    for tensor in (*model.parameters(), *model.buffers()):\n"
+    "        torch.distributed.broadcast(tensor, src=0)",
+    "What the other ranks had learnt by themselves is lost; the optimizer's state may have to be sent, too.",
+    when_not="The cause is still there: they would part again.",
+)
 
 
-class Pair:
+class _Pair:
     """Two models with the same parameters, and what is known of them as replicas."""
 
     def __init__(self, one: list[int], other: list[int]) -> None:
         self.one: Ids = np.array(one, np.int64)
         self.other: Ids = np.array(other, np.int64)
         self.proven = 0  # steps at which most gradients were the same
-        self.strange = 0  # steps before that, at which they were not
+        self.unlike = 0  # steps before that, at which they were not
         self.equal = 0  # steps at which most weights were, too
         self.judged = -1
 
+    @property
+    def key(self) -> bytes:
+        return self.one.tobytes() + self.other.tobytes()
 
-class Twins:
+
+class Replicas(Tracker):
     """Pairs of models, and for each parameter what was measured last. Frames of one step may cover different models."""
 
+    wakes_on = Wake(lambda batch: np.full(len(batch), bool(batch.layout.derived(_models_alike))))
+
+    proven_after = Limit(2, "steps in which most gradients were the same: once may be chance")
+    unlike_after = Limit(8, "steps in which they were not: two models of their own, no longer compared")
+
     def __init__(self) -> None:
+        super().__init__()
+        self.are_followed = False  # this frame is of a process with models that may be replicas
+        self.compared: tuple[Ids, Ids, NDArray[np.float64]] | None = None
         self._layout: LayerIndex | None = None
-        self._pairs: list[Pair] = []
+        self._pairs: list[_Pair] = []
         self._latest: dict[str, NDArray[np.float32]] = {}
         self._step: dict[str, NDArray[np.int64]] = {}
 
@@ -49,17 +82,33 @@ class Twins:
         for stream in ("gradient", "weight"):
             self._step[stream] = grown(self._step.get(stream, np.zeros(0, np.int64)), count, -1)
 
-    def exist_in(self, layout: LayerIndex) -> bool:
-        if layout is not self._layout:
-            self._layout = layout
-            known = {pair.one.tobytes() + pair.other.tobytes(): pair for pair in self._pairs}
-            found = [Pair(one, other) for one, other in _pairs(layout)]
-            self._pairs = [known.get(pair.one.tobytes() + pair.other.tobytes(), pair) for pair in found]
-        return bool(self._pairs)
+    def follow(self, view: FrameView) -> None:
+        """`compared` is then both members of all pairs of parameters, and how far apart they are at least; None when
+        this frame does not tell.
+        """
+        self.compared = None
+        if view.layout is not self._layout:
+            self._layout = view.layout
+            known = {pair.key: pair for pair in self._pairs}
+            found = [_Pair(one, other) for one, other in view.layout.derived(_models_alike)]
+            self._pairs = [known.get(pair.key, pair) for pair in found]
+        self.are_followed = bool(self._pairs) and view.ids("rank") is None
+        if not self.are_followed:
+            return
+        self._take(view, "gradient", _GRADIENT)
+        self._take(view, "weight", _WEIGHT)
+        told = [(pair, apart) for pair in self._pairs if (apart := self._judge(pair, view.step)) is not None]
+        self._pairs = [pair for pair in self._pairs if pair.unlike < self.unlike_after]
+        if told:
+            self.compared = (
+                np.concatenate([pair.one for pair, _ in told]),
+                np.concatenate([pair.other for pair, _ in told]),
+                np.concatenate([apart for _, apart in told]),
+            )
 
     def normalisations(self, layout: LayerIndex) -> tuple[Ids, Ids]:
         """Pairs of modules, of models that have proven to be replicas."""
-        replicas = [pair for pair in self._pairs if pair.proven >= limit.TWINS_PROVEN_STEPS]
+        replicas = [pair for pair in self._pairs if pair.proven >= self.proven_after]
         if not replicas:
             return _NONE, _NONE
         scales = {layer.id for layer in layout.layers.parameters if layer.kind is LayerKind.NORM_SCALE}
@@ -69,24 +118,7 @@ class Twins:
         both = (one >= 0) & (other >= 0)
         return one[both], other[both]
 
-    def observe(self, view: FrameView) -> tuple[Ids, Ids, NDArray[np.float64]] | None:
-        """Both members of all pairs of parameters, and how far apart they are at least; None when this frame does not
-        tell."""
-        if not self.exist_in(view.layout):
-            return None
-        self._take(view, "gradient", _GRADIENT)
-        self._take(view, "weight", _WEIGHT)
-        told = [(pair, apart) for pair in self._pairs if (apart := self._judge(pair, view.step)) is not None]
-        self._pairs = [pair for pair in self._pairs if pair.strange < limit.TWINS_STRANGE_STEPS]
-        if not told:
-            return None
-        return (
-            np.concatenate([pair.one for pair, _ in told]),
-            np.concatenate([pair.other for pair, _ in told]),
-            np.concatenate([apart for _, apart in told]),
-        )
-
-    def _judge(self, pair: Pair, step: int) -> NDArray[np.float64] | None:
+    def _judge(self, pair: _Pair, step: int) -> NDArray[np.float64] | None:
         measured = (self._step[stream][ids] == step for stream in self._step for ids in (pair.one, pair.other))
         if pair.judged == step or not all(bool(one.all()) for one in measured):
             return None
@@ -97,15 +129,15 @@ class Twins:
         if 2 * int(alike.sum()) >= len(alike):
             pair.proven += 1
             pair.equal += bool(np.median(apart) == 0)
-        elif pair.proven < limit.TWINS_PROVEN_STEPS:
-            pair.strange += 1
+        elif pair.proven < self.proven_after:
+            pair.unlike += 1
             return None
         # What had been one model and has gradients of its own now has parted, too.
-        elif pair.equal < limit.TWINS_PROVEN_STEPS:
+        elif pair.equal < self.proven_after:
             return None
-        return apart if pair.proven >= limit.TWINS_PROVEN_STEPS else None
+        return apart if pair.proven >= self.proven_after else None
 
-    def _apart(self, pair: Pair) -> NDArray[np.float64]:
+    def _apart(self, pair: _Pair) -> NDArray[np.float64]:
         length = np.maximum(self._latest["weight_max_abs"][pair.one].astype(np.float64), 1e-30)
         apart = np.zeros(len(length))
         for name in _WEIGHT:
@@ -126,26 +158,28 @@ class Twins:
                 self._step[stream][ids[measured]] = view.step
 
 
-def _pairs(layout: LayerIndex) -> Iterator[tuple[list[int], list[int]]]:
+def _models_alike(layout: LayerIndex) -> list[tuple[list[int], list[int]]]:
     """Parameters of the first model beside those of every other one that has just the same.
 
     A model's name is the first part of a path; the first model of a process may have none. Or the models are members
     of one list.
     """
-    models: dict[str, dict[str, dict[Part, int]]] = defaultdict(lambda: defaultdict(dict))  # by what holds them
-    nameless: dict[Part, int] = {}
+    models: dict[str, dict[str, dict[_Part, int]]] = defaultdict(lambda: defaultdict(dict))  # by what holds them
+    nameless: dict[_Part, int] = {}
     for layer in layout.layers.parameters:
         names, shape = layer.path.split("."), tuple(layer.shape)
         nameless[layer.path, shape] = layer.id
         for depth, name in enumerate(names[:-1]):
             if depth == 0 or name.isdigit():
                 models[".".join(names[:depth])][name][".".join(names[depth + 1 :]), shape] = layer.id
+    found: list[tuple[list[int], list[int]]] = []
     for holder, members in models.items():
-        first: dict[frozenset[Part], dict[Part, int]] = {}
+        first: dict[frozenset[_Part], dict[_Part, int]] = {}
         for parts in members.values():
-            if len(parts) < limit.TWINS_LEAST_PAIRS:
+            if len(parts) < _LEAST_PARAMETERS:
                 continue
             whole = not holder and parts.keys() <= nameless.keys()
-            twin = nameless if whole else first.setdefault(frozenset(parts), parts)
-            if twin is not parts:
-                yield [twin[part] for part in parts], list(parts.values())
+            replica = nameless if whole else first.setdefault(frozenset(parts), parts)
+            if replica is not parts:
+                found.append(([replica[part] for part in parts], list(parts.values())))
+    return found
