@@ -254,7 +254,7 @@ class Run:
         `diagnose()` found, or the `findings` given.
         """
         numbers = self if last is None else NewestSteps(self, last)
-        return flow_of_run(numbers, findings=self.findings if findings is None else findings)
+        return flow_of_run(numbers, self.findings if findings is None else findings)
 
     def dynamics(
         self, last: int | None = None, *, findings: Sequence[Finding] | None = None
@@ -265,13 +265,13 @@ class Run:
         plateau, overfitting and advice are those of `diagnose()`, or of the `findings` given.
         """
         numbers = self if last is None else NewestSteps(self, last)
-        return dynamics_of_run(numbers, whole=self, findings=self.findings if findings is None else findings)
+        return dynamics_of_run(numbers, self.findings if findings is None else findings, whole=self)
 
     def weights(self, *, findings: Sequence[Finding] | None = None) -> WeightReport:
         """The weights when last measured, their drift since the first time, and what `diagnose()` (or the `findings`
         given) says of them."""
         judged = self.findings if findings is None else findings
-        return weights_of_run(self, self.name, self.facts.undertow, findings=judged)
+        return weights_of_run(self, judged, self.name, self.facts.undertow)
 
     # -- what it means ------------------------------------------------------------------------------------
 

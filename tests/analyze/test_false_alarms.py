@@ -140,20 +140,24 @@ def test_power() -> None:
 
 @pytest.mark.slow
 def test_healthy_trainings(tmp_path: Path) -> None:
-    """What is said of layers, of the loss and of stability over the whole zoo."""
+    """What the limits say of layers, of the loss and of stability over the whole zoo."""
     import torch
 
     import undertow
     from corpus.examination import examine
     from corpus.registry import controls
-    from undertow.components.run_analyses import dynamics_of_run
+    from undertow.analyze.run_series import gradient_norms, measured_layers, parameter_topology, training_series
+    from undertow.components.enhanced_analysis import enhanced_analysis
 
     torch.set_num_threads(1)
     layers = oscillating = warned = 0
     wrong: list[str] = []
     for name, training in controls("development").items():
         examine(training, tmp_path / name, every=1)
-        analysis = dynamics_of_run(undertow.open_run(tmp_path / name))
+        run = undertow.open_run(tmp_path / name)
+        parameters = measured_layers(run)
+        norms, graph = gradient_norms(run, parameters), parameter_topology(run.graph, parameters)
+        analysis = enhanced_analysis(norms, training_series(run, parameters, run), topology=graph)
         network = analysis.network_level_analysis
         details = analysis.layer_details.values()
         layers += len(details)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -16,8 +16,11 @@ from undertow.analyze.run_series import NewestSteps, TrainingSeries
 from undertow.analyze.series import LayerSeries
 from undertow.components.enhanced_analysis import enhanced_analysis
 from undertow.components.run_analyses import dynamics_of_run, flow_of_run
+from undertow.schema.codes import CODES
+from undertow.schema.findings import Finding
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema.severity import Severity
 from undertow.views.analysis_documents import dynamics_document, flow_document
 
 
@@ -46,6 +49,11 @@ class Recording:
         return self.series[name]
 
 
+def finding(code: str, *layers: str, since: int = 0) -> Finding:
+    """One that goes on."""
+    return Finding(code, CODES[code], Severity.SEVERE, layers, since, since, 59, True, 1.0, "so it is")
+
+
 def chain(steps: int = 60) -> Recording:
     """Two linear modules: gradients at their outputs say 0.5 gets across, parameters would say 2."""
     layers = LayerTable.of(
@@ -67,24 +75,24 @@ def chain(steps: int = 60) -> Recording:
 
 def test_gains_are_of_output_gradients() -> None:
     run = chain()
-    flow = flow_of_run(run)
+    flow = flow_of_run(run, [])
     assert list(flow.layer_flows) == ["a.weight", "b.weight"]
     assert [node.layer_name for node in flow.flow_network.nodes] == ["a", "b"]
     assert flow.flow_network.edges[0].flow_strength == pytest.approx(0.5)
     del run.matrices["output_gradient_norm"]
-    assert flow_of_run(run).flow_network.edges[0].flow_strength == pytest.approx(2)
+    assert flow_of_run(run, []).flow_network.edges[0].flow_strength == pytest.approx(2)
 
 
 def test_none_frozen_and_nonfinite_are_different() -> None:
     run = chain()
     run.matrices["gradient_norm"][:, 0] = np.nan
     run.matrices["gradient_state"][:30, 0] = 1  # None: nothing to measure
-    flow = flow_of_run(run)  # present but NaN from step 30 on
+    flow = flow_of_run(run, [])  # present but NaN from step 30 on
     assert [(layer.layer_name, layer.count, layer.first_step) for layer in flow.nonfinite_layers] == [
         ("a.weight", 30, 30)
     ]
     run.matrices["gradient_state"][:, 0] = 2  # frozen
-    assert list(flow_of_run(run).layer_flows) == ["b.weight"]
+    assert list(flow_of_run(run, []).layer_flows) == ["b.weight"]
 
 
 def test_the_newest_steps_only() -> None:
@@ -94,9 +102,9 @@ def test_the_newest_steps_only() -> None:
     newest = NewestSteps(run, 20)
     assert newest.steps.tolist() == list(range(40, 60))
     assert newest.matrix("gradient_norm", slice(1, 3)).shape == (2, 4)
-    assert dynamics_of_run(newest).layer_details["a.weight"].gradient_statistics.samples == 20
-    assert flow_of_run(newest).layer_flows["a.weight"].gradient_magnitudes == [2.0] * 20
-    whole = dynamics_of_run(newest, window=50, whole=run).network_level_analysis
+    assert dynamics_of_run(newest, []).layer_details["a.weight"].gradient_statistics.samples == 20
+    assert flow_of_run(newest, []).layer_flows["a.weight"].gradient_magnitudes == [2.0] * 20
+    whole = dynamics_of_run(newest, [], window=50, whole=run).network_level_analysis
     assert whole.convergence_indicators.convergence_trend == "Converging"
     assert NewestSteps(run, 500).steps.tolist() == list(range(60))
 
@@ -105,11 +113,13 @@ def test_elements_that_are_not_finite_spoil_the_norm() -> None:
     run = chain()
     run.matrices["gradient_nonfinite_count"] = np.zeros((60, 4))
     run.matrices["gradient_nonfinite_count"][7, 1] = 3
-    assert [(layer.layer_name, layer.first_step) for layer in flow_of_run(run).nonfinite_layers] == [("b.weight", 7)]
+    assert [(layer.layer_name, layer.first_step) for layer in flow_of_run(run, []).nonfinite_layers] == [
+        ("b.weight", 7)
+    ]
 
 
-def test_a_parameter_of_rounding_noise_is_neither_dead_nor_vanishing() -> None:
-    """As the bias of attention's keys: the rest of its module is alive."""
+def test_small_norms_are_called_vanishing_or_dead_only_where_a_finding_says_so() -> None:
+    """The bias of attention's keys has a gradient of rounding noise, and nothing is wrong with it."""
     layers = LayerTable.of(
         [
             Layer("keys.weight", kind=LayerKind.WEIGHT, order=0, parameter_count=9, group="keys"),
@@ -117,23 +127,29 @@ def test_a_parameter_of_rounding_noise_is_neither_dead_nor_vanishing() -> None:
         ]
     )
     norms = np.tile([1.0, 1e-9], (60, 1))
-    flow = flow_of_run(Recording(np.arange(60), layers, matrices={"gradient_norm": norms}))
+    run = Recording(np.arange(60), layers, matrices={"gradient_norm": norms})
+    flow = flow_of_run(run, [])
     assert flow.dead_zones == flow.vanishing_regions == []
-    flow = flow_of_run(Recording(np.arange(60), layers, matrices={"gradient_norm": norms * 1e-8}))
-    assert [region.affected_layers for region in flow.vanishing_regions] == [["keys.weight"]]
+    (region,) = flow_of_run(run, [finding("GRD001", "keys.weight", since=20)]).vanishing_regions
+    assert (region.affected_layers, region.severity_level) == (["keys.weight"], "Severe")
+    assert (region.extent.start_step, region.extent.duration_steps, region.extent.ongoing) == (20, 40, True)
+    (zone,) = flow_of_run(run, [finding("GRD004", "keys.bias", since=50)]).dead_zones
+    assert (zone.affected_layers, zone.dead_duration, zone.first_step) == (["keys.bias"], 10, 50)
+    old = flow_of_run(NewestSteps(run, 10), [replace(finding("GRD001", "keys"), last_step=30, ongoing=False)])
+    assert old.vanishing_regions == []  # over before these steps
 
 
 def test_without_graph_or_frames() -> None:
     run = chain()
     run.graph = LayerGraph()
-    flow = flow_of_run(run)
+    flow = flow_of_run(run, [])
     assert flow.flow_network.edges == []
     assert [node.layer_name for node in flow.flow_network.nodes] == ["a.weight", "b.weight"]
     empty = chain(0)
-    assert flow_of_run(empty).layer_flows == {}
-    assert dynamics_of_run(empty).layer_details == {}
+    assert flow_of_run(empty, []).layer_flows == {}
+    assert dynamics_of_run(empty, []).layer_details == {}
     empty.matrices = {}
-    assert flow_of_run(empty).layer_flows == {}
+    assert flow_of_run(empty, []).layer_flows == {}
 
 
 def test_loss_and_validation_come_from_the_run() -> None:
@@ -141,12 +157,16 @@ def test_loss_and_validation_come_from_the_run() -> None:
     rng = np.random.default_rng(0)
     loss = np.linspace(2, 1, 300) + rng.normal(0, 0.02, 300)
     run.series = {"loss": loss, "backward_count": np.ones(300)}
-    indicators = dynamics_of_run(run).network_level_analysis.convergence_indicators
+    indicators = dynamics_of_run(run, []).network_level_analysis.convergence_indicators
     assert indicators.convergence_trend == "Converging"
     run.series["val_loss"] = np.where(np.arange(300) % 5 == 0, 1 + np.abs(np.arange(300) - 100) / 100, np.nan)
-    assert dynamics_of_run(run).network_level_analysis.training_dynamics.learning_phase == "Overfitting"
+    assert dynamics_of_run(run, []).network_level_analysis.training_dynamics.learning_phase == "RapidLearning"
+    judged = dynamics_of_run(run, [finding("OPT006")]).network_level_analysis
+    assert judged.training_dynamics.learning_phase == "Overfitting"
+    assert "OPT006" in judged.convergence_indicators.unavailable["estimated_steps_to_convergence"]
     run.series["loss"] = np.where(np.arange(300) > 290, np.nan, loss)
-    assert dynamics_of_run(run).network_level_analysis.convergence_indicators.convergence_trend == "Diverging"
+    judged = dynamics_of_run(run, [finding("NUM002")]).network_level_analysis
+    assert judged.convergence_indicators.convergence_trend == "Diverging"
 
 
 def test_a_real_run(tmp_path: Path) -> None:
@@ -162,7 +182,7 @@ def test_a_real_run(tmp_path: Path) -> None:
             loss.backward()
             optimizer.step()
     run = undertow.open_run(tmp_path / "run")
-    flow, dynamics = flow_of_run(run), dynamics_of_run(run)
+    flow, dynamics = flow_of_run(run, []), dynamics_of_run(run, [])
     assert [node.layer_name for node in flow.flow_network.nodes] == ["0", "2"]
     edge = flow.flow_network.edges[0]
     outputs = run.matrix("output_gradient_norm")
@@ -209,7 +229,7 @@ def silenced() -> Recording:
 def recoveries(run: Recording) -> dict[str, tuple[str, float | None]]:
     return {
         zone.affected_layers[0]: (zone.recovery_potential.value, zone.unit_activity)
-        for zone in flow_of_run(run).dead_zones
+        for zone in flow_of_run(run, [finding("GRD004", "first", "last")]).dead_zones
     }
 
 
@@ -235,15 +255,15 @@ def test_a_function_or_a_shared_module_does_not_show_that_activations_live() -> 
 
 def test_micro_batches_show_agreement_and_conflict() -> None:
     run = chain()
-    network = dynamics_of_run(run).network_level_analysis
+    network = dynamics_of_run(run, []).network_level_analysis
     assert (network.gradient_agreement, network.conflicting_layers) == (None, [])
     assert "backward pass" in network.unavailable["gradient_agreement"]
     run.matrices["gradient_noise_scale"] = np.tile([3.0, np.inf, np.nan, np.nan], (60, 1))
-    network = dynamics_of_run(run).network_level_analysis
+    network = dynamics_of_run(run, [finding("GRD009", "b.weight")]).network_level_analysis
     assert (network.gradient_agreement, network.conflicting_layers) == (None, ["b.weight"])
     assert "point apart" in network.unavailable["gradient_agreement"]
     run.matrices["gradient_noise_scale"][:, 1] = 1.0
-    network = dynamics_of_run(run).network_level_analysis
+    network = dynamics_of_run(run, []).network_level_analysis
     assert (network.gradient_agreement, network.conflicting_layers) == (0.25, [])
     assert "gradient_agreement" not in network.unavailable
 

@@ -141,7 +141,7 @@ def test_runs_without_weights(tmp_path: Path) -> None:
     assert nothing.notes == ("no weights were measured in this run",)
     gradients = run_of(Training().run(3, streams=("gradient",)), tmp_path / "gradients").weights()
     assert (gradients.health, len(gradients.skipped)) == (None, 8)
-    once = weights_of_run(run_of(Training().run(1), tmp_path / "once"))
+    once = weights_of_run(run_of(Training().run(1), tmp_path / "once"), [])
     assert once.tensors[0].missing["std"] == "it was not recorded in this run"
     assert once.tensors[0].moments.norm == HEALTHY["weight_norm"]
     assert once.drift is not None

@@ -21,7 +21,6 @@ from undertow.components.flow_network import (
     network_flow,
     node_types,
 )
-from undertow.components.layer_health import cancelled_layers
 from undertow.components.norm_direction import KINDS, recent_directions
 from undertow.components.problem_regions import dead_zones, exploding_regions, vanishing_regions
 from undertow.components.run_verdicts import EXPLODING, LOSING, RunVerdicts
@@ -51,7 +50,6 @@ def gradient_flow(
     region_topology: Topology | None = None,
     cosines: NDArray[np.floating] | None = None,
     sketches: dict[str, dict[int, Floats]] | None = None,
-    names_are_paths: bool = False,
     unit_activity: Mapping[str, float] | None = None,
     run_verdicts: RunVerdicts | None = None,
 ) -> GradientFlowVisualization:
@@ -59,8 +57,6 @@ def gradient_flow(
 
     `topology` joins the layers of `node_series` when that is given (modules, say), else those of `series`;
     `region_topology` joins the layers of `series` into regions.
-    With `names_are_paths`, a parameter whose gradient is rounding noise beside the others of its module (the bias of
-    attention's keys, say) is neither vanishing nor dead: nothing is wrong with it.
     `cosines` (steps × layers) and `sketches` (name → position of the sample → vector) give directions.
     `unit_activity` (share of live units, by name) tells whether a dead gradient can come back.
     `run_verdicts` are those of a run's diagnosis; without them the original's limits decide.
@@ -86,10 +82,9 @@ def gradient_flow(
         vanishing, exploding = diagnosed_regions(series, run_verdicts)
         zones = diagnosed_dead_zones(series, window, run_verdicts, unit_activity)
     elif config.show_problem_regions:
-        fine = cancelled_layers(series, numbers.median) if names_are_paths else None
-        vanishing = vanishing_regions(series, window, current_step, region_topology, fine)
+        vanishing = vanishing_regions(series, window, current_step, region_topology)
         exploding = exploding_regions(series, window, current_step, region_topology)
-        zones = dead_zones(series, window, current_step, fine, unit_activity)
+        zones = dead_zones(series, window, current_step, unit_activity)
     return GradientFlowVisualization(
         layer_flows=_layer_flows(series, numbers, flow if node_series is None else None, cosines, sketches),
         temporal_flows=_temporal_flows(series, window) if config.show_temporal_flows else [],

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from undertow.analyze.series import Flags, LayerSeries
+from undertow.analyze.series import LayerSeries
 from undertow.analyze.topology import Topology
 from undertow.components.regions import (
     PERSISTENCE,
@@ -42,12 +42,8 @@ def vanishing_regions(
     window: int,
     current_step: int | None = None,
     topology: Topology | None = None,
-    fine: Flags | None = None,
 ) -> list[VanishingRegion]:
-    """`fine` are layers that are known to be in order, small as they are."""
     flags, decades = vanishing_flags(series)
-    if fine is not None:
-        flags &= ~fine
     found = recent_regions(
         series, flags, decades, persistence=PERSISTENCE, window=window, current_step=current_step, topology=topology
     )
@@ -130,17 +126,14 @@ def dead_zones(
     series: LayerSeries,
     window: int,
     current_step: int | None = None,
-    fine: Flags | None = None,
     unit_activity: Mapping[str, float] | None = None,
 ) -> list[GradientDeadZone]:
-    """Layers whose norm is below 1e-8 in more than half of their samples; `fine` as above.
+    """Layers whose norm is below 1e-8 in more than half of their samples.
 
     `unit_activity` is the share of live units among the activations of a layer, for those where it is known.
     """
     activity = [(unit_activity or {}).get(name) for name in series.names]
     flags = dead_flags(series)
-    if fine is not None:
-        flags &= ~fine
     runs = runs_of(flags, series)
     share = runs.total / np.maximum(1, series.counts)
     return [

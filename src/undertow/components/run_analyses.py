@@ -25,15 +25,12 @@ from undertow.schema.seeds.flow_records import GradientFlowVisualization, Gradie
 
 
 def flow_of_run(
-    run: RunNumbers,
-    config: GradientVisualizationConfig | None = None,
-    findings: Sequence[Finding] | None = None,
+    run: RunNumbers, findings: Sequence[Finding], config: GradientVisualizationConfig | None = None
 ) -> GradientFlowVisualization:
     """Layers are the parameters, nodes the modules of the executed graph.
 
     Gains along edges are of the gradient at the modules' outputs where it was recorded, otherwise of the gradient of
-    all parameters of each module together. Verdicts are those of the `findings`; without any given, of the original's
-    limits.
+    all parameters of each module together. Verdicts are those of the `findings`.
     """
     layers = measured_layers(run)
     series = gradient_norms(run, layers)
@@ -48,22 +45,21 @@ def flow_of_run(
         region_topology=parameter_topology(run.graph, layers),
         cosines=cosines,
         sketches=gradient_sketches(run, layers, series),
-        names_are_paths=True,
         unit_activity=activity_around(
             run.graph, run.layers, layers, live_shares(run), newest_values(run, "activation_calls")
         ),
-        run_verdicts=None if findings is None else RunVerdicts(findings),
+        run_verdicts=RunVerdicts(findings),
     )
 
 
 def dynamics_of_run(
     run: RunNumbers,
+    findings: Sequence[Finding],
     *,
     depth: AnalysisDepth = AnalysisDepth.STANDARD,
     window: int = 100,
     threshold: float = 0.8,
     whole: RunNumbers | None = None,
-    findings: Sequence[Finding] | None = None,
 ) -> EnhancedLayerGradientAnalysis:
     """The enhanced analysis, with the loss, the learning rate, the updates and the activity of units of this run.
 
@@ -77,5 +73,5 @@ def dynamics_of_run(
         depth=depth,
         window=window,
         threshold=threshold,
-        run_verdicts=None if findings is None else RunVerdicts(findings),
+        run_verdicts=RunVerdicts(findings),
     )

@@ -14,7 +14,6 @@ from undertow.analyze.run_series import RunNumbers
 from undertow.analyze.tensor_weights import pool, pool_kinds
 from undertow.analyze.weight_initialisation import scale_of
 from undertow.checkpoints.elements import STORED
-from undertow.components.checkpoint_issues import find_issues, judged_drift
 from undertow.components.run_verdicts import RunVerdicts
 from undertow.schema.checkpoints import (
     Drift,
@@ -44,12 +43,11 @@ FROM_SKETCHES = "a run compares sketches of weights, not their elements"
 
 
 def weights_of_run(
-    run: RunNumbers, source: str = "a run", version: str = "", findings: Sequence[Finding] | None = None
+    run: RunNumbers, findings: Sequence[Finding], source: str = "a run", version: str = ""
 ) -> WeightReport:
     """Moments at the newest step at which each weight was measured; drift since the first.
 
-    `version` is that of the Undertow that recorded the run. Issues and severities are those of the `findings`; without
-    any given, of the rules for checkpoints.
+    `version` is that of the Undertow that recorded the run. Issues and severities are those of the `findings`.
     """
     layers = [layer for layer in run.layers.in_execution_order() if not layer.is_module]
     newest = _rows_of(run, layers, newest=True)
@@ -62,13 +60,8 @@ def weights_of_run(
     recorded = _Recorded(run, measured, newest)
     tensors = tuple(_tensor(layer, recorded.of(layer)) for layer in measured)
     drift = _drift(run, measured, recorded, _rows_of(run, measured, newest=False))
-    if findings is None:
-        lost = {one.path for one in tensors if one.moments.nonfinite_count}
-        drift = None if drift is None else judged_drift(drift, lost)
-        issues = find_issues(tensors, (), drift)
-    else:
-        drift = None if drift is None else _diagnosed_drift(drift, RunVerdicts(findings))
-        issues = tuple(_issue(one) for one in findings if one.code.startswith(ABOUT_WEIGHTS))
+    drift = None if drift is None else _diagnosed_drift(drift, RunVerdicts(findings))
+    issues = tuple(_issue(one) for one in findings if one.code.startswith(ABOUT_WEIGHTS))
     steps = sorted({int(run.steps[newest[layer.id]]) for layer in measured})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     return WeightReport(

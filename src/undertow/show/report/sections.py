@@ -60,12 +60,12 @@ def _steps(run: Run, last: int | None) -> StepRange:
 
 def _flow(run: Run, last: int | None) -> FlowSummary:
     numbers = run if last is None else NewestSteps(run, last)
-    return summarise_flow(flow_of_run(numbers, _QUICK_FLOW, run.findings), _steps(run, last))
+    return summarise_flow(flow_of_run(numbers, run.findings, _QUICK_FLOW), _steps(run, last))
 
 
 def _dynamics(run: Run, last: int | None) -> DynamicsSummary:
     numbers = run if last is None else NewestSteps(run, last)
-    dynamics = dynamics_of_run(numbers, depth=AnalysisDepth.BASIC, whole=run, findings=run.findings)
+    dynamics = dynamics_of_run(numbers, run.findings, depth=AnalysisDepth.BASIC, whole=run)
     return summarise_dynamics(dynamics, _steps(run, last))
 
 
