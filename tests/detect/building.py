@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from undertow.detect.engine import Engine
+from undertow.detect.engine.condition import Condition
 from undertow.schema.findings import Finding
 from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
@@ -54,6 +55,14 @@ def chain(*names: str, dtype: str = "float32") -> tuple[LayerTable, LayerGraph]:
     nodes = tuple(GraphNode(i, name) for i, name in enumerate(names))
     edges = tuple((i, i + 1) for i in range(len(names) - 1))
     return LayerTable.of([*layers, *modules]), LayerGraph(nodes, edges, GraphSource.AUTOGRAD)
+
+
+def watched_by(*kinds: type[Condition], names: tuple[str, ...] = (), dtype: str = "float32") -> Training:
+    """A training that only these conditions look at."""
+    training = Training(*names, dtype=dtype)
+    training.engine = Engine(kinds)
+    training.engine.set_layers(training.layers, training.graph)
+    return training
 
 
 class Training:

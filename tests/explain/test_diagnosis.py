@@ -14,7 +14,7 @@ from undertow.explain.divergence import Course
 from undertow.explain.pages import page_of
 from undertow.schema.codes import CODES
 from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Diagnosis, Evidence, Finding, StepRange
+from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 from undertow.schema.severity import Health, Severity
 
@@ -284,10 +284,9 @@ def test_remedies_fit_the_case() -> None:
     def ids(found: Finding) -> list[str]:
         return [remedy.id for remedy in of(found).findings[0].remedies]
 
-    assert ids(finding("NUM001"))[0] == "guard-the-operation"
-    skips = (Evidence("step_skipped", None, 12.0, 10.0, ""),)
-    assert ids(finding("NUM001", "moderate", evidence=skips))[0] == "smaller-loss-scale"
-    assert ids(finding("NUM001", "info", evidence=skips)) == []
+    assert ids(finding("NUM001", variant="nonfinite-gradient"))[0] == "guard-the-operation"
+    assert ids(finding("NUM005", "severe", variant="scaler-finds-no-scale")) == ["smaller-loss-scale"]
+    assert ids(finding("NUM001", "info", variant="scaler-skips-steps")) == []
     assert ids(finding("GRD003", variant="graph-cut"))[0] == "remove-the-cut"
     assert ids(finding("GRD003", variant="unused-layer")) == ["drop-unused-parameters"]
     assert ids(finding("UPD003", "severe"))[0] == "give-it-to-the-optimizer"

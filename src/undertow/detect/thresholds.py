@@ -15,29 +15,6 @@ from __future__ import annotations
 PROGRESS_DEVIATIONS = 4.0  # of a single loss: a median of nine batches hardly strays by two
 PROGRESS_REMAINING = 0.9  # of the starting loss: learning the mean of the labels alone gains a few per cent
 
-# NUM005: half precision. Healthy ReLU networks have up to 40 % zeros in the middle of their matrices.
-UNDERFLOW_ZEROS = 0.5
-UNDERFLOW_LARGEST = 2.0**-11  # of the elements left; fp16 ends at 2**-24
-UNDERFLOW_FACTOR = 1e-3  # of the loss, where all gradients are exactly zero
-UNDERFLOW_KEPT = 0.5  # of a gradient's norm, at the step
-UNDERFLOW_KEPT_WHOLE = 0.9
-UNDERFLOW_ZEROS_INSIDE = 0.9
-UNDERFLOW_SOME = 0.05  # of the elements of a matrix that is neither untouched nor all zero
-UNDERFLOW_DEAD = 0.3  # of the units of any module: more would explain the zeros
-UNDERFLOW_ALIVE = 0.1  # of the outputs of every module
-UNDERFLOW_FADED = 0.2  # of the last gradient, behind matrices whose gradient is zero as a whole
-UNDERFLOW_FRAMES = 5
-UNDERFLOW_FRAMES_INSIDE = 10
-ROUNDED_MOVES = 0.03  # of the weights: at most so many can have changed at a step, in half of the matrices…
-ROUNDED_FRAMES = 10  # …at so many steps in a row. Healthy weights in bf16: 0.2 and more, 0.04 when all is learnt
-ROUNDED_RATE = 0.3  # of the largest learning rate: below it, a schedule makes updates small
-ROUNDED_REMAINING = 0.1  # of the first loss
-HALF_LIMIT = 65504.0
-NEAR_HALF_LIMIT = 32768.0
-NOT_HALF = 1e9  # larger values are on their way out of any range
-SKIPS_IN_A_ROW = 20  # a scaler that starts at 2**16 needs at most 16 to come down to 1
-SKIPS_AT_SMALL_SCALE = 5
-
 # GRD001, GRD002: sizes of gradients along depth. Healthy trainings: within 1.3 decades from end to end.
 GRADIENT_DEPTH_LEAST_MATRICES = 4  # fewer make no line
 GRADIENT_DEPTH_DECADES = 3.0

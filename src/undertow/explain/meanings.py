@@ -7,11 +7,6 @@ from undertow.explain.causes import VAGUE
 from undertow.schema.findings import Finding
 
 MEANINGS: dict[str, str] = {
-    "NUM001": "The optimizer writes such a gradient into the weights, and from there nothing recovers",
-    "NUM002": "Every gradient of such a loss is NaN too, so the next step destroys the weights",
-    "NUM003": "Weights do not recover from that: every later output and checkpoint is lost",
-    "NUM004": "Everything computed from it is NaN too, and so is the loss",
-    "NUM005": "Numbers outside the range of the format become zero or infinite, and those layers stop learning",
     "GRD001": "The layers far from the loss get next to no signal, so they keep their initial values",
     "GRD002": "Steps of that size throw the weights about, and training diverges sooner or later",
     "GRD003": "These layers keep their initial values while the rest learns around them, so the loss still looks fine",

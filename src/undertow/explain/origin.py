@@ -15,6 +15,10 @@ _WEIGHT_OPERANDS = ("'mat2'", "'weight'")
 _GIVEN_OPERANDS = ("'mat1'", "'input'", "'self'")
 # Operations that modules with a matrix do themselves; any other one came after their output.
 _OWN_OPERATIONS = ("Addmm", "Mm", "Bmm", "Convolution", "Embedding", "Baddbmm", "Linear")
+# Operations that can make a non-finite value of finite ones.
+_UNSAFE_OPERATIONS = frozenset({
+    "Div", "Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Log1P", "Reciprocal", "Pow", "Acos", "Asin", "Atanh",
+})  # fmt: skip
 # Modules of PyTorch without parameters: what they do is known, so an operation of another kind is not theirs.
 _PLAIN_MODULES = frozenset({
     "ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "GELU", "GLU", "SiLU", "Mish", "Tanh", "Sigmoid", "Hardtanh",
@@ -128,7 +132,8 @@ def placed(finding: Finding, origin: Origin | None, poisoned: str | None, layers
     how = f"first non-finite value in the {origin.where} pass: operation {origin.operation or 'unknown'}"
     if origin.detail:
         how += f", {origin.detail}"
-    evidence = (Evidence("first_nonfinite", origin.layer, None, None, how), *finding.evidence)
+    quantity = "unsafe_operation" if origin.operation in _UNSAFE_OPERATIONS else "first_nonfinite"
+    evidence = (Evidence(quantity, origin.layer, None, None, how), *finding.evidence)
     if origin.layer is None:
         return replace(finding, evidence=evidence)
     if finding.code == "NUM002":

@@ -47,7 +47,7 @@ def cost(overhead: Overhead) -> str:
 
 
 # Evidence that is a sentence and no measurement, and quantities whose values are numbers for names.
-_WORDS = ("consequence", "place", "first_nonfinite")
+_WORDS = ("consequence", "place", "first_nonfinite", "unsafe_operation")
 _NAMES = (
     "gradient_state", "gradient_optimizer", "gradient_carried", "activation_training", "loss_broadcast",
     "loss_input_is_probability", "loss_input_is_logit", "loss_input_is_rectified", "optimizer_rebuilt",

@@ -21,13 +21,8 @@ from undertow.detect.rules.gradient_spike import GradientSpike
 from undertow.detect.rules.growing_weights import GrowingWeights
 from undertow.detect.rules.large_update import LargeUpdate
 from undertow.detect.rules.loss_spike import LossSpike
-from undertow.detect.rules.low_precision import LowPrecision
 from undertow.detect.rules.never_updated import NeverUpdated
 from undertow.detect.rules.noisy_gradient import NoisyGradient
-from undertow.detect.rules.nonfinite_activation import NonfiniteActivation
-from undertow.detect.rules.nonfinite_gradient import NonfiniteGradient
-from undertow.detect.rules.nonfinite_loss import NonfiniteLoss
-from undertow.detect.rules.nonfinite_weight import NonfiniteWeight
 from undertow.detect.rules.not_learning import NotLearning
 from undertow.detect.rules.oscillating_gradient import OscillatingGradient
 from undertow.detect.rules.oscillating_loss import OscillatingLoss
@@ -54,11 +49,6 @@ from undertow.detect.rules.wrong_sign import WrongSign
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
 RULES: tuple[type[Rule], ...] = (
-    NonfiniteLoss,
-    NonfiniteActivation,
-    NonfiniteGradient,
-    NonfiniteWeight,
-    LowPrecision,
     ZeroGradient,
     VanishingGradient,
     ExplodingGradient,

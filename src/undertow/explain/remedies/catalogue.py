@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from undertow.detect.features import remedies as shared
 from undertow.explain.remedies import (
     activations,
     data,
     gradients,
     loss,
     modes,
-    numerics,
     optimisation,
     updates,
     weights,
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (numerics, gradients, updates, activations, weights, optimisation, data, loss, modes)
+_FAMILIES = (gradients, updates, activations, weights, optimisation, data, loss, modes)
 
-TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES}
+TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for remedy in vars(shared).values() if isinstance(remedy, Remedy)}
+TEMPLATES.update({remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES})
 
 # Every remedy that can help with a code, for its page.
 BY_CODE: dict[str, tuple[str, ...]] = {code: names for family in _FAMILIES for code, names in family.BY_CODE.items()}

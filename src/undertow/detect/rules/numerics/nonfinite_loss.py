@@ -1,0 +1,79 @@
+"""NUM002: the loss is NaN or infinite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.engine.wake import where_scalar
+from undertow.detect.features.nonfinite_outputs import nonfinite_loss
+from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, LOWER_LEARNING_RATE
+from undertow.schema.findings import Finding, Remedy
+from undertow.schema.severity import Severity
+
+
+class NonfiniteLoss(Condition):
+    """The loss is NaN or infinite.
+
+    What it sees
+    ------------
+    The loss that `backward` was called on, without any loss scale. Where outputs were measured at that step, the first
+    module in forward order with a non-finite one is named; otherwise the journal names the operation, found by walking
+    the graph of that very loss.
+
+    Why it is bad
+    -------------
+    Every gradient of a NaN loss is NaN, so the next optimizer step destroys the weights.
+
+    When it is wrong
+    ----------------
+    A loss that is infinite by definition for some batches (a masked log-likelihood with an empty mask) is still one
+    that no optimizer can follow. Steps that a loss scaler skips are only noted.
+
+    References
+    ----------
+    Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 4.1 (overflow and underflow).
+    """
+
+    code, variant, formerly = "NUM002", "nonfinite-loss", "loss"
+    stage, is_exact = Stage.LOSS, True
+    meaning = "Every gradient of such a loss is NaN too, so the next step destroys the weights"
+    remedies = (
+        Remedy(
+            "loss-in-log-space",
+            "Compute the loss from logits in one fused function instead of exp, log or softmax by hand.",
+            "loss = torch.nn.functional.cross_entropy(logits, target)\n"
+            "log_probability = torch.log_softmax(logits, dim=-1)  # not log(softmax)",
+            "None; the values are the same where both are finite.",
+            when_not="The loss is fused already.",
+        ),
+        LOWER_LEARNING_RATE,
+        GUARD_THE_OPERATION,
+        FIND_THE_OPERATION,
+    )
+    needs = frozenset({"loss"})
+    wakes_on = where_scalar("loss", lambda loss: ~np.isfinite(loss))
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        loss = view.frame.scalars.get("loss")
+        if loss is None:
+            return None
+        if math.isfinite(loss):
+            return self.end()
+        return None if view.skipped else self.hold(True, lambda: self._describe(view, loss))
+
+    def _describe(self, view: FrameView, loss: float) -> Judgement:
+        sentence, layers, evidence = nonfinite_loss(view, loss)
+        return Judgement(Severity.CRITICAL, layers, view.step, 1.0, f"{sentence}.", evidence)
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        if not any(evidence.quantity == "unsafe_operation" for evidence in finding.evidence):
+            return cls.remedies
+        # A division, root or logarithm made it of finite values: the operation comes first.
+        return (GUARD_THE_OPERATION, *(remedy for remedy in cls.remedies if remedy is not GUARD_THE_OPERATION))

@@ -1,0 +1,65 @@
+"""NUM001: a loss scaler skips steps."""
+
+from __future__ import annotations
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import Consecutive
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.engine.wake import where_scalar
+from undertow.detect.features.wording import count_of, known
+from undertow.schema.findings import Evidence
+from undertow.schema.severity import Severity
+
+
+class ScalerSkipsSteps(Condition):
+    """A loss scaler skipped steps because gradients overflowed.
+
+    What it sees
+    ------------
+    Steps in a row that the loss scaler of mixed precision skipped, and its scale.
+
+    Why it is bad
+    -------------
+    It is not: a scaler starts with a large scale and halves it on every overflow. This is a remark, never an alarm. A
+    scaler that no longer finds a scale is NUM005.
+
+    When it is wrong
+    ----------------
+    The count is exact.
+
+    References
+    ----------
+    PyTorch documentation, "Automatic Mixed Precision examples".
+    """
+
+    code, variant, formerly = "NUM001", "scaler-skips-steps", "scaler"
+    stage, is_exact = Stage.BACKWARD, True
+    meaning = "The weights stay as they are at such steps, and the scaler lowers its scale"
+    wakes_on = where_scalar("step_skipped", lambda skipped: skipped == 1)
+
+    usual_skips = Limit(10, "steps in a row: a scaler that starts at 2**16 halves as often in a healthy start")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._skips = Consecutive()
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        if not view.skipped:
+            self._skips.end()
+            return self.end()
+        return self.hold(self._skips.hold(view.step), lambda: self._describe(view))
+
+    def _describe(self, view: FrameView) -> Judgement:
+        skips = self._skips.count
+        summary = (
+            f"The loss scaler skipped {count_of(skips, 'step')} in a row because gradients overflowed; "
+            f"up to {self.usual_skips:.0f} are usual while it finds its scale."
+        )
+        evidence = (
+            Evidence("step_skipped", None, float(skips), float(self.usual_skips),
+                     "steps skipped in a row, beside the most a healthy start needs"),
+            Evidence("loss_scale", None, known(view.scalar("loss_scale")), None, "scale at the latest skipped step"),
+        )  # fmt: skip
+        return Judgement(Severity.INFO, (), self._skips.since, 1.0, summary, evidence)

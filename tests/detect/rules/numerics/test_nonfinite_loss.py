@@ -1,0 +1,36 @@
+"""NUM002: the loss is NaN or infinite."""
+
+from __future__ import annotations
+
+import math
+
+from tests.detect.building import Training
+
+from undertow.detect.rules.numerics.nonfinite_loss import NonfiniteLoss
+from undertow.schema.codes import CODES
+from undertow.schema.findings import Evidence, Finding
+from undertow.schema.severity import Severity
+
+
+def test_loss() -> None:
+    training = Training().run(3).run(2, scalars={"loss": math.inf}).run(1)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity, finding.layers) == ("NUM002", Severity.CRITICAL, ())
+    assert (finding.first_step, finding.last_step, finding.ongoing) == (3, 4, False)
+
+
+def test_loss_names_the_first_module_that_was_non_finite() -> None:
+    training = Training().run(1, scalars={"loss": math.nan}, activation_nonfinite_count={"second": 4.0, "third": 9.0})
+    assert training.findings()[0].layers == ("second",)
+
+
+def test_an_operation_that_made_it_of_finite_values_is_guarded_first() -> None:
+    def first_remedy(quantity: str) -> str:
+        evidence = (Evidence(quantity, "head", None, None, ""),)
+        finding = Finding(
+            "NUM002", CODES["NUM002"], Severity.CRITICAL, ("head",), 1, 1, 1, True, 1.0, "", evidence,
+        )  # fmt: skip
+        return NonfiniteLoss.remedies_for(finding)[0].id
+
+    assert first_remedy("unsafe_operation") == "guard-the-operation"
+    assert first_remedy("first_nonfinite") == "loss-in-log-space"
