@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from undertow.explain.causes import because
 from undertow.explain.ranking import Ranking
+from undertow.explain.stages import because
 from undertow.schema.findings import Evidence, Finding
 
 CONSEQUENCE = "consequence"  # what evidence of the chain has in place of a quantity
@@ -32,5 +32,5 @@ def linked(findings: Sequence[Finding], ranking: Ranking) -> list[Finding]:
 
 
 def _told(cause: Finding, symptom: Finding) -> Evidence:
-    how = f"led to {symptom.code} {symptom.name} from step {symptom.first_step} on: {because(cause.code, symptom.code)}"
+    how = f"led to {symptom.code} {symptom.name} from step {symptom.first_step} on: {because(cause, symptom)}"
     return Evidence(CONSEQUENCE, symptom.layers[0] if symptom.layers else None, None, None, how)

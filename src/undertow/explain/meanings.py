@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from undertow.detect.engine.registry import condition_of, conditions_of
-from undertow.explain.causes import VAGUE
+from undertow.explain.traits import VAGUE
 from undertow.schema.findings import Finding
 
 MEANINGS: dict[str, str] = {

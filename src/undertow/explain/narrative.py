@@ -19,10 +19,8 @@ _LIKELY = 0.7  # below this confidence a finding is called likely
 def alarm(alarms: Sequence[Finding]) -> str:
     """What happened and since when; what it means; what to do next."""
     first, others = alarms[0], alarms[1:]
-    said = _SENTENCE_END.split(first.summary)
-    # A summary of two sentences says itself what it means.
-    middle = _meaning(first, others) if len(said) == 1 else said[1]
-    return f"{said[0]} {middle} {_next(first)}"
+    what = _SENTENCE_END.split(first.summary, maxsplit=1)[0]
+    return f"{what} {_meaning(first, others)} {_next(first)}"
 
 
 def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int, unseen: Sequence[str] = ()) -> str:

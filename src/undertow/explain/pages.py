@@ -12,9 +12,9 @@ from undertow.detect.engine.registry import conditions
 from undertow.detect.false_alarms import sentence
 from undertow.detect.rules import RULES
 from undertow.errors import UnknownNameError
-from undertow.explain.causes import neighbours
 from undertow.explain.remedies import BY_CODE, Program
 from undertow.explain.remedies.catalogue import TEMPLATES
+from undertow.explain.traits import stage_of
 from undertow.schema.codes import CODES, SUMMARIES
 from undertow.schema.findings import Remedy
 
@@ -63,7 +63,7 @@ def page_of(code: str) -> Page:
         SUMMARIES[wanted],
         tuple((title, _section(title, variants, wanted)) for title in SECTIONS),
         _remedies(wanted),
-        *neighbours(wanted),
+        *_neighbours(wanted),
         exists=True,
         variants=variants,
     )
@@ -104,6 +104,13 @@ def parse(docstring: str) -> tuple[str, tuple[tuple[str, str], ...]]:
         text = "\n".join(body).strip() if title == "References" else " ".join(" ".join(body).split())
         sections.append((title, text))
     return summary, tuple(sections)
+
+
+def _neighbours(code: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a code can bring about, and what can bring it about: codes of later stages, and of earlier ones."""
+    mine = stage_of(code)
+    after = tuple(other for other in CODES if stage_of(other) > mine)
+    return after, tuple(other for other in CODES if stage_of(other) < mine)
 
 
 def _near(wanted: str) -> str:

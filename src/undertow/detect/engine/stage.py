@@ -1,4 +1,4 @@
-"""The order of causes within a training step."""
+"""The order of causes: what sits at an earlier stage explains what sits at a later one and begins after it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from enum import IntEnum
 
 
 class Stage(IntEnum):
-    """Where in a training a fault sits; earlier ones bring about later ones."""
+    """Where a fault sits. A person can predict the diagnosis from this order alone: it is all that ranks causes."""
 
-    DATA = 0
-    INITIALISATION = 1
-    FORWARD = 2
-    LOSS = 3
-    BACKWARD = 4
-    OPTIMIZER = 5
-    UPDATE = 6
-    OUTCOME = 7  # what the loss does over many steps: never a cause
+    PROGRAM = 0  # how the program is written: its wiring, its loss, modes, which parameters the optimizer holds
+    DATA = 1  # inputs, targets, batches
+    INITIALISATION = 2
+    OPTIMIZER = 3  # learning rate, clipping, precision, and the single batch or gradient that upsets a step
+    STEP = 4  # gradients and updates out of proportion
+    SIGNAL = 5  # units and outputs that carry none
+    BLOCKED = 6  # gradients that do not arrive, and steps too small to matter, because of that
+    NONFINITE = 7
+    COURSE = 8  # what the loss and the weights do over many steps
+    OUTCOME = 9  # nothing is learned: follows from any fault that has a name
+    # Names of the old order, until every condition says its new stage.
+    LOSS, FORWARD, BACKWARD, UPDATE = 0, 5, 4, 4
