@@ -10,12 +10,12 @@ from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
-from undertow.detect.rules.saturated import Saturated
+from undertow.detect.rules.activations.saturated import Saturated
 from undertow.schema.layers import Layer, LayerTable
 
 
 def structure(*parts: str) -> tuple[ModuleStructure, dict[str, int]]:
-    layers = stack(Saturated(), *parts).layers
+    layers = stack(Saturated, *parts).layers
     return ModuleStructure(LayerIndex(layers)), {layer.path: layer.id for layer in layers.modules}
 
 
@@ -29,7 +29,7 @@ def test_who_comes_before_whom() -> None:
 
 
 def test_containers_do_no_work() -> None:
-    layers = stack(Saturated(), "block:Sequential", "block.0:Linear").layers
+    layers = stack(Saturated, "block:Sequential", "block.0:Linear").layers
     body = structure_of(LayerIndex(layers))
     assert [body.layout.path(i) for i in body.sequence] == ["block.0"]
 
@@ -54,7 +54,7 @@ def test_fan_in_counts_what_an_output_sums() -> None:
 
 
 def test_the_start_is_the_norm_before_the_first_measured_step() -> None:
-    training = stack(Saturated(), "a:Linear", "b:Linear")
+    training = stack(Saturated, "a:Linear", "b:Linear")
     start = InitialWeights()
     start.grow(len(training.layers))
     first = training.frame(weight_norm=2.0, update_norm=0.5, update_ratio={"a.weight": 0.2, "b.weight": np.nan})

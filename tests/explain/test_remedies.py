@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from undertow.detect.engine.registry import conditions
 from undertow.explain.pages import page_of
 from undertow.explain.remedies import Program, with_remedies
 from undertow.explain.remedies.catalogue import TEMPLATES
@@ -40,6 +41,7 @@ def ids(finding: Finding) -> list[str]:
     return [remedy.id for remedy in with_remedies(finding).remedies]
 
 
+ALL_TEMPLATES = {**TEMPLATES, **{remedy.id: remedy for one in conditions() for remedy in one.remedies}}
 EVERY = {remedy.id: remedy for code in CODES for remedy in page_of(code).remedies}
 TOO_LOW = measured("update_ratio", 1e-7, 1e-3)
 TOO_HIGH = measured("update_ratio", 0.7, 1e-2)
@@ -144,7 +146,7 @@ def program(kind: str = "SGD", layers: LayerTable = LAYERS, **group: Any) -> Pro
     return Program.of([{"type": kind, "groups": [group]}], layers)
 
 
-@pytest.mark.parametrize("remedy", TEMPLATES.values(), ids=lambda remedy: remedy.id)
+@pytest.mark.parametrize("remedy", ALL_TEMPLATES.values(), ids=lambda remedy: remedy.id)
 def test_code_for_this_optimizer_and_this_layer_is_python(remedy: Any) -> None:
     programs = [
         Program(), Program.of([], LAYERS), program(lr=0.1, momentum=0.9, weight_decay=0),
@@ -162,7 +164,7 @@ def test_code_for_this_optimizer_and_this_layer_is_python(remedy: Any) -> None:
 
 def test_the_code_names_what_the_user_has() -> None:
     def how(name: str, one: Program, **more: Any) -> str:
-        return one.fill(TEMPLATES[name], found("GRD004", **more)).how
+        return one.fill(ALL_TEMPLATES[name], found("GRD004", **more)).how
 
     sgd = program(lr=3.0, momentum=0.9, weight_decay=0, nesterov=False)
     assert how("lower-the-learning-rate", sgd) == (

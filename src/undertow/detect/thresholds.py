@@ -141,63 +141,6 @@ GROUP_BEHIND = 100.0  # times the others' rate; layer-wise decay over twelve lay
 
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 
-# ACT001. Sparse but alive nets have 70–90 % zeros, yet nearly every unit speaks now and then.
-DEAD_SHARE = 0.9  # of a layer's units silent in the whole window
-DEAD_SHARE_OF_OUTPUTS = 0.5  # logits behind a ReLU: half of the classes can never win
-DEAD_ROWS = 1000  # samples a unit must have been silent for…
-DEAD_FRAMES = 4  # …over at least so many measured steps,
-DEAD_SETTLED_ROWS, DEAD_SETTLED_FRAMES = 250, 5  # or fewer, where the silent units are as many…
-DEAD_SETTLED = 4.0  # …as when a quarter of the samples had come: of those that speak rarely, more and more have spoken
-DEAD_FRAMES_ALONE = 20  # or measured steps when the number of samples is not known
-BIASED_ZEROS = 0.9  # of the outputs of a ReLU, whose layer began with biases below zero that are…
-BIASED = 4.0  # …so many times as large as what differs between samples there
-ZEROS_OF_A_LAYER = 0.5  # of its own outputs; sums are exactly zero only where the weights are
-RECTIFIED_LOOKS = 2  # in a row, at which the graph shows a ReLU right before the loss
-SILENT_FRAMES = 2  # measured steps at which every output was exactly zero: no healthy ReLU does that twice
-
-# ACT002. Healthy tanh layers with the usual gain have 0–15 % of their outputs beyond ±0.99.
-SATURATED_SHARE = 0.5
-SATURATED_FRAMES = 2
-SATURATED_LEARNT = 0.1  # of the first loss: where less is left, saturated units are what was learnt
-
-# ACT003. Against the same layer at the start. In the zoo shares stay above a fortieth, differences above 0.24.
-COLLAPSED_SHARE = 3e-3  # of a layer's variance that lies between samples, and…
-COLLAPSED_SHARE_TO = 0.1  # …that share over what it was
-COLLAPSED_SIGNAL_TO = 0.5  # …and their deviation: a share falls also where a common part grows, as a bias does
-COLLAPSED_BEFORE_OUTPUT = 0.75  # deviation between samples of the layer before the last, for that one to count
-COLLAPSED_TO = 0.2  # deviation between samples of an inner layer (at 0.3 no healthy one is told yet), while…
-COLLAPSED_OUTPUT_TO = 0.5  # …that of the model's output has fallen, too
-COLLAPSED_FRAMES = 2
-COLLAPSED_STEPS = 12  # random outputs shrink before the learnt ones grow…
-COLLAPSED_STEPS_OF_CLASSIFIER = 150  # …and classifiers may first guess for long: the same answer for every sample
-LATENT_NATS = 0.02  # per sample, at most, that the code of a variational autoencoder tells; new ones tell more…
-LATENT_FRAMES = 2
-LATENT_STEPS = 40  # …and healthy ones many times as much after so many steps
-LATENT_TOLD = 0.69  # one bit: what a code told that was in use; to lose it takes…
-LATENT_STEPS_OF_LOSS = 12  # …fewer steps to be certain of
-COLLAPSED_ANEW = 0.3  # change of a weight's norm between two steps: its outputs are no longer those of the start
-ALIKE = 1e-9  # share of the variance between samples that is rounding…
-DIFFERENT = 1e-3  # …and one that is not
-ALIKE_FRAMES = 3
-ALIKE_STEPS = 4  # a head that starts at zero says the same of all samples for the first steps
-
-# ACT004. Softmax has a natural scale: at a logit of 60 every other weight is below 1e-26.
-ATTENTION_LOGIT = 60.0
-ATTENTION_ENTROPY = 0.02  # of the largest possible, mean over heads and rows
-ATTENTION_LEARNT = 0.3  # of the first loss: where less is left, a low entropy is no fault
-ATTENTION_FRAMES = 2
-ATTENTION_START = 3  # steps in which logits are those of a model that has learnt nothing
-
-# ACT005. Balanced routers send 1/n of the rows to each of n; one that is new often sends all of them one way, because
-# what comes to it hardly differs yet. That ends as soon as it learns.
-ROUTER_LOAD = 0.95
-ROUTER_FRAMES = 2
-ROUTER_STEPS = 12  # over so many steps at least, while…
-ROUTER_DRIFT = 0.1  # …the median matrix that moves at all has gone so far, over its size…
-ROUTER_ANYWAY = 300  # …or over so many steps
-IDLE_FRAMES, IDLE_STEPS = 10, 30  # measured steps in a row, and steps, for which an expert got no gradient…
-IDLE_LEAST = 4  # …of so many experts at least: small batches leave some of them out now and then
-
 # WGT001. Over 200 steps healthy weights grow to at most three times their start.
 GROWN_BY = 10.0
 GROWING_FRAMES = 6  # measured steps, each with a larger norm than the one before

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from undertow.detect.engine.batch import Flags, FrameBatch
 from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.tracker import Tracker
 from undertow.detect.engine.view import FrameView
+from undertow.detect.engine.wake import Wake
 from undertow.detect.features.initial_weights import norms_before, rows_before
 
 
@@ -90,3 +92,28 @@ class BetweenSteps:
             self._norm[:] = np.nan
         self._step = int(steps[-1])
         self._norm[batch.ids("weight")] = batch.row("weight_norm")[last - 1]
+
+
+class WrittenWeights(Tracker):
+    """Says of every frame what `BetweenSteps.observe` does; a subclass says which frames its conditions wake on, among
+    them those that `written_between` gives.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.change: NDArray[np.float64] | None = None
+        self._between = BetweenSteps()
+
+    def grow(self, count: int) -> None:
+        self._between.grow(count)
+
+    def follow(self, view: FrameView) -> None:
+        self.change = self._between.observe(view)
+
+    def skip(self, batch: FrameBatch, first: int, last: int) -> None:
+        self._between.pass_over(batch, first, last)
+
+
+def written_between(least: float) -> Wake:
+    """Frames before which the program changed the norm of a weight by more than this share, or where nobody knows."""
+    return Wake(lambda batch: BetweenSteps().news(batch, least))

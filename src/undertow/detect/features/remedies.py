@@ -260,3 +260,32 @@ DROP_UNUSED_PARAMETERS = Remedy(
     "None, if they are really unused.",
     when_not="They run in some steps only, as experts and early exits do.",
 )
+FREE_THE_LAST_LAYER = Remedy(
+    "free-the-last-layer",
+    "Leave the last layer without an activation: the loss takes its outputs as they are.",
+    "logits = head(hidden)  # not torch.relu(head(hidden))\nloss = torch.nn.functional.cross_entropy(logits, target)",
+    "None.",
+    when_not="The outputs must be positive and the loss expects that.",
+)
+NORMALISE_QUERIES_AND_KEYS = Remedy(
+    "normalise-queries-and-keys",
+    "Normalise queries and keys before their product, so that attention logits cannot grow.",
+    "query = torch.nn.functional.normalize(query, dim=-1) * scale\nkey = torch.nn.functional.normalize(key, dim=-1)",
+    "It is another architecture: old checkpoints do not fit.",
+    when_not="Every block shows it at once: then the learning rate comes first.",
+)
+BALANCE_THE_ROUTER = Remedy(
+    "balance-the-router",
+    "Add a loss that rewards an even load over the experts, and a little noise before the choice.",
+    "share = torch.nn.functional.one_hot(chosen, experts).float().mean(0)\n"
+    "loss = loss + 0.01 * experts * (share * gates.mean(0)).sum()",
+    "A weight that is too large keeps the experts from specialising.",
+    when_not="The data really needs one expert only.",
+)
+KEEP_THE_OUTPUTS_APART = Remedy(
+    "keep-the-outputs-apart",
+    "Let the loss reward outputs that differ: more negatives, a variance term, or a predictor on one side only.",
+    "spread = (embedding.var(dim=0) + 1e-4).sqrt()\nloss = loss + torch.relu(1.0 - spread).mean()",
+    "A weight that is too large drowns the task itself.",
+    when_not="All inputs of the batch are alike: then the data comes first.",
+)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from undertow.detect.rule import Rule
 from undertow.detect.rules.added_losses import AddedLosses
-from undertow.detect.rules.attention_collapse import AttentionCollapse
 from undertow.detect.rules.bad_batch import BadBatch
 from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.broadcast_loss import BroadcastLoss
-from undertow.detect.rules.collapsed_representation import CollapsedRepresentation
 from undertow.detect.rules.conflicting_gradient import ConflictingGradient
-from undertow.detect.rules.dead_units import DeadUnits
 from undertow.detect.rules.defeating_setting import DefeatingSetting
 from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
@@ -29,8 +26,6 @@ from undertow.detect.rules.oscillating_loss import OscillatingLoss
 from undertow.detect.rules.over_clipping import OverClipping
 from undertow.detect.rules.overfitting import Overfitting
 from undertow.detect.rules.plateau import Plateau
-from undertow.detect.rules.router_collapse import RouterCollapse
-from undertow.detect.rules.saturated import Saturated
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.small_update import SmallUpdate
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
@@ -62,8 +57,6 @@ RULES: tuple[type[Rule], ...] = (
     LargeUpdate,
     SmallUpdate,
     Frozen,
-    DeadUnits,
-    Saturated,
     SymmetricWeights,
     ShrinkingWeights,
     BadlyScaledStart,
@@ -87,10 +80,7 @@ RULES: tuple[type[Rule], ...] = (
     UnfitNormalisation,
     BadlyScaledInputs,
     BadlyScaledTargets,
-    AttentionCollapse,
-    RouterCollapse,
     WeightOutliers,
     GrowingWeights,
     WeightDrift,
-    CollapsedRepresentation,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from undertow.detect.features import remedies as shared
 from undertow.explain.remedies import (
-    activations,
     data,
     gradients,
     loss,
@@ -15,7 +14,7 @@ from undertow.explain.remedies import (
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (gradients, updates, activations, weights, optimisation, data, loss, modes)
+_FAMILIES = (gradients, updates, weights, optimisation, data, loss, modes)
 
 TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for remedy in vars(shared).values() if isinstance(remedy, Remedy)}
 TEMPLATES.update({remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES})

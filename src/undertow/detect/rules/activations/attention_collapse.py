@@ -1,0 +1,123 @@
+"""ACT004: attention weights that are all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.remedies import LOWER_LEARNING_RATE, NORMALISE_QUERIES_AND_KEYS
+from undertow.detect.features.wording import name_layers
+from undertow.schema.findings import Evidence, Finding, Remedy
+from undertow.schema.severity import Severity
+
+_REINITIALISE_THE_ATTENTION = Remedy(
+    "reinitialise-the-attention",
+    "Give the query and key projections of this block their usual scale again.",
+    "layer = $layer\n"
+    "for parameter in layer.parameters():\n"
+    "    if parameter.dim() == 2:\n"
+    "        torch.nn.init.xavier_uniform_(parameter)",
+    "What the block has learnt is lost.",
+    when_not="The block is pretrained and was healthy before.",
+)
+
+
+class AttentionCollapse(Condition):
+    """Attention logits are so large that each position attends to a single other one.
+
+    What it sees
+    ------------
+    The largest absolute attention logit of each block and the entropy of its attention weights. A block is reported
+    when its logits are beyond 60, or its mean entropy is below 2 % of the largest possible, at two sampled steps in a
+    row of which the first comes while much of the loss is left.
+
+    Why it is bad
+    -------------
+    Softmax has a natural scale: at logits of 60 all weights but one are zero, and so are their gradients. The block
+    no longer learns where to look, and large models diverge soon after. One block alone points at its query and key
+    weights; all blocks at once point at the learning rate.
+
+    When it is wrong
+    ----------------
+    Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
+    model that attends to a single key by construction would be reported.
+
+    References
+    ----------
+    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    Zhai et al., "Stabilizing Transformer Training by Preventing Attention Entropy Collapse", 2023 (arXiv 2303.06296).
+    """
+
+    code, variant, formerly = "ACT004", "attention-collapse", "attention"
+    stage = Stage.FORWARD
+    needs = frozenset({"activation"})
+    meaning = "Hardly any gradient passes through attention like that, so the block stops learning"
+    remedies = (NORMALISE_QUERIES_AND_KEYS, _REINITIALISE_THE_ATTENTION, LOWER_LEARNING_RATE)
+    logit = Limit(60.0, "at this logit every other weight of the softmax is below 1e-26")
+    entropy = Limit(0.02, "of the largest possible, mean over heads and rows")
+    learnt = Limit(0.3, "of the first loss: where less is left, attending to one place may be the solution")
+    frames = Limit(2, "sampled steps in a row: a single batch may be an odd one")
+    start = Limit(3, "steps in which logits are those of a model that has learnt nothing, whatever the task")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sharp = LayerStreak()
+        self._attends: NDArray[np.bool_] = np.zeros(0, bool)
+
+    def grow(self, count: int) -> None:
+        self._sharp.grow(count)
+        self._attends = grown(self._attends, count, False)
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        logits, entropy = view.row("attention_logit_max"), view.row("attention_entropy")
+        ids = view.ids("activation")
+        if logits is None or entropy is None or ids is None:
+            return None
+        measured = ~np.isnan(logits) | ~np.isnan(entropy)
+        if not measured.any():
+            return None
+        self._attends[ids[measured]] = True
+        sharp = (logits > self.logit) | (entropy < self.entropy)
+        if view.loss is not None and view.loss.remaining < self.learnt:
+            sharp &= (self._sharp.length[ids] > 0) & (logits > self.logit)
+        self._sharp.end(ids[measured & ~sharp])
+        self._sharp.hold(ids[sharp], view.step)
+        due = np.flatnonzero(self._sharp.length >= self.frames)
+        if not len(due):
+            return self.end()
+        members = tuple(view.layout.in_order(due))
+        return self.hold(members, lambda: self._describe(view, members))
+
+    def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
+        layout = view.layout
+        logits, entropy = view.all_layers("attention_logit_max"), view.all_layers("attention_entropy")
+        evidence: list[Evidence] = []
+        for i in members[:2]:
+            if np.isfinite(logits[i]):
+                how = "largest absolute attention logit"
+                evidence.append(Evidence("attention_logit_max", layout.path(i), float(logits[i]), 10.0, how))
+            if np.isfinite(entropy[i]):
+                how = "entropy of the attention weights, as a share of the largest possible"
+                evidence.append(Evidence("attention_entropy", layout.path(i), float(entropy[i]), None, how))
+        everywhere = len(members) > 1 and len(members) == int(self._attends.sum())
+        which = "all blocks" if everywhere else name_layers(layout, members)
+        summary = f"Attention has collapsed in {which}: each position attends to a single other one."
+        first_step = int(self._sharp.since[list(members)].min())
+        # All blocks at once follow from something that concerns them all; no block is guilty then.
+        # But what is so before anything was learnt is how they are written.
+        layers = () if everywhere and first_step >= self.start else members
+        confidence = 0.75 if everywhere else 0.9
+        return Judgement(Severity.SEVERE, layers, first_step, confidence, summary, tuple(evidence))
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        if finding.first_step <= 1:  # the scale it was given, not growth
+            return (_REINITIALISE_THE_ATTENTION, NORMALISE_QUERIES_AND_KEYS)
+        return cls.remedies

@@ -1,0 +1,120 @@
+"""ACT005: experts that no longer get any rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.remedies import BALANCE_THE_ROUTER
+from undertow.detect.features.routers import Routers
+from undertow.detect.features.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+
+class IdleExperts(Condition):
+    """Half of a router's experts or more, which were trained before, get no gradient any more.
+
+    What it sees
+    ------------
+    As many modules as a gate has outputs (four at least), numbered below one parent, of which half or more have no
+    gradient at ten measured steps in a row. Each was trained before, so that it is none that was never meant to run.
+
+    Why it is bad
+    -------------
+    Experts that receive no rows never improve, and so are never chosen. The model pays for many experts and has a few.
+
+    When it is wrong
+    ----------------
+    Experts that are switched off on purpose while others are trained.
+
+    References
+    ----------
+    Fedus et al., "Switch Transformers", 2021 (arXiv 2101.03961), section 2.2.
+    """
+
+    code, variant, formerly = "ACT005", "idle-experts", "idle"
+    stage = Stage.FORWARD
+    tracker = Routers
+    meaning = "These experts get no data, so they do not learn and their parameters are wasted"
+    remedies = (BALANCE_THE_ROUTER,)
+    frames = Limit(10, "measured steps in a row without a gradient: small batches leave experts out now and then")
+    steps = Limit(30, "steps over which these are spread at least: dozens of batches left all of them out")
+    least = Limit(4, "experts: of two or three, one may well be out for a while")
+    share = Limit(0.5, "of the experts of a gate")
+
+    def __init__(self, tracker: Routers) -> None:
+        super().__init__()
+        self._routers = tracker
+        self._layout: LayerIndex | None = None
+        self._rows: dict[int, list[list[int]]] = {}  # by their number: the parameters of each expert
+        self._still = LayerStreak()
+        self._moved = np.zeros(0, bool)
+
+    def grow(self, count: int) -> None:
+        self._still.grow(count)
+        self._moved = grown(self._moved, count, False)
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        if view.ids("gradient") is None:
+            return self.stay()
+        members = self._idle(view)
+        if not members or "router-collapse" in self._routers.open_variants:
+            return self.end()
+        return self.hold(members, lambda: self._describe(view.layout, members))
+
+    def _idle(self, view: FrameView) -> tuple[int, ...]:
+        """A parameter of each idle expert, where enough of the experts of a gate are idle."""
+        ids, norms, states = view.ids("gradient"), view.row("gradient_norm"), view.row("gradient_state")
+        outputs = set(self._routers.experts.values())
+        if ids is None or norms is None or states is None or view.skipped or not outputs:
+            return ()
+        if view.layout is not self._layout:
+            self._layout, self._rows = view.layout, _rows_of_experts(view.layout)
+        moving = norms > 0
+        self._moved[ids[moving]] = True
+        self._still.end(ids[moving])
+        self._still.hold(ids[(states == GradientState.NONE) | (norms == 0)], view.step)
+        lasting = self._still.lasted(int(self.frames)) & (self._still.span >= self.steps) & self._moved
+        for number in outputs & self._rows.keys():
+            for start in range(0, len(self._rows[number]), number):
+                experts = self._rows[number][start : start + number]
+                idle = [parameters[0] for parameters in experts if lasting[parameters].all()]
+                if len(experts) >= self.least and self.share * number <= len(idle) < number:
+                    return tuple(idle)
+        return ()
+
+    def _describe(self, layout: LayerIndex, members: tuple[int, ...]) -> Judgement:
+        since = int(self._still.since[list(members)].max())
+        gates = tuple(layout.in_order(self._routers.experts))
+        evidence = tuple(
+            Evidence("gradient_norm", layout.path(i), 0.0, None, f"no gradient since step {since}, though it had one")
+            for i in members[:3]
+        )
+        summary = (
+            f"{name_layers(layout, gates)} no longer sends anything to {len(members)} of "
+            f"{self._routers.experts[gates[0]]} experts: they get no gradient any more."
+        )
+        return Judgement(Severity.MODERATE, (*gates, *members), since, 0.8, summary, evidence)
+
+
+def _rows_of_experts(layout: LayerIndex) -> dict[int, list[list[int]]]:
+    """Numbered children of one module, with the parameters below each; by how many there are."""
+    children: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for layer in layout.layers.parameters:
+        parts = layer.path.split(".")
+        for place, part in enumerate(parts):
+            if part.isdigit():
+                children[".".join(parts[:place])][part].append(layer.id)
+    found: defaultdict[int, list[list[int]]] = defaultdict(list)
+    for rows in children.values():
+        found[len(rows)] += rows.values()
+    return dict(found)

@@ -1,0 +1,96 @@
+"""ACT003: a latent code that carries no information about its sample."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.engine.wake import having
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART
+from undertow.schema.findings import Evidence, Remedy
+from undertow.schema.severity import Severity
+
+
+class PosteriorCollapse(Condition):
+    """The latent code of a variational autoencoder is the prior, whatever the sample.
+
+    What it sees
+    ------------
+    The divergence of the code from a standard normal prior, where it stands in the loss, in nats per sample: below
+    0.02 for forty steps, or for twelve where the code had carried a bit or more while the model learnt.
+
+    Why it is bad
+    -------------
+    The decoder gets noise and learns to ignore it: the model reconstructs the mean of all samples. The usual cause is
+    a prior that weighs too much beside the reconstruction error, as one summed while the other is averaged.
+
+    When it is wrong
+    ----------------
+    A prior that is raised slowly from zero never looks like that for long; data without any structure would.
+
+    References
+    ----------
+    Bowman et al., "Generating Sentences from a Continuous Space", 2016 (arXiv 1511.06349), on posterior collapse.
+    """
+
+    code, variant, formerly = "ACT003", "posterior-collapse", "latent"
+    stage = Stage.FORWARD
+    wakes_on = having("activation")
+    meaning = "The decoder learns nothing about its sample from the code, so it gives nearly the same output for all"
+    remedies = (
+        Remedy(
+            "anneal-the-prior",
+            "Raise the weight of the prior term slowly from zero, and let each latent keep a little information.",
+            "weight = min(1.0, step / 1000)\nloss = reconstruction + weight * divergence.clamp_min(0.05).sum()",
+            "A longer training; the free bits set a floor under the divergence.",
+            when_not="The model has no such term (it is no variational autoencoder).",
+        ),
+        KEEP_THE_OUTPUTS_APART,
+    )
+    nats = Limit(0.02, "per sample; codes of new models carry more, healthy ones many times as much after forty steps")
+    frames = Limit(2, "sampled steps in a row")
+    steps = Limit(40, "steps: the first ones of a healthy model may lose what random weights told")
+    told = Limit(0.69, "nats, one bit: a code that carried that was in use")
+    steps_once_told = Limit(12, "steps that are enough where a code that was in use has lost everything")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._empty = LayerStreak()
+        self._told: NDArray[np.bool_] = np.zeros(0, bool)  # told its decoder something, while it learnt
+
+    def grow(self, count: int) -> None:
+        self._empty.grow(count)
+        self._told = grown(self._told, count, False)
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        nats, ids = view.row("latent_nats"), view.ids("activation")
+        if nats is None or ids is None or not (known := ~np.isnan(nats)).any():
+            return self.stay()
+        empty = known & (nats < self.nats)
+        if has_learnt(view.loss):  # what random weights tell is lost in health, too
+            self._told[ids[known & (nats > self.told)]] = True
+        self._empty.end(ids[known & ~empty])
+        self._empty.hold(ids[empty], view.step)
+        least = np.where(self._told[ids], self.steps_once_told, self.steps)
+        due = ids[(self._empty.length[ids] >= self.frames) & (self._empty.span[ids] >= least)]
+        if not len(due):
+            return self.end()
+        members = tuple(view.layout.in_order(due))
+        return self.hold(members, lambda: self._describe(view, members))
+
+    def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
+        layout, nats = view.layout, view.all_layers("latent_nats")
+        how = "nats that the code carries about its sample; a single bit is 0.69"
+        evidence = tuple(Evidence("latent_nats", layout.path(i), float(nats[i]), None, how) for i in members)
+        summary = (
+            f"Posterior collapse: the code of {layout.path(members[0])} carries {nats[members[0]]:.2g} nats per sample "
+            "(a bit is 0.69). The prior weighs too much beside the reconstruction error."
+        )
+        first_step = int(self._empty.since[list(members)].min())
+        return Judgement(Severity.MODERATE, members, first_step, 0.9, summary, evidence)

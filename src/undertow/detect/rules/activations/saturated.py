@@ -1,0 +1,126 @@
+"""ACT002: a bounded activation function at its flat ends."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.module_structure import NONE, structure_of
+from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, STANDARDISE_THE_INPUTS
+from undertow.detect.features.wording import name_layers
+from undertow.schema.findings import Evidence, Remedy
+from undertow.schema.severity import Severity
+
+
+class Saturated(Condition):
+    """Most outputs of a bounded activation function lie at its flat ends.
+
+    What it sees
+    ------------
+    The share of outputs of hidden Tanh, Sigmoid and similar modules beyond 0.99 (0.01 and 0.99 for a sigmoid), and of
+    tanh and sigmoid applied as functions to the output of a layer. A layer is reported when more than half of its
+    outputs are there at two sampled steps in a row. Named are the layers whose pre-activations are too large and the
+    functions behind them, in execution order.
+
+    Why it is bad
+    -------------
+    At its flat ends the function has almost no slope, so almost no gradient passes, and the layers before it stop
+    learning. The causes are unscaled inputs, weights that began or became too large, or a learning rate that threw
+    them there.
+
+    When it is wrong
+    ----------------
+    The last function of a model may saturate by success (a confident probability, a black background): it is not
+    judged. Nor are gates, which learn to be open or shut: a sigmoid or tanh called as a function that multiplies
+    something. Nor is anything where nine tenths of the loss are gone.
+
+    References
+    ----------
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+    """
+
+    code, variant = "ACT002", "saturated"
+    stage = Stage.FORWARD
+    needs = frozenset({"activation"})
+    meaning = "Saturated units pass hardly any gradient on, so what lies before them learns slowly or not at all"
+    remedies = (
+        Remedy(
+            "normalise-before-the-activation",
+            "Put a LayerNorm before the saturated activation, or use one that does not saturate.",
+            "norm = torch.nn.LayerNorm(width)\nlayers = torch.nn.Sequential(linear, norm, torch.nn.Tanh())",
+            "It is another architecture: old checkpoints do not fit.",
+            when_not="The unit is a gate that is meant to be open or shut.",
+        ),
+        INITIALISE_FOR_THE_ACTIVATION,
+        STANDARDISE_THE_INPUTS,
+    )
+    share = Limit(0.5, "of the outputs; healthy tanh layers have 0 to 15 % of them beyond ±0.99")
+    severe_share = Limit(0.8, "of the outputs: next to nothing passes")
+    frames = Limit(2, "sampled steps in a row: a single batch may be extreme")
+    learnt = Limit(0.1, "of the first loss: where less is left, saturated units are what was learnt")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layout: LayerIndex | None = None
+        self._hidden: NDArray[np.bool_] = np.zeros(0, bool)
+        self._flat = LayerStreak()
+        self._share: NDArray[np.float64] = np.zeros(0)
+
+    def grow(self, count: int) -> None:
+        self._flat.grow(count)
+        self._hidden = grown(self._hidden, count, False)
+        self._share = grown(self._share, count, 0.0)
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        shares, ids = view.row("activation_saturated_fraction"), view.ids("activation")
+        if shares is None or ids is None:
+            return None
+        measured = ~np.isnan(shares)
+        if not measured.any():
+            return None
+        if view.layout is not self._layout:
+            self._find_hidden(view.layout)
+        flat = (shares > self.share) & self._hidden[ids]
+        if view.loss is not None and view.loss.remaining < self.learnt:
+            flat[:] = False
+        self._flat.end(ids[measured & ~flat])
+        self._flat.hold(ids[flat], view.step)
+        self._share[ids[flat]] = shares[flat]
+        due = np.flatnonzero(self._flat.length >= self.frames)
+        if not len(due):
+            return self.end()
+        members = tuple(view.layout.in_order(due))
+        return self.hold(members, lambda: self._describe(view, members))
+
+    def _find_hidden(self, layout: LayerIndex) -> None:
+        self._layout = layout
+        structure = structure_of(layout)
+        self._hidden[:] = False
+        self._hidden[[i for i in structure.sequence if structure.is_hidden(i)]] = True
+
+    def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
+        layout, structure = view.layout, structure_of(view.layout)
+        # The layer whose pre-activations are too large, and the function, where it is a module.
+        pairs = [(i,) if structure.owns(i) else (structure.source(i), i) for i in members]
+        layers = dict.fromkeys(layer for pair in pairs for layer in pair if layer != NONE)
+        how = f"share of outputs at the flat ends at step {view.step}"
+        evidence = tuple(
+            Evidence("activation_saturated_fraction", layout.path(i), float(self._share[i]), None, how)
+            for i in members[:3]
+        )
+        named = name_layers(layout, members)
+        functions = f"the functions behind {named}" if structure.owns(members[0]) else named
+        worst = float(self._share[list(members)].max())
+        summary = (
+            f"Most outputs of {functions} are saturated ({worst:.0%} at worst; 0–15% is usual): "
+            "hardly any gradient passes."
+        )
+        severity = Severity.SEVERE if worst > self.severe_share else Severity.MODERATE
+        first_step = int(self._flat.since[list(members)].min())
+        return Judgement(severity, tuple(layers), first_step, 0.9, summary, evidence)
