@@ -21,7 +21,7 @@ class AttentionContract(Condition):
     """A block breaks one contract at sampled steps in a row; the probe reads it from the operations of the block."""
 
     code = "ACT004"
-    stage = Stage.FORWARD
+    stage = Stage.STEP
     needs = frozenset({"activation"})
     state: ClassVar[float]  # of `attention_state`
     sentence: ClassVar[str]  # with {layers}

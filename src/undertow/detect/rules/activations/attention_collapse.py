@@ -56,7 +56,7 @@ class AttentionCollapse(Condition):
     """
 
     code, variant, formerly = "ACT004", "attention-collapse", "attention"
-    stage = Stage.FORWARD
+    stage = Stage.STEP
     needs = frozenset({"activation"})
     meaning = "Hardly any gradient passes through attention like that, so the block stops learning"
     remedies = (NORMALISE_QUERIES_AND_KEYS, _REINITIALISE_THE_ATTENTION, LOWER_LEARNING_RATE)

@@ -87,7 +87,7 @@ class CollapsedRepresentation(Condition):
     """
 
     code, variant, formerly = "ACT003", "collapsed-representation", "collapsed"
-    stage = Stage.FORWARD
+    stage = Stage.SIGNAL
     tracker = _Rewriting
     meaning = "The model gives nearly the same output whatever it is shown"
     remedies = (KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE)

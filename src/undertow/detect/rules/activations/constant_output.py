@@ -47,7 +47,7 @@ class ConstantOutput(Condition):
     """
 
     code, variant, formerly = "ACT003", "constant-output", "constant"
-    stage = Stage.FORWARD
+    stage = Stage.SIGNAL
     needs = frozenset({"activation"})
     meaning = "The model gives the same output whatever it is shown"
     remedies = (KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE)

@@ -35,7 +35,7 @@ class DeadOutputs(Condition):
     """
 
     code, variant = "ACT001", "dead-outputs"
-    stage = Stage.FORWARD
+    stage = Stage.SIGNAL
     tracker = SilentUnits
     meaning = "Outputs that are off pass no gradient on: they and what lies before them cannot learn"
     remedies = (FREE_THE_LAST_LAYER, REVIVE_THE_UNITS)

@@ -39,7 +39,7 @@ class DeadUnits(Condition):
     """
 
     code, variant, formerly = "ACT001", "dead-units", "dead"
-    stage = Stage.FORWARD
+    stage = Stage.SIGNAL
     tracker = SilentUnits
     meaning = "Units that are off pass no gradient on: they and what lies before them cannot learn"
     remedies = (REVIVE_THE_UNITS, LOWER_LEARNING_RATE)

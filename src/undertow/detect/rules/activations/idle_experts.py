@@ -42,7 +42,7 @@ class IdleExperts(Condition):
     """
 
     code, variant, formerly = "ACT005", "idle-experts", "idle"
-    stage = Stage.FORWARD
+    stage = Stage.STEP
     tracker = Routers
     meaning = "These experts get no data, so they do not learn and their parameters are wasted"
     remedies = (BALANCE_THE_ROUTER,)

@@ -40,7 +40,7 @@ class PosteriorCollapse(Condition):
     """
 
     code, variant, formerly = "ACT003", "posterior-collapse", "latent"
-    stage = Stage.FORWARD
+    stage = Stage.SIGNAL
     wakes_on = having("activation")
     meaning = "The decoder learns nothing about its sample from the code, so it gives nearly the same output for all"
     remedies = (

@@ -37,7 +37,7 @@ class RectifiedLogits(Condition):
     """
 
     code, variant, formerly = "ACT001", "rectified-logits", "rectified"
-    stage = Stage.FORWARD
+    stage = Stage.SIGNAL
     tracker = SilentUnits
     meaning = "No class can be called unlikely, and logits that are zero do not learn"
     remedies = (FREE_THE_LAST_LAYER, REVIVE_THE_UNITS)

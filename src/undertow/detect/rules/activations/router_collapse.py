@@ -44,7 +44,7 @@ class RouterCollapse(Condition):
     """
 
     code, variant, formerly = "ACT005", "router-collapse", "router"
-    stage = Stage.FORWARD
+    stage = Stage.STEP
     tracker = Routers
     meaning = "The other experts get no data, so they do not learn and their parameters are wasted"
     remedies = (BALANCE_THE_ROUTER,)

@@ -46,7 +46,7 @@ class Saturated(Condition):
     """
 
     code, variant = "ACT002", "saturated"
-    stage = Stage.FORWARD
+    stage = Stage.SIGNAL
     needs = frozenset({"activation"})
     meaning = "Saturated units pass hardly any gradient on, so what lies before them learns slowly or not at all"
     remedies = (
