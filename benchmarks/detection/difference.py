@@ -12,7 +12,7 @@ Line = dict[str, Any]
 Diagnoses = dict[tuple[str, str, int], Line]
 
 # What a user reads, as opposed to what was found: it may be said better without being judged differently.
-WORDS = {"name", "summary", "how", "what", "risk", "when_not", "story", "reasons"}
+WORDS = {"name", "summary", "how", "what", "risk", "when_not", "story", "reasons", "variant"}
 
 
 def read(file: Path) -> Diagnoses:
@@ -38,7 +38,25 @@ def compare(before: Diagnoses, after: Diagnoses) -> int:
                 print(f"    {line}" + (f"  ×{times}" if times > 1 else ""))
     same = len(both) - judged - worded
     print(f"{len(both)} runs in both: {same} the same, {worded} in other words, {judged} judged differently")
-    return 1 if judged else 0
+    mixed = _print_renamed([(before[run]["diagnosis"], after[run]["diagnosis"]) for run in both])
+    return 1 if judged or mixed else 0
+
+
+def _print_renamed(pairs: list[tuple[Line, Line]]) -> bool:
+    """Conditions that got another name; True if they are not the same condition in all runs."""
+    names: Counter[tuple[str, str, str]] = Counter()
+    for one, other in pairs:
+        first = dict(zip(_titles(one["findings"]), one["findings"]))
+        for title, finding in zip(_titles(other["findings"]), other["findings"]):
+            if title in first:
+                names[finding["code"], first[title]["variant"], finding["variant"]] += 1
+    mixed = False
+    for (code, old, new), times in sorted(names.items()):
+        is_mixed = sum(code == key[0] and (old == key[1] or new == key[2]) for key in names) > 1
+        mixed |= is_mixed
+        if old != new:
+            print(f"{code} {old!r} is now {new!r}, {times} times{', NOT in all runs' if is_mixed else ''}")
+    return mixed
 
 
 def differences(before: Line, after: Line) -> Iterator[tuple[str, bool]]:

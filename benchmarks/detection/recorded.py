@@ -14,7 +14,7 @@ from undertow.demos.case import Case, Fault
 from undertow.schema.findings import Diagnosis, Finding
 
 TRUTH = "truth.json"  # beside the run's own files
-Condition = tuple[str, str]  # the code, and which of its conditions
+Condition = tuple[str, str]  # code and variant
 Replayed = dict[str, Any]
 
 
@@ -62,12 +62,11 @@ def replay(folder: Path, ablate: bool = False) -> Replayed:
     run = undertow.open_run(folder)
     diagnosis = run.diagnose()
     found = conditions(run)
-    ranked = _conditions_of(diagnosis.findings, found)
     owners = {layer.group or layer.path for layer in run.layers.parameters}
     result: Replayed = {
         "tier": truth["tier"], "case": truth["case"], "seed": truth.get("seed", 0), "metrics": truth["metrics"],
         "truth": truth, "status": str(run.status), "recorded": diagnosis.steps.recorded,
-        "judges": {"Undertow": reports(diagnosis)}, "diagnosis": _as_json(diagnosis, ranked),
+        "judges": {"Undertow": reports(diagnosis)}, "diagnosis": _as_json(diagnosis),
     }  # fmt: skip
     guilty = truth_of(result)
     result["random_layer"] = sum(guilty.accepts(owner) for owner in owners) / max(1, len(owners))
@@ -91,23 +90,6 @@ def _diagnosed(run: undertow.Run, findings: list[Finding]) -> Diagnosis:
     return run.diagnose()
 
 
-def _conditions_of(ranked: Iterable[Finding], found: list[tuple[Condition, Finding]]) -> list[Condition]:
-    """Which condition raised each finding of a diagnosis: explaining moves layers, never steps."""
-    left = list(found)
-    result: list[Condition] = []
-    for finding in ranked:
-        same = [one for one in left if one[0][0] == finding.code]
-        sign = _sign(finding)
-        match = next((one for one in same if _sign(one[1]) == sign), same[0])
-        left.remove(match)
-        result.append(match[0])
-    return result
-
-
-def _sign(finding: Finding) -> tuple[Any, ...]:
-    return finding.first_step, finding.detected_step, finding.last_step, finding.severity, finding.summary
-
-
 def reports(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """What a judge said, in the shape that is scored."""
     return [
@@ -119,12 +101,9 @@ def reports(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _as_json(diagnosis: Diagnosis, ranked: list[Condition]) -> dict[str, Any]:
+def _as_json(diagnosis: Diagnosis) -> dict[str, Any]:
     """All that rules and explanations decide; not the version, nor what watching cost."""
-    findings = [
-        {**asdict(finding), "severity": str(finding.severity), "variant": getattr(finding, "variant", key)}
-        for finding, (_, key) in zip(diagnosis.findings, ranked)
-    ]
+    findings = [{**asdict(finding), "severity": str(finding.severity)} for finding in diagnosis.findings]
     return {
         "health": None if diagnosis.health is None else str(diagnosis.health),
         "story": diagnosis.story,

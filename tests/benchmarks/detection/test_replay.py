@@ -56,12 +56,16 @@ def test_two_versions_are_told_apart(
     finding = changed[0]["diagnosis"]["findings"][0]
     finding["summary"] = "Said better."
     write(tmp_path / "words", changed)
+    finding["variant"] = "called-otherwise"
+    write(tmp_path / "renamed", changed)
     finding["first_step"] += 1
     write(tmp_path / "other", changed)
-    before, words, other = (read(tmp_path / name) for name in ("before", "words", "other"))
+    before, words, renamed, other = (read(tmp_path / name) for name in ("before", "words", "renamed", "other"))
     assert compare(before, before) == 0
     assert compare(before, words) == 0
     assert "1 the same, 1 in other words, 0 judged differently" in capsys.readouterr().out
+    assert compare(before, renamed) == 0
+    assert "is now 'called-otherwise'" in capsys.readouterr().out
     assert compare(before, other) == 1
     assert "GRD003.first_step" in capsys.readouterr().out
 
