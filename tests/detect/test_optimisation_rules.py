@@ -11,6 +11,8 @@ import pytest
 from numpy.random import default_rng
 from tests.detect.building import Training
 from tests.detect.stacks import stack
+from undertow.detect.rules.overfitting import Overfitting
+from undertow.detect.rules.plateau import Plateau
 
 from undertow.detect.engine import Engine
 from undertow.detect.rule import Rule
@@ -19,8 +21,6 @@ from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.loss_spike import LossSpike
 from undertow.detect.rules.not_learning import NotLearning
 from undertow.detect.rules.oscillating_loss import OscillatingLoss
-from undertow.detect.rules.overfitting import Overfitting
-from undertow.detect.rules.plateau import Plateau
 from undertow.detect.rules.unsuitable_rate import UnsuitableRate
 from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity

@@ -24,7 +24,6 @@ MEANINGS: dict[str, str] = {
     "WGT004": "A few weights decide everything, which costs accuracy as soon as precision is lowered",
     "WGT005": "The layer loses what it has learnt faster than it can learn",
     "WGT006": "What the weights held at the start is being overwritten",
-    "OPT006": "The model learns its training data by heart, and gets worse on anything else",
     "OPT007": "The learning rate, not the model, decides how this training goes",
     "OPT008": "The optimizer undoes or ignores what the gradients ask for",
     "DAT001": "The first layer is driven far out of the range in which it can learn",
@@ -33,10 +32,6 @@ MEANINGS: dict[str, str] = {
     "DAT004": "The model can learn such data by heart only, and nothing that holds for new data",
     "DAT005": "Every batch teaches one thing, and the next batch teaches another in its place",
     "DAT006": "Most of these parameters are never trained",
-    "LSS001": "The loss cannot fall as far as it should, and its gradients are far too flat",
-    "LSS002": "The loss stops at a floor and stays there, however long you train",
-    "LSS003": "The loss asks for the wrong thing, and that is what the model learns",
-    "LSS004": "What a micro-batch adds to a step is not what its rows are worth",
     "MOD001": "Statistics or noise that training relies on are switched off",
     "MOD002": "What the layer computes from a batch is noise",
 }

@@ -289,3 +289,10 @@ KEEP_THE_OUTPUTS_APART = Remedy(
     "A weight that is too large drowns the task itself.",
     when_not="All inputs of the batch are alike: then the data comes first.",
 )
+MIND_THE_SIGN = Remedy(
+    "mind-the-sign",
+    "Minimise the error itself: turn the sign of the loss, and give it targets in the range it expects.",
+    "loss = torch.nn.functional.cross_entropy(logits, targets)\nloss.backward()",
+    "None.",
+    when_not="It is a reward or a likelihood, which is meant to grow.",
+)

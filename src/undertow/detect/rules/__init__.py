@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from undertow.detect.rule import Rule
-from undertow.detect.rules.added_losses import AddedLosses
 from undertow.detect.rules.bad_batch import BadBatch
 from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
-from undertow.detect.rules.broadcast_loss import BroadcastLoss
 from undertow.detect.rules.conflicting_gradient import ConflictingGradient
 from undertow.detect.rules.defeating_setting import DefeatingSetting
 from undertow.detect.rules.diverging_loss import DivergingLoss
@@ -24,8 +22,6 @@ from undertow.detect.rules.not_learning import NotLearning
 from undertow.detect.rules.oscillating_gradient import OscillatingGradient
 from undertow.detect.rules.oscillating_loss import OscillatingLoss
 from undertow.detect.rules.over_clipping import OverClipping
-from undertow.detect.rules.overfitting import Overfitting
-from undertow.detect.rules.plateau import Plateau
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.small_update import SmallUpdate
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
@@ -38,9 +34,7 @@ from undertow.detect.rules.unused_rows import UnusedRows
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.weight_drift import WeightDrift
 from undertow.detect.rules.weight_outliers import WeightOutliers
-from undertow.detect.rules.wrong_loss_input import WrongLossInput
 from undertow.detect.rules.wrong_mode import WrongMode
-from undertow.detect.rules.wrong_sign import WrongSign
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
 RULES: tuple[type[Rule], ...] = (
@@ -60,16 +54,10 @@ RULES: tuple[type[Rule], ...] = (
     SymmetricWeights,
     ShrinkingWeights,
     BadlyScaledStart,
-    WrongLossInput,
-    BroadcastLoss,
-    WrongSign,
-    AddedLosses,
     UnsuitableRate,
     DivergingLoss,
     LossSpike,
     OscillatingLoss,
-    Plateau,
-    Overfitting,
     NotLearning,
     DefeatingSetting,
     BadBatch,

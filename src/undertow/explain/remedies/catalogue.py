@@ -6,7 +6,6 @@ from undertow.detect.features import remedies as shared
 from undertow.explain.remedies import (
     data,
     gradients,
-    loss,
     modes,
     optimisation,
     updates,
@@ -14,7 +13,7 @@ from undertow.explain.remedies import (
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (gradients, updates, weights, optimisation, data, loss, modes)
+_FAMILIES = (gradients, updates, weights, optimisation, data, modes)
 
 TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for remedy in vars(shared).values() if isinstance(remedy, Remedy)}
 TEMPLATES.update({remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES})

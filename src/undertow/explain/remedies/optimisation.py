@@ -73,29 +73,13 @@ REMEDIES: tuple[Remedy, ...] = (
         when_not="One side is meant to be ahead, as a critic that is trained to convergence.",
     ),
     OVERFIT_ONE_BATCH,
-    Remedy(
-        "lower-the-rate-on-a-plateau",
-        "Lower the learning rate when the loss stops falling; if it is already small, the model may be done.",
-        "scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\nscheduler.step(loss)  # once per epoch",
-        "Done too early it only slows the training down.",
-        when_not="The loss never fell: then nothing was learnt yet.",
-    ),
-    Remedy(
-        "stop-or-regularise",
-        "Keep the weights of the best validation loss; then more data, augmentation, dropout or weight decay.",
-        "if validation_loss < best:\n    best = validation_loss\n    torch.save(model.state_dict(), 'best.pt')",
-        "None.",
-        when_not="The validation set is tiny: its loss may rise by chance.",
-    ),
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
     "OPT001": (LOWER_RATE, "warm-up", "clip-gradients"),
-    "OPT002": ("lower-the-rate-on-a-plateau", "overfit-one-batch"),
     "OPT003": ("inspect-the-batch", "guard-against-spikes", "warm-up"),
     "OPT004": (LOWER_RATE, "shuffle-the-data", "usual-momentum"),
     "OPT005": ("overfit-one-batch", "check-the-labels", LOWER_RATE),
-    "OPT006": ("stop-or-regularise",),
     "OPT007": (
         LOWER_RATE,
         RAISE_RATE,

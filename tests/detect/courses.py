@@ -1,0 +1,46 @@
+"""Losses over a training, made by hand, and a small model watched by some conditions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.random import default_rng
+from tests.detect.building import Training
+
+from undertow.detect.engine import Engine
+from undertow.detect.engine.condition import Condition
+from undertow.schema.quantities import LossKind
+
+CROSS_ENTROPY = {"loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 64.0, "loss_factor": 1.0}
+
+
+def training(*conditions: type[Condition]) -> Training:
+    made = Training("first", "second", "head")
+    made.engine = Engine(conditions)
+    made.engine.set_layers(made.layers, made.graph)
+    return made
+
+
+def cross_entropy(run: Training, losses: Iterable[float]) -> Training:
+    for loss in losses:
+        run.run(1, scalars={"loss": float(loss), "lr": 0.1, "loss_kind": 1.0, "loss_classes": 10.0})
+    return run
+
+
+def follow(run: Training, losses: Iterable[float], rates: Iterable[float] | None = None, **changes: Any) -> Training:
+    steady = rates or iter(lambda: 0.1, None)
+    for loss, rate in zip(losses, steady):
+        run.run(1, scalars={"loss": float(loss), "lr": rate}, **changes)
+    return run
+
+
+def noisy(levels: Iterable[float], share: float = 0.03, seed: int = 0) -> Iterator[float]:
+    generator = default_rng(seed)
+    return (float(level * math.exp(share * generator.standard_normal())) for level in levels)
+
+
+def falling(steps: int, to: float = 0.1) -> Iterator[float]:
+    return noisy(np.geomspace(2.3, 2.3 * to, steps))
