@@ -12,9 +12,11 @@ from tests.detect.building import Training
 
 from undertow.detect.engine import Engine
 from undertow.detect.engine.condition import Condition
+from undertow.detect.engine.registry import conditions_of
 from undertow.schema.quantities import LossKind
 
 CROSS_ENTROPY = {"loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 64.0, "loss_factor": 1.0}
+OPT007 = conditions_of("OPT007")  # they share a tracker, and stand back for one another
 
 
 def training(*conditions: type[Condition]) -> Training:

@@ -11,8 +11,6 @@ import pytest
 from numpy.random import default_rng
 from tests.detect.building import Training
 from tests.detect.stacks import stack
-from undertow.detect.rules.overfitting import Overfitting
-from undertow.detect.rules.plateau import Plateau
 
 from undertow.detect.engine import Engine
 from undertow.detect.rule import Rule
@@ -21,8 +19,6 @@ from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.loss_spike import LossSpike
 from undertow.detect.rules.not_learning import NotLearning
 from undertow.detect.rules.oscillating_loss import OscillatingLoss
-from undertow.detect.rules.unsuitable_rate import UnsuitableRate
-from undertow.schema.quantities import LossKind
 from undertow.schema.severity import Severity
 
 
@@ -170,14 +166,6 @@ class TestLossSpike:
         assert follow(training(LossSpike()), losses).codes() == []
 
 
-def test_another_training_in_the_same_run_begins_anew() -> None:
-    for anew, expected in ((0.0, ["OPT007"]), (1.0, [])):
-        run = follow(training(UnsuitableRate()), falling(60), [0.002] * 60)
-        run.run(1, scalars={"loss": 2.3, "lr": 0.1, "another_training": anew})
-        follow(run, noisy(np.geomspace(2.3, 1.5, 60)), [0.1] * 60)
-        assert run.alarms() == expected
-
-
 class TestOscillatingLoss:
     def test_waves_under_a_constant_rate(self) -> None:
         waves = [1.0 + 0.8 * math.cos(step / 8) for step in range(250)]
@@ -212,17 +200,6 @@ class TestOscillatingLoss:
     def test_waves_that_die_out_are_silent(self) -> None:
         waves = [0.3 + 2.0 * math.exp(-step / 25) * (1 + 0.9 * math.cos(step / 8)) for step in range(300)]
         assert follow(training(OscillatingLoss()), noisy(waves, share=0.01)).alarms() == []
-
-
-class TestPlateau:
-    def test_a_hint_where_gradients_agree(self) -> None:
-        losses = [*falling(40, to=0.7), *noisy([1.6] * 300)]
-        run = follow(training(Plateau()), losses, gradient_cosine=0.8)
-        assert [finding.severity for finding in run.findings()] == [Severity.MILD]
-
-    def test_a_noise_floor_is_silent(self) -> None:
-        losses = [*falling(40, to=0.7), *noisy([1.6] * 300)]
-        assert follow(training(Plateau()), losses, gradient_cosine=0.02).codes() == []
 
 
 class TestNotLearning:
@@ -286,190 +263,6 @@ class TestNotLearning:
             for loss in [3.0, 2.5, 2.0, 1.8, *noisy([level] * 160, 0.01)]:
                 run.run(1, scalars=known | {"loss": loss})
             assert run.codes() == codes
-
-
-class TestOverfitting:
-    def run(self, validation: Iterable[float], training_loss: Iterable[float]) -> Training:
-        run = training(Overfitting())
-        for held_out, loss in zip(validation, training_loss):
-            for _ in range(9):
-                run.run(1, scalars={"loss": loss})
-            run.run(1, scalars={"loss": loss, "val_loss": held_out})
-        return run
-
-    def test_validation_rises_while_training_falls(self) -> None:
-        run = self.run([2.0, 1.5, 1.2, 1.1, 1.3, 1.4, 1.5, 1.7], np.linspace(2, 0.1, 8))
-        (finding,) = run.findings()
-        assert (finding.code, finding.severity, finding.first_step) == ("OPT006", Severity.MODERATE, 39)
-
-    def test_both_rising_is_no_overfitting(self) -> None:
-        assert self.run([2.0, 1.5, 1.2, 1.1, 1.3, 1.4, 1.5, 1.7], np.linspace(1, 2, 8)).codes() == []
-
-    def test_a_single_bad_value_is_silent(self) -> None:
-        assert self.run([2.0, 1.5, 1.2, 1.1, 1.9, 1.0, 0.9, 0.9], np.linspace(2, 0.1, 8)).codes() == []
-
-    def test_without_validation_it_says_nothing(self) -> None:
-        assert follow(training(Overfitting()), falling(200)).codes() == []
-
-
-class TestUnsuitableRate:
-    def scheduled(self, made_with: float, rates: Iterable[float], ratio: float = 1e-3) -> list[str]:
-        run = training(UnsuitableRate())
-        for loss, rate in zip(noisy([2.3] * 60, 0.01), rates):
-            run.run(1, scalars={"loss": loss, "lr": rate, "initial_lr": made_with}, update_ratio=ratio)
-        return [f"{finding.code} {finding.detected_step}" for finding in run.findings()]
-
-    def test_a_schedule_that_returns_a_rate(self) -> None:
-        warm = [9e-6 * min(1.0, (step + 1) / 20) for step in range(60)]
-        assert self.scheduled(3e-3, warm) == ["OPT007 24"]
-
-    def test_a_warm_up_that_is_still_rising_and_a_rate_set_by_the_schedule_are_healthy(self) -> None:
-        assert self.scheduled(3e-3, [1e-6 * (step + 1) for step in range(60)]) == []
-        assert self.scheduled(1.0, [3e-4] * 60) == []
-        assert self.scheduled(3e-3, [3e-5] * 60) == []  # resumed late in a schedule; the steps are long enough
-
-    def test_a_rate_that_shrinks_with_every_batch_stops_what_was_being_learnt(self) -> None:
-        level = [1.0, 0.9, 0.8, 0.7, 0.6, 0.55, 0.5, 0.47, 0.45, 0.43, *[0.42] * 110]
-        for share, codes in ((0.9, ["OPT007"]), (0.99, [])):
-            run = training(UnsuitableRate())
-            for step, loss in enumerate(noisy(level)):
-                run.run(1, scalars={"loss": loss, "lr": 0.06 * share**step}, update_ratio=0.01)
-            assert run.alarms() == codes
-
-    def test_a_schedule_for_epochs_stepped_per_batch(self) -> None:
-        rates = [0.05 * 0.1 ** (step // 3) for step in range(40)]
-        run = follow(training(UnsuitableRate()), noisy([2.3] * 40, 0.01), rates)
-        (finding,) = run.findings()
-        assert (finding.code, finding.severity) == ("OPT007", Severity.SEVERE)
-        assert finding.detected_step <= 12
-        assert "schedule" in finding.summary
-
-    def test_a_rate_cut_again_and_again_while_the_loss_falls(self) -> None:
-        losses = [*noisy(np.geomspace(1.2, 0.6, 24), 0.02), *noisy([0.6] * 76, 0.02)]
-        rates = [5e-3 * 0.3 ** (step // 9) for step in range(100)]  # ReduceLROnPlateau with the wrong mode
-        assert follow(training(UnsuitableRate()), losses, rates).alarms() == ["OPT007"]
-        slower = [5e-3 * 0.3 ** (step // 40) for step in range(100)]
-        assert follow(training(UnsuitableRate()), losses, slower).codes() == []
-
-    @pytest.mark.parametrize("steps", [20, 100, 400])
-    def test_the_end_of_a_cosine_is_silent(self, steps: int) -> None:
-        rates = [0.05 * (1 + math.cos(math.pi * step / steps)) for step in range(steps)]
-        assert follow(training(UnsuitableRate()), noisy([2.3] * steps, 0.01), rates).codes() == []
-
-    def test_a_rate_that_went_because_of_a_plateau_is_silent(self) -> None:
-        losses = [*noisy(np.geomspace(2.3, 1.6, 40)), *noisy([1.6] * 200)]
-        rates = [0.05 * 0.5 ** (max(0, step - 100) // 8) for step in range(240)]
-        assert follow(training(UnsuitableRate()), losses, rates).codes() == []
-
-    def test_a_learnt_model_may_rest(self) -> None:
-        rates = [0.05 * 0.1 ** (step // 20) for step in range(200)]
-        assert follow(training(UnsuitableRate()), falling(200, to=0.01), rates).codes() == []
-
-    def test_a_leap_that_the_loss_follows(self) -> None:
-        run = follow(training(UnsuitableRate()), falling(60), [0.05] * 60)
-        follow(run, [0.2, 9.0, 50.0], [5.0] * 3)
-        (finding,) = run.findings()
-        assert (finding.first_step, finding.detected_step) == (60, 61)
-
-    def test_a_leap_that_does_no_harm_and_restarts_are_silent(self) -> None:
-        run = follow(training(UnsuitableRate()), falling(60), [0.05] * 60)
-        assert follow(run, noisy(np.geomspace(0.23, 0.1, 60)), [5.0] * 60).codes() == []
-        rates = [0.1 * (1 + math.cos(math.pi * (step % 40) / 40)) for step in range(200)]
-        assert follow(training(UnsuitableRate()), noisy(np.geomspace(2.3, 0.1, 200), 0.3), rates).codes() == []
-
-    def test_rates_of_optimizers_in_turn_are_not_one_rate(self) -> None:
-        run = training(UnsuitableRate())
-        for loss in falling(100):
-            run.run(1, scalars={"loss": loss, "lr": 1e-3, "lr_0": 1e-3})
-            run.run(1, scalars={"loss": 9 - loss, "lr": 0.05, "lr_1": 0.05})
-        assert run.codes() == []
-
-    def test_huge_updates_and_a_loss_above_the_untrained_one(self) -> None:
-        run = follow(training(UnsuitableRate()), [2.3, 5.0, 9.0], update_ratio=0.9, update_norm=9.0)
-        (finding,) = run.findings()
-        assert (finding.severity, finding.first_step, finding.detected_step) == (Severity.SEVERE, 0, 2)
-        assert "too high" in finding.summary
-
-    def test_huge_updates_while_the_loss_falls_are_silent(self) -> None:
-        assert follow(training(UnsuitableRate()), falling(50), update_ratio=0.9, update_norm=9.0).codes() == []
-
-    def test_a_loss_that_leaps_before_any_large_update_is_not_the_rates_fault(self) -> None:
-        run = follow(training(UnsuitableRate()), falling(60))
-        follow(run, [5000.0, 9000.0, 800.0, 2.3, 2.3], update_ratio=0.9, update_norm=9.0)
-        assert run.codes() == []
-
-    def test_a_loss_that_never_comes_back_from_such_a_leap_is_not_the_rates_fault(self) -> None:
-        run = follow(training(UnsuitableRate()), [2.3], update_ratio=0.9, update_norm=9.0)  # large at the start only
-        follow(run, falling(60))
-        follow(run, [5e6, 9e8, *[math.nan] * 40], update_ratio=0.9, update_norm=9.0)
-        assert run.codes() == []
-
-    def test_an_implausible_first_loss_is_left_to_other_rules(self) -> None:
-        scalars = {"loss_kind": 1.0, "loss_classes": 10.0}
-        run = training(UnsuitableRate())
-        for loss in (1e5, 4e5, 9e5, 1e6):
-            run.run(1, scalars={"loss": loss, **scalars}, update_ratio=0.9, update_norm=9.0)
-        assert run.codes() == []
-
-    def test_tiny_updates_and_a_loss_that_stands_still(self) -> None:
-        run = follow(training(UnsuitableRate()), noisy([2.3] * 12, 0.01), update_ratio=1e-6, update_norm=1e-6)
-        (finding,) = run.findings()
-        assert "too low" in finding.summary
-        assert finding.evidence[0].quantity == "update_ratio"
-
-    def test_a_warm_up_and_a_learning_model_are_not_too_slow(self) -> None:
-        rates = [1e-5 * (step + 1) for step in range(30)]
-        still = noisy([2.3] * 30, 0.01)
-        assert follow(training(UnsuitableRate()), still, rates, update_ratio=1e-6, update_norm=1e-6).codes() == []
-        assert follow(training(UnsuitableRate()), falling(100), update_ratio=1e-6, update_norm=1e-6).codes() == []
-
-    def test_a_warm_up_that_never_ends(self) -> None:
-        for made_with, codes in ((1e-3, ["OPT007"]), (1e-5, [])):
-            run = training(UnsuitableRate())
-            for step, loss in enumerate(noisy([2.3] * 70, 0.01)):
-                scalars = {"loss": loss, "lr": 1e-8 * (step + 1), "initial_lr": made_with}
-                run.run(1, scalars=scalars, update_ratio=1e-5, update_norm=1e-5)
-            assert run.codes() == codes
-
-    def test_one_leap_at_the_start_and_nothing_learnt_since(self) -> None:
-        for losses, alarms in ((noisy([2.3] * 40, 0.01), ["OPT007"]), (falling(40, to=0.5), [])):
-            run = follow(training(UnsuitableRate()), [2.3, 4.0], update_ratio=0.5, update_norm=5.0)
-            assert follow(run, losses).alarms() == alarms
-
-    @pytest.mark.parametrize(("momentum", "alarms"), [(0.0, []), (0.9, ["OPT007"])])
-    def test_the_first_steps_of_rmsprop_are_long_by_design(self, momentum: float, alarms: list[str]) -> None:
-        run, streams = training(UnsuitableRate()), ("gradient", "weight", "update", "optimizer")
-        for step, loss in enumerate((0.5, 1.3, 0.9, 1.3, 0.4, 1.2, 0.4, 0.3, 0.9, 0.3, 0.9, 0.2)):
-            ratio = 0.5 / (step + 1) ** 0.5 if step < 5 else 0.01
-            run.run(1, scalars={"loss": loss, "lr": 1e-3}, streams=streams, update_ratio=ratio, update_norm=10 * ratio,
-                    optimizer_eps_ratio=1e5, optimizer_momentum=momentum)  # fmt: skip
-        assert run.alarms() == alarms
-
-    @pytest.mark.parametrize(
-        ("first_update", "level", "before", "alarms"),
-        [(0.4, 1.5, 2.0, ["OPT007"]), (0.01, 1.5, 2.0, []), (0.4, 1.3, 2.0, []), (0.4, 1.5, 0.3, [])],
-    )
-    def test_one_large_step_and_one_answer_for_all_since(
-        self, first_update: float, level: float, before: float, alarms: list[str]
-    ) -> None:
-        run = training(UnsuitableRate())
-        known = {
-            "loss_kind": 1.0, "loss_classes": 10.0, "loss_reduction": 1.0, "loss_rows": 64.0,
-            "label_entropy_pooled": 1.5, "lr": 0.1,
-        }  # fmt: skip
-        for step, loss in enumerate([3.0, *[before] * 9, *noisy([level] * 80, 0.01)]):
-            ratio = 1e-3 if step else first_update
-            run.run(1, scalars=known | {"loss": loss}, update_ratio=ratio, update_norm=10 * ratio)
-        assert run.alarms() == alarms
-
-    @pytest.mark.parametrize(("losses", "layers"), [([4.0] * 80, ("head.bias",)), (falling(80), None)])
-    def test_one_group_far_ahead_while_nothing_is_learnt(self, losses: Any, layers: tuple[str, ...] | None) -> None:
-        run, rates = training(UnsuitableRate()), {"head.bias": 2.0}
-        settings = {layer.path: rates.get(layer.path, 4e-3) for layer in run.layers.parameters}
-        streams = ("gradient", "weight", "update", "optimizer")
-        for loss in losses:
-            run.run(1, scalars={"loss": loss, "lr": 2.0}, streams=streams, optimizer_rate=settings, update_ratio=1e-3)
-        assert [finding.layers for finding in run.findings()] == ([layers] if layers else [])
 
 
 class TestDefeatingSetting:
@@ -621,47 +414,3 @@ class TestDefeatingSetting:
         losses = [*noisy([0.3] * 60), 9.0, 8.0, 7.0, 5.0, 4.0, 3.0]
         run = self.run(losses, optimizer_gradient_rms=lambda step: 20.0 if step >= 60 else 1.0)
         assert run.codes() == []
-
-
-class TestUnequalOptimizers:
-    def run(
-        self,
-        fast: float,
-        first_loss: Iterable[float],
-        second_loss: Iterable[float],
-        pace: float = 1e-3,
-        first_pace: float = 1e-3,
-        kind: float = LossKind.UNKNOWN,
-    ) -> Training:
-        run = training(UnsuitableRate())
-        for one, other in zip(first_loss, second_loss):
-            scalars = {"loss": one, "lr": fast, "lr_0": fast, "loss_kind": kind}
-            run.run(1, scalars=scalars, only=("first", "second"), update_ratio=first_pace, update_norm=first_pace)
-            run.run(1, scalars={"loss": other, "lr": 1e-3, "lr_1": 1e-3}, only=("third", "head"), update_ratio=pace)
-        return run
-
-    def test_a_discriminator_that_learns_fifty_times_as_fast_has_won(self) -> None:
-        run = self.run(0.05, noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60)))
-        assert run.alarms() == ["OPT007"]
-        assert "50 times" in run.findings()[0].summary
-        assert run.findings()[0].layers == ("first.weight", "second.weight")
-
-    def test_of_two_the_one_that_hardly_moves_is_named(self) -> None:
-        losses = noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))
-        (finding,) = self.run(0.05, *losses, pace=1e-6).findings()
-        assert finding.layers == ("head.weight",)
-
-    def test_equal_rates_and_a_balanced_game_are_silent(self) -> None:
-        assert self.run(1e-3, noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))).codes() == []
-        assert self.run(0.05, noisy([1.3] * 60), noisy([0.8] * 60)).codes() == []
-
-    def test_long_steps_make_a_few_times_the_rate_too_much(self) -> None:
-        losses = noisy(np.geomspace(1.4, 0.05, 60)), noisy(np.geomspace(0.7, 6, 60))
-        assert self.run(5e-3, *losses, first_pace=0.2).alarms() == ["OPT007"]
-        assert self.run(5e-3, *losses, first_pace=0.02).codes() == []
-
-    def test_where_nothing_is_left_of_one_loss_and_the_other_rose_rates_do_not_matter(self) -> None:
-        gone, risen, fallen = np.geomspace(1.4, 1e-3, 60), -np.geomspace(0.5, 1e-3, 60), np.geomspace(0.7, 0.01, 60)
-        assert self.run(1e-3, noisy(gone), risen).alarms() == ["OPT007"]
-        assert self.run(1e-3, noisy(gone), noisy(fallen)).codes() == []
-        assert self.run(1e-3, noisy(gone), risen, kind=LossKind.MEAN_SQUARE).codes() == []

@@ -50,10 +50,8 @@ TOO_HIGH = measured("update_ratio", 0.7, 1e-2)
 SHAPES: list[Finding] = [
     *(found(code) for code in CODES),
     *(found(code, layers=("blocks.3.fc.weight",)) for code in CODES),
-    found("OPT007", TOO_LOW), found("OPT007", TOO_HIGH), found("OPT007", TOO_LOW, summary="The schedule ends."),
-    found("OPT007", measured("lr", 1.0, 0.01), summary="It leapt: look at the schedule."),
-    found("OPT007", measured("lr", 1e-9, 0.1)),
-    found("OPT007", measured("lr", 1.0, 0.1), summary="One of two optimizers."),
+    *(found(one.code, variant=one.variant) for one in conditions()),
+    found("OPT007", TOO_LOW), found("OPT007", TOO_HIGH),  # of an old journal
     found("OPT008", measured("optimizer_gradient_rms", 9.0)), found("GRD010", measured("loss_scale", 1024.0)),
     found("OPT008", measured("optimizer_rebuilt", 1.0)), found("OPT008", measured("optimizer_eps_ratio", 1e-3)),
     found("OPT008", measured("optimizer_weight_decay", 50.0)), found("OPT008", measured("optimizer_momentum", 0.999)),
@@ -131,13 +129,15 @@ def test_rates_go_the_right_way_and_nothing_is_said_twice(finding: Finding) -> N
 
 
 def test_the_direction_is_taken_from_the_evidence() -> None:
-    assert ids(found("OPT007", TOO_LOW)) == ["raise-the-learning-rate"]
-    assert ids(found("OPT007", TOO_HIGH))[0] == "lower-the-learning-rate"
-    assert ids(found("OPT007", measured("lr", 1e-9, 0.1), summary="The schedule ends."))[0] == (
-        "step-the-schedule-per-epoch"
-    )
-    leap = found("OPT007", measured("lr", 1.0, 0.01), summary="It leapt: look at the schedule.")
-    assert ids(leap)[0] == "remove-the-jump"
+    def of_rate(variant: str) -> list[str]:
+        return ids(found("OPT007", variant=variant))
+
+    assert of_rate("learning-rate-too-low") == ["raise-the-learning-rate"]
+    assert of_rate("learning-rate-too-high")[0] == "lower-the-learning-rate"
+    assert of_rate("schedule-decays-too-fast")[0] == "step-the-schedule-per-epoch"
+    assert of_rate("learning-rate-jump")[0] == "remove-the-jump"
+    assert "raise-the-learning-rate" in ids(found("OPT007", TOO_LOW))
+    assert "lower-the-learning-rate" in ids(found("OPT007", TOO_HIGH))
     assert ids(found("OPT008", measured("optimizer_eps_ratio", 1e-3))) == ["small-eps"]
     assert ids(found("WGT003")) != ids(found("WGT003", layers=("a",)))
 

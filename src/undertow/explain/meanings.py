@@ -24,7 +24,6 @@ MEANINGS: dict[str, str] = {
     "WGT004": "A few weights decide everything, which costs accuracy as soon as precision is lowered",
     "WGT005": "The layer loses what it has learnt faster than it can learn",
     "WGT006": "What the weights held at the start is being overwritten",
-    "OPT007": "The learning rate, not the model, decides how this training goes",
     "OPT008": "The optimizer undoes or ignores what the gradients ask for",
     "DAT001": "The first layer is driven far out of the range in which it can learn",
     "DAT002": "One bad batch can undo many good steps",

@@ -27,7 +27,8 @@ def conditions() -> tuple[type[Condition], ...]:
 def _by_place() -> dict[tuple[str, str], type[Condition]]:
     known = {(one.code, one.variant): one for one in conditions()}
     for one in conditions():
-        known.setdefault((one.code, one.formerly), one)
+        if one.formerly:
+            known.setdefault((one.code, one.formerly), one)
     return known
 
 

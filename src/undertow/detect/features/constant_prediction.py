@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from undertow.detect import thresholds as limit
+from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.view import FrameView
 from undertow.schema.quantities import LossKind, LossReduction
 
@@ -17,6 +17,8 @@ class ConstantPrediction:
     """
 
     __slots__ = ("_batches", "_factor", "_labels", "_loss", "_shared", "_variance", "is_of_labels")
+
+    labels_to_a_class = Limit(50.0, "of those in use, to know the entropy of all labels to one per cent")
 
     def __init__(self) -> None:
         self._loss, self._factor = math.nan, 1.0
@@ -35,7 +37,7 @@ class ConstantPrediction:
         entropy, deviation = view.scalar("label_entropy_pooled"), view.scalar("target_std")
         if kind in _OF_LABELS and entropy > 0:
             self._labels += view.scalar("loss_rows")
-            if self._labels > limit.ONE_ANSWER_LABELS * math.exp(entropy):  # of fewer it comes out too low
+            if self._labels > self.labels_to_a_class * math.exp(entropy):  # of fewer it comes out too low
                 self._loss, self.is_of_labels = entropy, True
         elif kind == LossKind.MEAN_SQUARE and deviation > 0:
             self._batches += 1

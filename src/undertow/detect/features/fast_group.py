@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from undertow.detect import thresholds
+from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.matrices import matrices_of
 
@@ -14,6 +14,8 @@ class FastGroup:
 
     `parameters` are all that it holds: a learnt scale or temperature is no matrix.
     """
+
+    ahead = Limit(30.0, "times the rate of the others; adapters are trained with 16 times on purpose")
 
     def __init__(self) -> None:
         self.members: tuple[int, ...] = ()
@@ -29,6 +31,6 @@ class FastGroup:
         if len(known) < 2:
             return
         usual = float(known[(len(known) - 1) // 2])
-        far = thresholds.GROUP_AHEAD * usual if usual > 0 else np.inf
+        far = self.ahead * usual if usual > 0 else np.inf
         self.members = tuple(matrices.ids[rates > far].tolist())
         self.parameters = tuple(ids[each > far].tolist())

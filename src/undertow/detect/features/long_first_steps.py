@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from undertow.detect import thresholds as limit
+from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.matrices import matrices_of
 
@@ -11,6 +11,8 @@ class LongFirstSteps:
     """With its usual memory the first step is ten times as long as later ones, the eighth still three times."""
 
     __slots__ = ("_begun", "is_long")
+
+    covered = Limit(8, "steps: in health five losses above the first go by while updates are ten times too long")
 
     def __init__(self) -> None:
         self._begun: int | None = None
@@ -30,4 +32,4 @@ class LongFirstSteps:
 
     def covers(self, step: int) -> bool:
         """Such a step says nothing of the learning rate."""
-        return self.is_long and self._begun is not None and step - self._begun < limit.ABOVE_FOR_AT_LENGTH
+        return self.is_long and self._begun is not None and step - self._begun < self.covered

@@ -29,7 +29,6 @@ from undertow.detect.rules.uncleared_gradient import UnclearedGradient
 from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
 from undertow.detect.rules.unmixed_batches import UnmixedBatches
 from undertow.detect.rules.unrelated_targets import UnrelatedTargets
-from undertow.detect.rules.unsuitable_rate import UnsuitableRate
 from undertow.detect.rules.unused_rows import UnusedRows
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.weight_drift import WeightDrift
@@ -54,7 +53,6 @@ RULES: tuple[type[Rule], ...] = (
     SymmetricWeights,
     ShrinkingWeights,
     BadlyScaledStart,
-    UnsuitableRate,
     DivergingLoss,
     LossSpike,
     OscillatingLoss,

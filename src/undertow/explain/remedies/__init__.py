@@ -7,7 +7,7 @@ from dataclasses import replace
 from undertow.detect.engine.registry import condition_of, conditions_of
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE
 from undertow.explain.remedies.catalogue import BY_CODE, TEMPLATES, fitting
-from undertow.explain.remedies.optimisation import LOWER_RATE
+from undertow.explain.remedies.optimisation import LOWER_RATE, rate_is_too_low
 from undertow.explain.remedies.program import Program
 from undertow.schema.findings import Finding, Remedy
 
@@ -26,7 +26,9 @@ def with_remedies(finding: Finding, program: Program | None = None, *, diverged:
     if condition is not None:
         chosen = list(condition.remedies_for(finding))
     else:  # which of several conditions it was is not known
-        alike = {remedy.id: remedy for one in conditions_of(finding.code) for remedy in one.remedies}
+        known = conditions_of(finding.code)
+        fits = [one for one in known if one.lowers_steps == rate_is_too_low(finding)] or known
+        alike = {remedy.id: remedy for one in fits for remedy in one.remedies}
         chosen = [*alike.values(), *(TEMPLATES[name] for name in fitting(finding))]
     if diverged:
         chosen = [LOWER_LEARNING_RATE, *(remedy for remedy in chosen if remedy.id != LOWER_RATE)]

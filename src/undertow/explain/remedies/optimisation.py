@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from undertow.detect.engine.registry import condition_of
 from undertow.detect.features.remedies import (
     LOWER_LEARNING_RATE,
     LOWER_THE_WEIGHT_DECAY,
@@ -22,32 +23,6 @@ REMEDIES: tuple[Remedy, ...] = (
     LOWER_LEARNING_RATE,
     RAISE_LEARNING_RATE,
     WARM_UP,
-    Remedy(
-        "step-the-schedule-per-epoch",
-        "Step the schedule as often as its settings mean: once per epoch, not once per batch.",
-        "for epoch in range(epochs):\n"
-        "    for batch in loader:\n"
-        "        train_step(batch)\n"
-        "    scheduler.step()  # here, not in the inner loop",
-        "None.",
-        when_not="Its settings count steps, as those of a warm-up or a cosine over all steps do.",
-    ),
-    Remedy(
-        "return-a-factor",
-        "Let the schedule return a factor of the learning rate, not a rate: the two are multiplied.",
-        "def factor(step: int) -> float:\n"
-        "    return min(1.0, (step + 1) / 100)  # 1 is the rate of the optimizer\n"
-        "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)",
-        "None.",
-        when_not="The optimizer was made with a rate of 1 so that the schedule can set it.",
-    ),
-    Remedy(
-        "remove-the-jump",
-        "Take out what raises the learning rate at that step: a restart, a new stage, a reloaded optimizer.",
-        "for group in optimizer.param_groups:\n    print(step, group['lr'])  # around the jump",
-        "None; it only looks.",
-        when_not="The restart is meant and the loss recovers from it.",
-    ),
     LOWER_THE_WEIGHT_DECAY,
     SMALL_EPS,
     USUAL_MOMENTUM,
@@ -65,13 +40,6 @@ REMEDIES: tuple[Remedy, ...] = (
         "Steps are a little noisier.",
         when_not="The gradients are stable and only one batch was odd.",
     ),
-    Remedy(
-        "balance-the-optimizers",
-        "Bring the two learning rates to the same order, or let the slower side step more often.",
-        "for group in faster_optimizer.param_groups:\n    group['lr'] /= 10",
-        "The balance shifts at once: watch both losses.",
-        when_not="One side is meant to be ahead, as a critic that is trained to convergence.",
-    ),
     OVERFIT_ONE_BATCH,
 )
 
@@ -80,15 +48,6 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "OPT003": ("inspect-the-batch", "guard-against-spikes", "warm-up"),
     "OPT004": (LOWER_RATE, "shuffle-the-data", "usual-momentum"),
     "OPT005": ("overfit-one-batch", "check-the-labels", LOWER_RATE),
-    "OPT007": (
-        LOWER_RATE,
-        RAISE_RATE,
-        "step-the-schedule-per-epoch",
-        "return-a-factor",
-        "remove-the-jump",
-        "warm-up",
-        "balance-the-optimizers",
-    ),
     "OPT008": (
         "build-the-optimizer-once",
         "lower-the-weight-decay",
@@ -105,39 +64,26 @@ def fitting(finding: Finding) -> tuple[str, ...] | None:
     match finding.code:
         case "OPT005":
             return ("overfit-one-batch", "check-the-labels")  # the cause is not known: look, change nothing yet
-        case "OPT007":
-            return _rate(finding)
         case "OPT008":
             return _setting(finding)
         case _:
             return None
 
 
-def _rate(finding: Finding) -> tuple[str, ...]:
-    """Too low or too high, and whether the schedule made it so: by what was measured beside what was expected."""
-    words = finding.summary.lower()
-    if "two optimizers" in words:
-        return ("balance-the-optimizers",)
-    schedule = "schedule" in words
-    if "warm-up never end" in words:
-        return (RAISE_RATE,)
-    if "out of" in words:  # of the rate the optimizer was made with
-        return ("return-a-factor", RAISE_RATE)
-    if rate_is_too_low(finding):
-        return ("step-the-schedule-per-epoch", RAISE_RATE) if schedule else (RAISE_RATE,)
-    return ("remove-the-jump", LOWER_RATE) if schedule else (LOWER_RATE, "warm-up")
-
-
 def rate_is_too_low(finding: Finding) -> bool:
-    """Whether steps are too small, where a finding is about their size."""
+    """Whether steps are too small, where a finding is about their size. Findings of old journals do not say which
+    condition raised them: there the rate or the update that was measured beside what was expected tells it.
+    """
+    condition = condition_of(finding.code, finding.variant)
+    if condition is not None:
+        return condition.lowers_steps
     for evidence in finding.evidence:
-        known = evidence.value is not None and evidence.expected is not None
-        if known and evidence.quantity.startswith(_RATES):
-            value, expected = evidence.value or 0.0, evidence.expected or 0.0
-            if math.isfinite(value) and value != expected:
-                return value < expected
-    words = finding.summary.lower()
-    return any(word in words for word in ("too low", "too small", "decay", "falls to", "fell to"))
+        value, expected = evidence.value, evidence.expected
+        if value is None or expected is None or not evidence.quantity.startswith(_RATES):
+            continue
+        if math.isfinite(value) and value != expected:
+            return value < expected
+    return False
 
 
 def _setting(finding: Finding) -> tuple[str, ...]:

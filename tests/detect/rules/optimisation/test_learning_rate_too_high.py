@@ -1,0 +1,76 @@
+"""OPT007: the learning rate is too high, or a warm-up is missing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tests.detect.courses import OPT007, falling, follow, noisy, training
+
+from undertow.schema.severity import Severity
+
+
+def test_huge_updates_and_a_loss_above_the_untrained_one() -> None:
+    run = follow(training(*OPT007), [2.3, 5.0, 9.0], update_ratio=0.9, update_norm=9.0)
+    (finding,) = run.findings()
+    assert (finding.severity, finding.first_step, finding.detected_step) == (Severity.SEVERE, 0, 2)
+    assert finding.variant == "learning-rate-too-high"
+
+
+def test_huge_updates_while_the_loss_falls_are_silent() -> None:
+    assert follow(training(*OPT007), falling(50), update_ratio=0.9, update_norm=9.0).codes() == []
+
+
+def test_a_loss_that_leaps_before_any_large_update_is_not_the_rates_fault() -> None:
+    run = follow(training(*OPT007), falling(60))
+    follow(run, [5000.0, 9000.0, 800.0, 2.3, 2.3], update_ratio=0.9, update_norm=9.0)
+    assert run.codes() == []
+
+
+def test_a_loss_that_never_comes_back_from_such_a_leap_is_not_the_rates_fault() -> None:
+    run = follow(training(*OPT007), [2.3], update_ratio=0.9, update_norm=9.0)  # large at the start only
+    follow(run, falling(60))
+    follow(run, [5e6, 9e8, *[math.nan] * 40], update_ratio=0.9, update_norm=9.0)
+    assert run.codes() == []
+
+
+def test_an_implausible_first_loss_is_left_to_other_rules() -> None:
+    scalars = {"loss_kind": 1.0, "loss_classes": 10.0}
+    run = training(*OPT007)
+    for loss in (1e5, 4e5, 9e5, 1e6):
+        run.run(1, scalars={"loss": loss, **scalars}, update_ratio=0.9, update_norm=9.0)
+    assert run.codes() == []
+
+
+def test_one_leap_at_the_start_and_nothing_learnt_since() -> None:
+    for losses, alarms in ((noisy([2.3] * 40, 0.01), ["OPT007"]), (falling(40, to=0.5), [])):
+        run = follow(training(*OPT007), [2.3, 4.0], update_ratio=0.5, update_norm=5.0)
+        assert follow(run, losses).alarms() == alarms
+
+
+@pytest.mark.parametrize(("momentum", "alarms"), [(0.0, []), (0.9, ["OPT007"])])
+def test_the_first_steps_of_rmsprop_are_long_by_design(momentum: float, alarms: list[str]) -> None:
+    run, streams = training(*OPT007), ("gradient", "weight", "update", "optimizer")
+    for step, loss in enumerate((0.5, 1.3, 0.9, 1.3, 0.4, 1.2, 0.4, 0.3, 0.9, 0.3, 0.9, 0.2)):
+        ratio = 0.5 / (step + 1) ** 0.5 if step < 5 else 0.01
+        run.run(1, scalars={"loss": loss, "lr": 1e-3}, streams=streams, update_ratio=ratio, update_norm=10 * ratio,
+                optimizer_eps_ratio=1e5, optimizer_momentum=momentum)  # fmt: skip
+    assert run.alarms() == alarms
+
+
+@pytest.mark.parametrize(
+    ("first_update", "level", "before", "alarms"),
+    [(0.4, 1.5, 2.0, ["OPT007"]), (0.01, 1.5, 2.0, []), (0.4, 1.3, 2.0, []), (0.4, 1.5, 0.3, [])],
+)
+def test_one_large_step_and_one_answer_for_all_since(
+    first_update: float, level: float, before: float, alarms: list[str]
+) -> None:
+    run = training(*OPT007)
+    known = {
+        "loss_kind": 1.0, "loss_classes": 10.0, "loss_reduction": 1.0, "loss_rows": 64.0,
+        "label_entropy_pooled": 1.5, "lr": 0.1,
+    }  # fmt: skip
+    for step, loss in enumerate([3.0, *[before] * 9, *noisy([level] * 80, 0.01)]):
+        ratio = 1e-3 if step else first_update
+        run.run(1, scalars=known | {"loss": loss}, update_ratio=ratio, update_norm=10 * ratio)
+    assert run.alarms() == alarms
