@@ -50,7 +50,7 @@ TOO_HIGH = measured("update_ratio", 0.7, 1e-2)
 SHAPES: list[Finding] = [
     *(found(code) for code in CODES),
     *(found(code, layers=("blocks.3.fc.weight",)) for code in CODES),
-    *(found(one.code, variant=one.variant) for one in conditions()),
+    *(found(one.code, variant=one.variant) for one in conditions() if one.remedies),
     found("OPT007", TOO_LOW), found("OPT007", TOO_HIGH),  # of an old journal
     found("OPT008", measured("optimizer_gradient_rms", 9.0)), found("GRD010", measured("loss_scale", 1024.0)),
     found("OPT008", measured("optimizer_rebuilt", 1.0)), found("OPT008", measured("optimizer_eps_ratio", 1e-3)),
