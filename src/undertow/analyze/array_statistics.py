@@ -49,9 +49,13 @@ def histogram_entropy(values: Floats) -> float:
     if high <= low:
         return 0.0
     place = np.minimum(BINS - 1, ((values - low) / (high - low) * BINS).astype(np.int64))
-    shares = np.bincount(place, minlength=BINS) / values.size
-    shares = shares[shares > 0]
-    return float(-(shares * np.log2(shares)).sum()) + 0.0
+    return entropy_bits(np.bincount(place, minlength=BINS))
+
+
+def entropy_bits(histogram: NDArray[np.int64]) -> float:
+    """Shannon's; 6 for 64 equally full bins, 0 when all elements are equal."""
+    shares = histogram[histogram > 0] / histogram.sum()
+    return max(0.0, -float((shares * np.log2(shares)).sum()))
 
 
 def scaled_norm(values: Floats) -> float:
@@ -78,8 +82,7 @@ def _common_entropy(arrays: list[Floats], total: WeightStatistics) -> float:
         width = total.max / BINS - total.min / BINS
         place = np.clip((finite / width - total.min / width).astype(np.int64), 0, BINS - 1)
         counts += np.bincount(place, minlength=BINS)
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log2(shares)).sum()) + 0.0
+    return entropy_bits(counts)
 
 
 def outliers(values: Floats, statistics: WeightStatistics, most: int) -> tuple[list[tuple[int, float]], int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.series import Flags, Floats, LayerSeries
+from undertow.analyze.series import Flags, Floats, LayerSeries, column_median
 from undertow.analyze.topology import Topology
 
 BLOCKED_GAIN = 1e-12
@@ -48,13 +48,13 @@ def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats
         ratio = np.where(usable, np.minimum(producer / consumer, LARGEST_GAIN), np.nan)
     shut = usable & (ratio <= BLOCKED_GAIN)
     share = np.where(count > 0, shut.sum(axis=0) / np.maximum(1, count), np.nan)
-    middle = _column_median(ratio)
+    middle = column_median(ratio)
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.abs(np.diff(np.log(ratio), axis=0))
     change[~np.isfinite(change)] = np.nan
-    both_shut = shut[1:] & shut[:-1]
-    change[both_shut] = 0
-    return middle, 1 / (1 + _column_median(change)), share, _switches(shut, usable), _newest(shut, usable)
+    change[shut[1:] & shut[:-1]] = 0
+    switches = ((shut[1:] != shut[:-1]) & usable[1:] & usable[:-1]).sum(axis=0)
+    return middle, 1 / (1 + column_median(change)), share, switches, _newest(shut, usable)
 
 
 def _newest(shut: Flags, usable: Flags) -> Flags:
@@ -62,17 +62,3 @@ def _newest(shut: Flags, usable: Flags) -> Flags:
         return np.zeros(int(shut.shape[1]), bool)
     place = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
     return shut[place, np.arange(int(shut.shape[1]))]
-
-
-def _column_median(values: Floats) -> Floats:
-    known = ~np.isnan(values)
-    result = np.full(values.shape[1], np.nan)
-    some = known.any(axis=0)
-    if some.any():
-        result[some] = np.nanmedian(values[:, some], axis=0)
-    return result
-
-
-def _switches(shut: Flags, usable: Flags) -> NDArray[np.int64]:
-    """Changes between open and blocked, among usable neighbours."""
-    return ((shut[1:] != shut[:-1]) & usable[1:] & usable[:-1]).sum(axis=0)

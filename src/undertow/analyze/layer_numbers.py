@@ -36,7 +36,6 @@ class LayerNumbers:
     oscillating: Flags
     direction_cosine: Floats  # mean of successive gradients; NaN where directions are not known
     stability: Floats
-    log_change: Floats  # change of ln norm over the window
     convergence: Floats  # certainty that the norm falls (1) or rises (−1); NaN until the window is full
     zero_share: Floats
     constant: Flags
@@ -77,7 +76,6 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
     recent = values[-window:]
     full = (count >= min(window, len(values))) & np.isfinite(recent).all(axis=0)
     swing = _recent_oscillation(recent, full, count)
-    convergence, change = _norm_trend(recent, full & (count >= window))
     rate = np.nansum(np.abs(steps), axis=0) / np.maximum(1, count)
     return LayerNumbers(
         count=count,
@@ -99,8 +97,7 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
         oscillating=swing[1],
         direction_cosine=np.full(len(count), np.nan),
         stability=_stability(recent),
-        log_change=change,
-        convergence=convergence,
+        convergence=_norm_trend(recent, full & (count >= window)),
         zero_share=(values == 0).sum(axis=0) / np.maximum(1, finite_count),
         constant=full & (count >= window) & _constant(recent),
     )
@@ -185,14 +182,12 @@ def _recent_oscillation(recent: Floats, full: Flags, count: Counts) -> tuple[Flo
     return z, significant
 
 
-def _norm_trend(recent: Floats, full: Flags) -> tuple[Floats, Floats]:
+def _norm_trend(recent: Floats, full: Flags) -> Floats:
     score = np.full(int(recent.shape[1]), np.nan)
-    change = np.full(int(recent.shape[1]), np.nan)
     usable = full & (recent > 0).all(axis=0)
     if usable.any():
-        trend = trend_test(np.log(recent[:, usable]))
-        score[usable], change[usable] = -trend.score, trend.slope * len(recent)
-    return score, change
+        score[usable] = -trend_test(np.log(recent[:, usable])).score
+    return score
 
 
 def _stability(recent: Floats) -> Floats:

@@ -127,3 +127,43 @@ def named_histories(histories: Mapping[str, Any] | Iterable[GradientHistory]) ->
             raise InputError(f"layer {history.layer_name!r} is given twice")
         table[history.layer_name] = history
     return table
+
+
+def successive_cosines(table: Mapping[str, GradientHistory], series: LayerSeries) -> Floats | None:
+    """(steps × layers), from the cosines given or else from successive sketches; None when there are neither."""
+    columns: dict[str, Floats] = {}
+    for name, history in table.items():
+        if not (history.gradient_cosines or history.gradient_sketches):
+            continue
+        given = np.array([np.nan if c is None else c for c in history.gradient_cosines], dtype=np.float64)
+        if np.isnan(given).all() and any(sketch is not None for sketch in history.gradient_sketches):
+            given = _successive(history)
+        if len(given) == len(history) and not np.isnan(given).all():
+            columns[name] = given
+    if not columns:
+        return None
+    cosines = np.full(series.values.shape, np.nan)
+    for name, column in columns.items():
+        layer = series.index[name]
+        cosines[series.recorded[:, layer], layer] = column
+    return cosines
+
+
+def _successive(history: GradientHistory) -> Floats:
+    cosines = np.full(len(history), np.nan)
+    sketches = list(history.gradient_sketches)
+    for place in range(1, len(sketches)):
+        before, after = sketches[place - 1], sketches[place]
+        if before is not None and after is not None and len(before) == len(after):
+            size = float(np.linalg.norm(before) * np.linalg.norm(after))
+            cosines[place] = float(np.dot(before, after)) / size if size > 0 else np.nan
+    return cosines
+
+
+def column_median(values: Floats) -> Floats:
+    """Of what is known in every column; NaN where nothing is."""
+    result = np.full(int(values.shape[1]), np.nan)
+    some = (~np.isnan(values)).any(axis=0)
+    if some.any():
+        result[some] = np.nanmedian(values[:, some], axis=0)
+    return result

@@ -19,7 +19,6 @@ class Topology:
     names: tuple[str, ...]
     edges: tuple[tuple[int, int], ...]
     order: tuple[int, ...]  # indices of names, first executed first
-    cut_edges: tuple[tuple[int, int], ...] = ()  # left out because they close a cycle
 
     @cached_property
     def position(self) -> dict[int, int]:
@@ -62,8 +61,7 @@ def topology_of(graph: Any, names: Iterable[str]) -> Topology:
         if start in known:
             for end in _next_known(start, after, known, cycle):
                 edges[known[start], known[end]] = None
-    cut = tuple((known[a], known[b]) for a, b in cycle if a in known and b in known)
-    return Topology(labels, tuple(edges), tuple(known[node] for node in order if node in known), cut)
+    return Topology(labels, tuple(edges), tuple(known[node] for node in order if node in known))
 
 
 def _read(graph: Any) -> tuple[list[str], list[tuple[str, str]]]:

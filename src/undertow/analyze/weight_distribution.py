@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.analyze.array_statistics import BINS, entropy_bits
 from undertow.checkpoints.elements import Elements
 from undertow.schema.checkpoints import Extreme, Moments, Outliers
 
 Floats = NDArray[np.float64]
 
-BINS = 64
 # Deviations are counted by exponent and the first three bits of the mantissa, as float32 has them.
 _SHIFT = 20
 _BUCKETS = 1 << (32 - _SHIFT - 1)
@@ -71,7 +71,7 @@ def _measure(elements: Elements) -> Distribution:
         skewness=third / second**1.5 if second > 0 else 0.0,
         kurtosis=fourth / second**2 - 3.0 if second > 0 else 0.0,
         norm=sqrt(finite) * hypot(mean, std),
-        entropy_bits=_entropy(sums.histogram),
+        entropy_bits=entropy_bits(sums.histogram),
     )
     largest = tuple(sorted(sums.largest, reverse=True))
     return Distribution(
@@ -177,12 +177,6 @@ class _Sums:
 
 def _inverse(value: float) -> float:
     return 1.0 / value if value > 1e-300 else 0.0
-
-
-def _entropy(histogram: NDArray[np.int64]) -> float:
-    """Shannon's, in bits; 6 for 64 equally full bins, 0 when all elements are equal."""
-    share = histogram[histogram > 0] / histogram.sum()
-    return max(0.0, -float((share * np.log2(share)).sum()))
 
 
 def outliers(distribution: Distribution, shape: tuple[int, ...]) -> Outliers | None:

@@ -13,7 +13,8 @@ from math import erf, erfc, expm1, log1p, prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.weight_distribution import BINS, Distribution
+from undertow.analyze.array_statistics import BINS
+from undertow.analyze.weight_distribution import Distribution
 from undertow.schema.checkpoints import Initialisation, Moments
 from undertow.schema.layers import LayerKind
 

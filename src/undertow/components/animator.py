@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from undertow.analyze.array_statistics import scaled_norm
 from undertow.components.frame_files import frames_as_csv, frames_as_json
 from undertow.components.frame_heatmap import HeatmapOrder, HeatmapScale, draw_heatmap
 from undertow.components.frame_summary import IssueCounter, summarise
@@ -133,7 +134,7 @@ def _measure(name: str, gradient: Any) -> tuple[float, float, float, int, Gradie
         top = float(known.max()) if known.size else float("nan")
         return float("nan"), top, float("nan"), nonfinite, GradientPresence.NONFINITE
     top = float(size.max())
-    mean, norm = _total(size) / size.size, np.sqrt(_total(size * size)) if 1e-140 < top < 1e140 else _scaled_norm(size)
+    mean, norm = _total(size) / size.size, np.sqrt(_total(size * size)) if 1e-140 < top < 1e140 else scaled_norm(size)
     return float(mean), top, float(norm), 0, GradientPresence.PRESENT
 
 
@@ -147,12 +148,6 @@ def _threshold(value: float) -> float:
 def _total(values: Floats) -> float:
     """Added one after another: other orders differ in the last digit, and that can tip a heatmap cell."""
     return float(np.cumsum(values)[-1] if values.size <= SEQUENTIAL_LIMIT else values.sum())
-
-
-def _scaled_norm(size: Floats) -> float:
-    """Where squares would over- or underflow."""
-    top = float(size.max())
-    return top * float(np.sqrt(np.square(size / top).sum())) if top > 0 else 0.0
 
 
 def _write(path: str | os.PathLike[str], text: str) -> None:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from undertow.analyze.run_series import TrainingSeries
-from undertow.analyze.series import LayerSeries, named_histories
+from undertow.analyze.series import LayerSeries, named_histories, successive_cosines
 from undertow.analyze.topology import topology_of
-from undertow.components.cosines import successive_cosines
 from undertow.components.enhanced_analysis import enhanced_analysis
 from undertow.schema.seeds.arrays import Floats, InputError, as_array, as_series
 from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from undertow.analyze.series import Floats, LayerSeries, named_histories
+from undertow.analyze.series import Floats, LayerSeries, named_histories, successive_cosines
 from undertow.analyze.topology import topology_of
-from undertow.components.cosines import successive_cosines
 from undertow.components.gradient_flow import gradient_flow
 from undertow.schema.seeds.arrays import InputError
 from undertow.schema.seeds.flow_records import ColorScheme, GradientFlowVisualization, GradientVisualizationConfig

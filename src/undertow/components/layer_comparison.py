@@ -34,7 +34,8 @@ def compare_layers(
     1 − min(ratio, 1/ratio) with the ratio to the network's median; 1 for a dead layer.
     """
     count = len(mean)
-    level = mean / _roots(series)
+    sizes = [size or 0 for size in series.parameter_counts]
+    level = mean / np.sqrt(np.array(sizes, np.float64)) if sizes and all(sizes) else mean
     live = (level > 0) & ~dead
     if speed is not None and live.any() and (speed[live] > 0).all():
         level = np.where(live, speed, 0.0)
@@ -55,11 +56,6 @@ def compare_layers(
         )
         for layer in range(count)
     ]
-
-
-def _roots(series: LayerSeries) -> Floats:
-    counts = [count or 0 for count in series.parameter_counts]
-    return np.sqrt(np.array(counts, np.float64)) if counts and all(counts) else np.ones(len(counts))
 
 
 def _compare(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from undertow.analyze.series import BLOCK, Counts, Flags, Floats, LayerSeries
+from undertow.analyze.series import BLOCK, Counts, Flags, Floats, LayerSeries, column_median
 from undertow.analyze.topology import Topology
 
 VANISHING_NORM = 1e-5
@@ -65,7 +65,7 @@ def vanishing_flags(series: LayerSeries, unit: float = 1.0) -> tuple[Flags, Floa
                 below |= samples < relative
             limit = np.maximum(limit, np.median(relative, axis=0))
     with np.errstate(divide="ignore"):
-        return below, np.log10(limit) - np.log10(_median_where(samples, below))
+        return below, np.log10(limit) - np.log10(column_median(np.where(below, samples, np.nan)))
 
 
 def _network_median(series: LayerSeries, root: Floats) -> Floats:
@@ -114,15 +114,6 @@ class Extremes:
 def dead_flags(series: LayerSeries) -> Flags:
     with np.errstate(invalid="ignore"):
         return series.samples < DEAD_NORM
-
-
-def _median_where(samples: Floats, chosen: Flags) -> Floats:
-    result = np.full(samples.shape[1], np.nan)
-    columns = chosen.any(axis=0)
-    if columns.any():
-        part = np.where(chosen[:, columns], samples[:, columns], np.nan)
-        result[columns] = np.nanmedian(part, axis=0)
-    return result
 
 
 def runs_of(flags: Flags, series: LayerSeries) -> Runs:

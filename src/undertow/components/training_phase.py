@@ -9,7 +9,7 @@ import numpy as np
 
 from undertow.analyze.loss_forecast import forecast
 from undertow.analyze.run_series import TrainingSeries
-from undertow.analyze.series import Floats
+from undertow.analyze.series import Floats, column_median
 from undertow.analyze.trend import trend_test
 from undertow.components.flow_network import known
 from undertow.components.loss_trend import loss_trend, scale_of
@@ -213,11 +213,8 @@ def typical_ratios(table: Floats | None, window: int) -> Floats | None:
     """Per layer, the median update-to-weight ratio of the newest window; NaN where there is none."""
     if table is None:
         return None
-    recent = np.where(np.isfinite(table[-window:]) & (table[-window:] > 0), table[-window:], np.nan)
-    ratios = np.full(int(recent.shape[1]), np.nan)
-    some = (~np.isnan(recent)).any(axis=0)
-    ratios[some] = np.nanmedian(recent[:, some], axis=0)
-    return ratios
+    recent = table[-window:]
+    return column_median(np.where(np.isfinite(recent) & (recent > 0), recent, np.nan))
 
 
 def convergence_indicators(
