@@ -17,6 +17,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 import undertow
 from undertow.probe import taps
+from undertow.probe.compiled_step import CompiledStep
+from undertow.probe.step import StepMachine
 
 
 def run_case(case: Case, steps: int = 6) -> tuple[list[bytes], list[bytes], bytes]:
@@ -133,7 +135,9 @@ def test_internal_error_detaches_and_says_so_once(watch, capsys, monkeypatch):
     assert any(event["kind"] == "error" for event in w.run.events)
 
 
-@pytest.mark.parametrize("moment", ["_slots_of", "_finish"], ids=["before the step", "after it"])
+@pytest.mark.parametrize(
+    "moment", [(CompiledStep, "holds"), (StepMachine, "_finish")], ids=["before the step", "after it"]
+)
 def test_an_error_inside_a_step_spares_the_hooks_of_others(watch, capsys, monkeypatch, moment):
     """torch goes through a list of hooks at that moment, and ends the training when one disappears."""
     model = mlp(8, 16, 4)
@@ -149,7 +153,7 @@ def test_an_error_inside_a_step_spares_the_hooks_of_others(watch, capsys, monkey
         raise ZeroDivisionError("a bug of ours")
 
     train(model, optimizer, 2, batches(8), classes(4))
-    monkeypatch.setattr(w._recorder, moment, broken)
+    monkeypatch.setattr(*moment, broken)
     train(model, optimizer, 3, batches(8), classes(4))
     for handle in theirs:
         handle.remove()

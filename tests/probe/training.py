@@ -30,7 +30,7 @@ def listen_in(w: Watch, found: list[RawFrame]) -> None:
             found.append(item)
         return post(item)
 
-    recorder._post = recorder._steady._post = listen
+    recorder._post = listen
 
 
 @dataclass

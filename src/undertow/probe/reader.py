@@ -66,23 +66,32 @@ class TensorReader:
 
     def read(self, of: TensorList, want: Want = Want.ALL, factor: Number = 1.0) -> list[Reading]:
         """One reading per device."""
-        return self.read_and_mark(of, want, factor, mark=False)[0]
-
-    def read_and_mark(
-        self, of: TensorList, want: Want = Want.ALL, factor: Number = 1.0, mark: bool = True
-    ) -> tuple[list[Reading], Marks | None]:
-        """A reading, and what it takes to notice later that any of these tensors has changed."""
         plain = of.plain if of.asked else self._ask(of)
         packed = None if plain is None else plain.read(int(want))
         if packed is not None:
-            return [Reading(of.slots, packed, factor)], Marks(of, packed.data) if mark else None
-        tensors = of.tensors()
-        with torch.no_grad():
-            readings = self._read_slowly(of.slots, [tensor.detach() for tensor in tensors], want, factor)
-            readings = of.placed(readings, tensors, self.kernel_for)
-        return readings, self._marks(of, tensors) if mark else None
+            return [Reading(of.slots, packed, factor)]
+        return self._read_slowly(of, of.tensors(), want, factor)
 
-    def _read_slowly(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
+    def read_and_mark(self, of: TensorList, factor: Number = 1.0) -> tuple[list[Reading], Marks] | None:
+        """A whole reading, and what it takes to notice later that any of these tensors has changed; None where one of
+        these gradients is gone.
+        """
+        plain = of.plain if of.asked else self._ask(of)
+        packed = None if plain is None else plain.read()
+        if packed is not None:
+            return [Reading(of.slots, packed, factor)], Marks(of, packed.data)
+        tensors = of.tensors()
+        if len(tensors) != len(of.slots):
+            return None
+        return self._read_slowly(of, tensors, Want.ALL, factor), self._marks(of, tensors)
+
+    def _read_slowly(self, of: TensorList, found: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
+        with torch.no_grad():
+            tensors = [tensor.detach() for tensor in found]
+            readings = self._read_by_device(of.slots, tensors, want, factor)
+            return of.placed(readings, found, self.kernel_for)
+
+    def _read_by_device(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
         readings: list[Reading] = []
         devices = {tensor.device for tensor in tensors}
         for device in sorted(devices, key=str):
@@ -136,10 +145,6 @@ class TensorReader:
         if now.identity != marks.identity:
             return False
         return marks.content is None or now.content is None or bool((now.content == marks.content).all())
-
-    def read_if_changed(self, marks: Marks | None, of: TensorList, want: Want) -> list[Reading] | None:
-        """A new reading of tensors that may have been edited since they were marked."""
-        return None if self.unchanged(marks, of) else self.read(of, want)
 
     def _marks(self, of: TensorList, tensors: Sequence[torch.Tensor]) -> Marks:
         return Marks(of, None, _identity(tensors), self._contents(tensors))

@@ -105,10 +105,10 @@ class RawFrame:
     optimizer: NDArray[np.float32] = field(default_factory=_no_flags)
     gradients: list[Reading] = field(default_factory=list)  # before clipping
     # What had accumulated by the end of each backward pass, when there were several.
-    micro_gradients: Sequence[list[Reading]] = ()
+    micro_gradients: Sequence[Sequence[Reading]] = ()
     stepped: list[Reading] | None = None  # None: the optimizer used the gradients as they were
     weights_before: Sequence[Reading] = ()
-    weights: list[Reading] = field(default_factory=list)
+    weights: Sequence[Reading] = ()
     before_is_previous: bool = False  # the weights before this step are those measured after the one before
     modules: dict[int, ModuleReading] = field(default_factory=dict)  # by layer id
     output_gradient_factor: Number = 1.0
@@ -141,7 +141,7 @@ class RawFrame:
             self.state[held] = 0.0
         self.gradients += other.gradients
         self.weights_before = [*self.weights_before, *other.weights_before]
-        self.weights += other.weights
+        self.weights = [*self.weights, *other.weights]
         self.held = [*self.held, *other.held]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import torch
@@ -16,31 +17,29 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.probe import discovery, taps
+from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.distributed.local_gradients import LocalGradients
 from undertow.probe.distributed.portions import gathers_parameters
 from undertow.probe.forward import ForwardTap
-from undertow.probe.framing import frame_of
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import NewLayers, Note, RawFrame, Slots, inverse, number_now
 from undertow.probe.schedule import Governor
-from undertow.probe.steady import SteadyStep
 from undertow.probe.step_signals import StepSignals, scale_of
 from undertow.probe.step_state import StepState
 from undertow.probe.step_timer import StepTimer
-from undertow.probe.stepped import read_stepped
 from undertow.probe.subjects import Subjects
-from undertow.probe.tensor_list import TensorList
+from undertow.probe.tensor_list import have_gradient, single
 from undertow.probe.weight_watch import WeightWatch
 
 _MAX_WALKS = 20
+_FIRST = 5  # steps in which layers are still being found
+_MOST_COMPILED = 256
 _now = time.perf_counter
 Item = RawFrame | NewLayers | Note
 
 
 class StepMachine:
-    """Implements `taps.Listener`. What happens at every step is written twice: here, whatever the training does, and
-    shorter in `steady`, for steps that are like the ones before them.
-    """
+    """Implements `taps.Listener`."""
 
     def __init__(
         self,
@@ -54,25 +53,29 @@ class StepMachine:
         self.governor = governor
         self._post = post
         self._failed = failed
-        self._course = StepState(first_step, governor.plan(0))
+        self._state = StepState(first_step, governor.plan(0))
         self._timer = StepTimer()
         self._reader = TensorReader()
         self._weights = WeightWatch(self._reader)
         self._local = LocalGradients(subjects, self._reader)
         self._forward = ForwardTap(self._reader.kernel_for)
-        self._signals = StepSignals(self._course, subjects, self._reader, self._forward, self._timer, governor)
-        self._steady = SteadyStep(
-            self._course, subjects, self._reader, self._weights, self._signals, self._timer, governor, self._emit, post
-        )
-        steady = self._steady
-        self.before_backward = self._tap(steady.before_backward, self._before_backward)
-        self.after_backward = self._tap(steady.after_backward, self._after_backward)
-        self.before_step = self._tap(steady.before_step, self._before_step)
-        self.after_step = self._tap(steady.after_step, self._after_step)
-        self.gradients_taken = self._tap(_never, self._gradients_taken)
-        self.closure_evaluated = self._tap(_never, self._closure_evaluated)
-        self._held_back = self._tap(_never, self._scaler_stepped)
-        self._averaged = self._tap(_never, self._gradients_averaged)
+        self._signals = StepSignals(self._state, subjects, self._reader, self._forward, self._timer, governor)
+        self._compiled: dict[int, CompiledStep] = {}  # by id of the optimizer
+        self._stepping: CompiledStep | None = None  # the step that is under way, and then the last one
+        self._looked_at: CompiledStep | None = None  # the last one after which parameters and optimizer were looked at
+        self._present: Slots | None = None  # those with a gradient after the last backward pass
+        self._is_usual = False  # so far, this step is like the one before
+        self._quiet = 0  # steps to come in which nothing can be due but gradients, weights and updates
+        self._rested = 0  # such steps that nobody has accounted for, and how long they took
+        self._rested_seconds = 0.0
+        self.before_backward = self._tap(self._before_backward)
+        self.after_backward = self._tap(self._after_backward)
+        self.before_step = self._tap(self._before_step)
+        self.after_step = self._tap(self._after_step)
+        self.gradients_taken = self._tap(self._gradients_taken)
+        self.closure_evaluated = self._tap(self._closure_evaluated)
+        self._held_back = self._tap(self._scaler_stepped)
+        self._averaged = self._tap(self._gradients_averaged)
         self._stopped = False
         self._walks = 0
         self._attempts = 0
@@ -80,7 +83,7 @@ class StepMachine:
 
     @property
     def step(self) -> int:
-        return self._course.step
+        return self._state.step
 
     # -- life ---------------------------------------------------------------------------------------------
 
@@ -102,13 +105,14 @@ class StepMachine:
         self._forward.stop()
         self._forward.take()
         self._local.stop()
-        self._steady.forget()
-        self._course.forget()
+        self._unusual()
+        self._compiled, self._stepping, self._looked_at = {}, None, None
+        self._state.forget()
         self._weights.forget()
         self.subjects.release()
 
-    def _tap(self, short: Callable[..., bool], long: Callable[..., object]) -> Callable[..., None]:
-        """The short way if it can be taken, else the long one. An error of ours never reaches the user's loop."""
+    def _tap(self, work: Callable[..., object]) -> Callable[..., None]:
+        """An error of ours never reaches the user's loop."""
         always = self._timer.always
 
         def tap(*arguments: Any) -> None:
@@ -116,11 +120,7 @@ class StepMachine:
                 return
             began = _now()
             try:
-                if not short(*arguments):
-                    self._steady.hand_over()
-                    long(*arguments)
-                    if self._forward.error is not None:
-                        raise self._forward.error
+                work(*arguments)
             except Exception as error:
                 self.stop()
                 self._failed(error)
@@ -132,10 +132,10 @@ class StepMachine:
 
     def loss_scaled(self, scaler: GradScaler) -> None:
         if not self._stopped:
-            self._steady.hand_over()
-            self._course.open()
-            self._course.now.scaler = scaler
-            self._course.fired.clear()
+            self._unusual()
+            self._state.open()
+            self._state.now.scaler = scaler
+            self._state.fired.clear()
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
         self._held_back(optimizer)
@@ -145,7 +145,7 @@ class StepMachine:
             self._averaged(passes)
 
     def saved_tensors_hooked(self) -> None:
-        self._course.hooked_saved_tensors = True
+        self._state.hooked_saved_tensors = True
 
     def compiling(self) -> None:
         self._give_up_activations("the model is compiled: hooks inside it would change what is compiled")
@@ -153,80 +153,109 @@ class StepMachine:
     # -- a backward pass ----------------------------------------------------------------------------------
 
     def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
-        if self._forward.running:
+        state, subjects = self._state, self.subjects
+        if not self._quiet and self._forward.running:
             self._forward.pause(True)
-        if not self.subjects.ready and not self._discover(roots):
+        if not subjects.ready and not self._discover(roots):
             return
-        course = self._course
-        if not course.in_step:
-            course.open()
-            course.fresh = True
-        elif course.now.closure_read:
+        if not state.in_step:
+            if state.ended:
+                state.open()
+            state.fresh = True
+        elif state.now.closure_read:
             return  # LBFGS evaluates its closure many times; the first one is the gradient of this step
-        course.now.backward_count += 1
-        self._signals.take_losses(roots, gradients)
+        now = state.now
+        now.backward_count += 1
+        is_plain = len(roots) == 1 and not gradients and type(roots[0]) is torch.Tensor
+        loss = single(roots[0], torch.float32) if is_plain else None
+        if loss is None:
+            loss = self._signals.take_losses(roots, gradients)
+        else:
+            now.losses.append(loss)
+        is_finite = type(loss) is float and isfinite(loss)
+        if is_finite and now.backward_count == 1 and now.scaler is None and not state.in_step:
+            self._is_usual = True
+        else:
+            self._unusual()
+        if state.plan.gradient:
+            now.cleared_known = True
+            if not subjects.zero_grads.is_known(have_gradient(subjects.layers.tensors)):
+                with self._timer.gradient:
+                    subjects.note_cleared(self._reader)
+        if self._quiet:
+            return
         self._signals.look_at_loss(roots)
-        if course.plan.gradient:
+        if state.plan.gradient and subjects.layout.spread is not None and now.backward_count == 1:
             with self._timer.gradient:
-                self.subjects.note_cleared(self._reader)
-                course.now.cleared_known = True
-                if self.subjects.layout.spread is not None and course.now.backward_count == 1:
-                    self._local.begin()
-        origin = self._signals.look_for_nonfinite(roots)
-        if origin is not None:
+                self._local.begin()
+        if not is_finite and (origin := self._signals.look_for_nonfinite(roots)) is not None:
             self._post(origin)
-        self._walk(roots)
+        if state.want_walk:
+            self._walk(roots)
 
     def _after_backward(self) -> None:
-        if self._forward.paused:
+        state, now, subjects = self._state, self._state.now, self.subjects
+        if not self._quiet and self._forward.paused:
             self._forward.pause(False)
-        course, now = self._course, self._course.now
-        if not self.subjects.ready or (course.in_step and now.closure_read):
+        if not subjects.ready or (state.in_step and now.closure_read):
             return
-        now.closure_read = course.in_step
-        self.subjects.zero_grads.note_added(self.subjects.layers.tensors)
+        now.closure_read = state.in_step
+        if subjects.zero_grads.waiting:
+            subjects.zero_grads.note_added(subjects.layers.tensors)
         if now.scaler is not None:
             now.scale = scale_of(now.scaler)
-        if not course.plan.gradient and not course.bad_seen and self.subjects.gradients_went_bad(self._reader):
-            course.bad_seen = True
-            course.measure_now()
-        if course.pending is not None:
-            self._emit(course.pending)
-        elif course.plan.gradient:
-            with self._timer.gradient:
-                fed = self.subjects.slots_with_gradient()
-                self._signals.note_fed(fed)
-                gradients = self.subjects.gradients(fed)
-                now.gradients, now.marks = self._reader.read_and_mark(gradients, factor=inverse(now.scale))
-                now.micro.append(now.gradients)
-                if self.subjects.layout.spread is not None:
-                    now.local += self._local.end(inverse(now.scale))
+        if not state.plan.gradient and not state.bad_seen and subjects.gradients_went_bad(self._reader):
+            self._unusual()
+            state.bad_seen = True
+            state.measure_now()
+        if state.pending is not None:
+            self._emit(state.pending)
+        elif state.plan.gradient:
+            began = 0.0 if self._quiet else _now()  # the costs of quiet steps are not told apart
+            factor = 1.0 if now.scaler is None else inverse(now.scale)
+            gradients = subjects.all_gradients
+            read = None if gradients is None else self._reader.read_and_mark(gradients, factor)
+            if gradients is None or read is None:
+                gradients = subjects.gradients_now()
+                read = self._reader.read_and_mark(gradients, factor)
+            now.gradients, now.marks = read or ((), None)
+            now.micro = (*now.micro, now.gradients)
+            if gradients.slots is not self._present:
+                self._unusual()
+                self._present = gradients.slots
+                self._signals.note_present(gradients.slots)
+            if not self._quiet and subjects.layout.spread is not None:
+                now.local = [*now.local, *self._local.end(factor)]
+            if began:
+                self._timer.gradient.seconds += _now() - began
 
     def _gradients_averaged(self, passes: float) -> None:
         """Of what was added up over several passes the mean is taken: that is the gradient, and its loss the loss."""
-        course, now = self._course, self._course.now
+        state, now = self._state, self._state.now
+        self._unusual()
         now.losses = [loss / passes for loss in now.losses]
-        if self.subjects.ready and course.plan.gradient and now.gradients:
+        if self.subjects.ready and state.plan.gradient and now.gradients:
             with self._timer.gradient:
-                gradients = self.subjects.gradients(self.subjects.slots_with_gradient())
-                now.gradients, now.marks = self._reader.read_and_mark(gradients, factor=inverse(now.scale))
+                read = self._reader.read_and_mark(self.subjects.gradients_now(), inverse(now.scale))
+                now.gradients, now.marks = read or ((), None)
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
+        self._unusual()
         if not self.subjects.ready and not self._discover(outputs):
             return
         if any(self.subjects.watches(tensor) for tensor in inputs):
-            self._course.open()
-            self._course.fresh = True
-            self._course.now.backward_count += 1
+            self._state.open()
+            self._state.fresh = True
+            self._state.now.backward_count += 1
             self._signals.take_losses(outputs, ())
             self._walk(outputs)
 
     def _walk(self, roots: tuple[Any, ...]) -> None:
-        if not self._course.want_walk or self._walks >= _MAX_WALKS:
+        if not self._state.want_walk or self._walks >= _MAX_WALKS:
             return
         self._walks += 1
-        self._course.want_walk = False
+        self._state.want_walk = False
         positions = {
             layer: reading.position
             for layer, reading in self._signals.module_readings().items()
@@ -238,143 +267,224 @@ class StepMachine:
     # -- an optimizer step --------------------------------------------------------------------------------
 
     def _before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
-        course = self._course
-        course.fired.add(id(optimizer))
+        state = self._state
+        state.fired.add(id(optimizer))
         if not self.subjects.ready and not self._discover(stepping=optimizer):
             return
-        slots = self._slots_of(optimizer)
-        if not len(slots):
+        step = self._stepping
+        if step is None or not step.holds(optimizer):
+            step = self._compile(optimizer)
+        if not len(step.slots):
             return
-        course.in_step = True
-        course.count(optimizer)
-        course.now.stepped = None
-        if course.plan.gradient and not has_closure:
-            with self._timer.gradient:
-                read_stepped(self.subjects, self._reader, course.now, optimizer, slots)
-        if course.plan.weight:
-            with self._timer.weight:
-                self._weights.before(self._moving(slots), course.step if course.shared else course.step - 1)
+        state.in_step = True
+        state.count(optimizer)
+        now, began = state.now, 0.0 if self._quiet else _now()
+        now.stepped = None
+        if has_closure:
+            self._unusual()
+        elif state.plan.gradient:
+            if not step.read_gradients(self._reader, now, optimizer):
+                self._unusual()
+            if began:
+                self._timer.gradient.seconds += (ended := _now()) - began
+                began = ended
+        if state.plan.weight:
+            self._weights.before(step.moved, state.step if state.shared else state.step - 1)
+            if began:
+                self._timer.weight.seconds += _now() - began
 
     def _closure_evaluated(self, optimizer: Optimizer) -> None:
         """A closure may clip what its backward pass gave. Of several evaluations the first one is this step's."""
-        course = self._course
-        if not course.in_step or course.now.closure_ended:
+        state = self._state
+        if not state.in_step or state.now.closure_ended:
             return
-        course.now.closure_ended = True
-        slots = self._slots_of(optimizer)
-        if course.plan.gradient and len(slots):
+        state.now.closure_ended = True
+        step = self._compile(optimizer)
+        if state.plan.gradient and len(step.slots):
             with self._timer.gradient:
-                read_stepped(self.subjects, self._reader, course.now, optimizer, slots)
+                step.read_gradients(self._reader, state.now, optimizer)
 
-    def _slots_of(self, optimizer: Optimizer) -> Slots:
-        """The slots an optimizer steps. A new one can bring new tensors, and slots then stand for other tensors than
-        those that the backward pass of this step was read by."""
-        layout = self.subjects.layout
-        slots = self.subjects.slots_of(optimizer, self._post_layers)
-        if self.subjects.layout is not layout:
-            self._course.now.forget_gradients()
-        return slots
+    def _compile(self, optimizer: Optimizer) -> CompiledStep:
+        """What to do when this optimizer steps: as the last time, unless anything has changed.
+
+        A new optimizer can bring new tensors, and slots then stand for other tensors than those that the backward
+        pass of this step was read by.
+        """
+        step = self._stepping
+        if step is not None and step.holds(optimizer):
+            return step
+        self._unusual()
+        step = self._compiled.get(id(optimizer))
+        if step is None or not step.holds(optimizer):
+            layout = self.subjects.layout
+            slots = self.subjects.slots_of(optimizer, self._post_layers)
+            if self.subjects.layout is not layout:
+                self._state.now.forget_gradients()
+            if len(self._compiled) >= _MOST_COMPILED:  # optimizers made anew for every step
+                self._compiled.clear()
+            step = self._compiled[id(optimizer)] = CompiledStep(self.subjects, optimizer, slots)
+        self._stepping = step
+        return step
 
     def _after_step(self, optimizer: Optimizer) -> None:
-        course = self._course
-        course.in_step = False
+        state, step = self._state, self._stepping
+        is_under_way, state.in_step = state.in_step, False
         if not self.subjects.ready:
             return
-        slots = self.subjects.slots_of(optimizer, self._post_layers)
-        if not len(slots):
-            course.forget()  # another model's step: the backward pass before it was not ours
+        if not is_under_way or step is None or step.optimizer() is not optimizer:
+            step = self._compile(optimizer)
+        if not len(step.slots):
+            state.forget()  # another model's step: the backward pass before it was not ours
             self._signals.collector.forget()
             return
-        skipped = number_now(getattr(optimizer, "found_inf", None), 0.0)
-        frame = frame_of(self.subjects, course, optimizer, slots, skipped)
-        self.subjects.zero_grads.step(slots)
-        if course.plan.weight:
-            with self._timer.weight:
-                self._weights.after(frame, self.subjects.weights(frame.exposed), self._moving(frame.exposed))
-        with self._timer.signal:
-            self._signals.look_at_step(optimizer, slots, frame)
+        skipped = 0.0 if state.now.scaler is None else number_now(getattr(optimizer, "found_inf", None), 0.0)
+        frame = step.frame(state, optimizer, skipped)
+        self.subjects.zero_grads.step(step.slots)
+        if state.plan.weight:
+            began = 0.0 if self._quiet else _now()
+            if state.shared:
+                self._weights.after(frame, self.subjects.weights(step.slots), step.moved)
+            else:
+                self._weights.after(frame, step.exposed_weights, step.exposed_moved)
+            if began:
+                self._timer.weight.seconds += _now() - began
+        if self._quiet:
+            self._emit_quietly(frame, step)
+            return
+        if not (self._is_usual and step is self._looked_at and self._signals.skips_step(step.slots)):
+            with self._timer.signal:
+                self._signals.look_at_step(optimizer, step.slots, frame)
+            self._looked_at = step
         self._finish(frame)
-        self._steady.learn(optimizer, slots)
+        self._quiet = self._quiet_steps(step)
 
     def _scaler_stepped(self, optimizer: Optimizer) -> None:
         """A loss scaler that found infinities does not call the optimizer: the step counts and is marked."""
-        course = self._course
-        if id(optimizer) in course.fired or not self.subjects.ready:
-            course.fired.discard(id(optimizer))
+        state = self._state
+        self._unusual()
+        if id(optimizer) in state.fired or not self.subjects.ready:
+            state.fired.discard(id(optimizer))
             return
-        slots = self._slots_of(optimizer)
-        if len(slots):
-            course.count(optimizer)
-            course.now.stepped = None
-            frame = frame_of(self.subjects, course, optimizer, slots, 1.0)
-            self.subjects.zero_grads.step(slots)
+        step = self._compile(optimizer)
+        if len(step.slots):
+            state.count(optimizer)
+            state.now.stepped = None
+            frame = step.frame(state, optimizer, 1.0)
+            self.subjects.zero_grads.step(step.slots)
             self._finish(frame)
 
     # -- a frame ------------------------------------------------------------------------------------------
 
     def _finish(self, frame: RawFrame) -> None:
         if taps.in_backward():  # many small optimizers, one per parameter: one frame when the pass is over
-            if self._course.pending is None:
-                self._course.pending = frame
+            if self._state.pending is None:
+                self._state.pending = frame
             else:
-                self._course.pending.absorb(frame)
-            self._course.now.gradients = []
+                self._state.pending.absorb(frame)
+            self._state.now.gradients = ()
             return
         self._emit(frame)
 
     def _emit(self, frame: RawFrame) -> None:
-        course, forward = self._course, self._forward
-        course.pending = None
+        state, forward = self._state, self._forward
+        if forward.error is not None:
+            raise forward.error
+        state.pending = None
         frame.complete = self._reader.events()
-        if course.shared and not frame.joined:  # the second part of a step
+        if state.shared and not frame.joined:  # the second part of a step
             self._post(frame)
             self._prepare_next()
             return
         now = _now()
-        seconds = frame.scalars["step_time"] = now - course.began
+        seconds = frame.scalars["step_time"] = now - state.began
         spent = self._timer.take()
         if forward.readings:
-            if course.plan.activation:
+            if state.plan.activation:
                 frame.modules = self._signals.module_readings()
-                frame.output_gradient_factor = inverse(course.now.scale)
+                frame.output_gradient_factor = inverse(state.now.scale)
                 self._signals.collector.note_data(forward.data, forward.data_address)
             spent["activation"] = spent.get("activation", 0.0) + forward.seconds
             forward.take()
         frame.signals = self._signals.collector.take(spent.get("signal", 0.0), self.governor.allowed)
         waited = self._post(frame)  # for the background thread, which counts its time itself
         self._timer.always.seconds -= waited
-        self.governor.spent(spent, seconds, first=course.step == course.first_step)
-        course.began = now + waited
+        self.governor.spent(spent, seconds, first=state.step == state.first_step)
+        state.began = now + waited
         self._prepare_next()
 
     def _prepare_next(self) -> None:
-        course, subjects = self._course, self.subjects
-        course.ended = True
-        done = course.done
+        state, subjects = self._state, self.subjects
+        state.ended = True
+        done = state.done
         due = subjects.due(done)
         if due and subjects.rescan():
-            course.want_walk = True
+            state.want_walk = True
             self._post_layers()
         if (done < 5 or due) and subjects.unplaced():
-            course.want_walk = True
+            state.want_walk = True
         plan = self.governor.plan(done + 1)
-        if course.modes_changed and self.governor.activations is not False:
+        if state.modes_changed and self.governor.activations is not False:
             # With the gradients of the same step: what runs and gets none has been cut off.
             plan = replace(plan, activation=True, gradient=plan.gradient or self.governor.every is None)
-            course.modes_changed = False
-        if course.fed_changed and self.governor.activations is None:
+            state.modes_changed = False
+        if state.fed_changed and self.governor.activations is None:
             plan = replace(plan, gradient=True, activation=True)
-            course.fed_changed = False
-        course.next_plan = plan
+            state.fed_changed = False
+        state.next_plan = plan
         if plan.activation and not self._no_activations:
             self._forward.start()
         elif self._forward.running:
             self._forward.stop()
 
-    # -- the rest -----------------------------------------------------------------------------------------
+    # -- steps in which nothing else is due ---------------------------------------------------------------
 
-    def _moving(self, slots: Slots) -> TensorList:
-        return self.subjects.weights(self.subjects.moving(slots))
+    def _quiet_steps(self, step: CompiledStep) -> int:
+        """For how many steps like this one nothing can be due but gradients, weights and updates: nobody need ask.
+
+        Like it are steps with one backward pass, neither loss scale nor closure, and a gradient where there was one.
+        """
+        state, subjects, now = self._state, self.subjects, self._state.now
+        if not (self._is_usual and self.governor.is_the_same_always) or state.done < _FIRST or state.shared:
+            return 0
+        if state.pending is not None or state.next_plan.activation or state.want_walk or self._signals.sees_modules:
+            return 0
+        if subjects.layout.spread is not None or not subjects.has_one_optimizer or now.marks is None:
+            return 0
+        present = subjects.gradients_now().slots
+        if not now.covers(present) or subjects.with_gradient(step.slots) is not present or now.marks.native is None:
+            return 0
+        rescan = subjects.steps_until_due(state.done) - 1
+        return min(self._signals.collector.idle_steps(step.slots, governed=False), rescan)
+
+    def _emit_quietly(self, frame: RawFrame, step: CompiledStep) -> None:
+        state, now = self._state, _now()
+        seconds = frame.scalars["step_time"] = now - state.began
+        state.ended = True
+        self._rested += 1
+        self._rested_seconds += seconds
+        waited = self._post(frame)  # for the background thread, which counts its time itself
+        self._timer.always.seconds -= waited
+        state.began = now + waited
+        self._quiet -= 1
+        if not self._quiet:
+            self._account()
+            self._quiet = self._quiet_steps(step)
+
+    def _account(self) -> None:
+        """For the steps in which nobody did."""
+        steps, seconds, self._rested, self._rested_seconds = self._rested, self._rested_seconds, 0, 0.0
+        if steps:
+            self._signals.collector.rest(steps)
+            self.governor.spent(self._timer.take(), seconds, first=False, steps=steps)
+
+    def _unusual(self) -> None:
+        """This step is not like the one before: whatever may be due in it is asked for."""
+        self._is_usual = False
+        if self._quiet or self._rested:
+            self._quiet = 0
+            self._account()
+
+    # -- the rest -----------------------------------------------------------------------------------------
 
     def _root_called(self, module: torch.nn.Module) -> None:
         """A model that gathers its parameters while it runs has others then than those its optimizer holds: its
@@ -382,7 +492,7 @@ class StepMachine:
         if self.subjects.ready:
             self._forward.on_root = None
         elif gathers_parameters(module):
-            self._tap(_never, self._discover)()
+            self._tap(self._discover)()
 
     def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
         """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
@@ -408,8 +518,3 @@ class StepMachine:
             self._forward.stop()
             self._forward.take()
             self._post(Note("note", None, {"reason": f"no activations: {reason}"}))
-
-
-def _never(*arguments: Any) -> bool:
-    """For what has no short way."""
-    return False

@@ -26,7 +26,7 @@ _MOST_CHOICES = 20  # of parameters that get a gradient
 class StepSignals:
     def __init__(
         self,
-        course: StepState,
+        state: StepState,
         subjects: Subjects,
         reader: TensorReader,
         forward: ForwardTap,
@@ -34,65 +34,55 @@ class StepSignals:
         governor: Governor,
     ) -> None:
         self.collector = SignalCollector(subjects.layers.layer_of)
-        self._course, self._subjects, self._reader = course, subjects, reader
+        self._state, self._subjects, self._reader = state, subjects, reader
         self._forward, self._timer = forward, timer
         self._governor = governor
         self._nonfinite_seen = False
-        self._fed: set[bytes] = set()  # which parameters got a gradient, each choice once
-        self._last_fed: Slots | None = None
+        self._presences: set[bytes] = set()  # which parameters got a gradient, each choice once
 
     # -- as a backward pass begins ------------------------------------------------------------------------
 
-    def take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
-        losses = self._course.now.losses
+    def take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> Number | None:
+        """Returns the loss, where there is one, and no more."""
+        losses = self._state.now.losses
         if len(roots) == 1 and not gradients:  # nearly always
             loss = loss_of(roots[0], None)
             if loss is not None:
                 losses.append(loss)
-            return
+            return loss
         weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
-        self._course.now.loss_is_weighted |= any(isinstance(root, torch.Tensor) and root.numel() > 1 for root in roots)
+        self._state.now.loss_is_weighted |= any(isinstance(root, torch.Tensor) and root.numel() > 1 for root in roots)
         losses += [loss for loss in map(loss_of, roots, weights) if loss is not None]
+        return None
 
     def look_at_loss(self, roots: tuple[Any, ...]) -> None:
         """What the loss and the graph of the model show; see `probe.signals`."""
-        forward, course = self._forward, self._course
+        forward, state = self._forward, self._state
         if forward.readings:
             self.collector.note_modes(forward.readings.values())
             known = self._subjects.layers.module_layer
             self.collector.note_unregistered(forward.readings, known, forward.roots_called)
-        course.modes_changed |= self.collector.modes_changed()
-        if course.hooked_saved_tensors and not SHOWS_HOOKS:
+        state.modes_changed |= self.collector.modes_changed()
+        if state.hooked_saved_tensors and not SHOWS_HOOKS:
             return
-        planned = course.plan.gradient or course.plan.activation
+        planned = state.plan.gradient or state.plan.activation
         if self.collector.wants_loss(planned, self._governor.every is None):
             with self._timer.signal:
-                self.collector.look_at_loss(roots, course.now.scaler)
-        if course.plan.activation and forward.readings and course.now.backward_count == 1:
+                self.collector.look_at_loss(roots, state.now.scaler)
+        if state.plan.activation and forward.readings and state.now.backward_count == 1:
             with self._timer.activation:
                 self.collector.look_at_graph(roots, forward.readings.values())
 
-    def glance_at_loss(self, roots: tuple[Any, ...]) -> None:
-        """`look_at_loss` in a step in which no module is looked at and no loss is scaled."""
-        course, signals = self._course, self.collector
-        if signals.modes_changed():
-            course.modes_changed = True
-        if course.hooked_saved_tensors and not SHOWS_HOOKS:
-            return
-        if signals.wants_loss(course.plan.gradient, self._governor.every is None):
-            with self._timer.signal:
-                signals.look_at_loss(roots, None)
-
     def look_for_nonfinite(self, roots: tuple[Any, ...]) -> Note | None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""
-        course = self._course
-        if self._nonfinite_seen or not course.now.losses or not is_nonfinite(course.now.losses[-1]):
+        state = self._state
+        if self._nonfinite_seen or not state.now.losses or not is_nonfinite(state.now.losses[-1]):
             return None
         self._nonfinite_seen = True
-        course.measure_now()
-        may_unpack = not course.hooked_saved_tensors
+        state.measure_now()
+        may_unpack = not state.hooked_saved_tensors
         origin = find_origin(self._subjects, self._reader, roots, self.module_readings(), may_unpack)
-        return None if origin is None else Note("first_nonfinite", course.step + 1, origin)
+        return None if origin is None else Note("first_nonfinite", state.step + 1, origin)
 
     @property
     def sees_modules(self) -> bool:
@@ -105,21 +95,24 @@ class StepSignals:
         known = self._subjects.layers.module_layer
         return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
 
-    def note_fed(self, fed: Slots) -> None:
+    def note_present(self, present: Slots) -> None:
         """Other parameters get a gradient than ever before: which modules run in such a step is worth a look."""
-        if fed is not self._last_fed and len(self._fed) < _MOST_CHOICES:  # nearly always one array for equal slots
-            self._last_fed, choice = fed, fed.tobytes()
-            self._course.fed_changed |= bool(self._fed) and choice not in self._fed
-            self._fed.add(choice)
+        if len(self._presences) < _MOST_CHOICES:
+            choice = present.tobytes()
+            self._state.fed_changed |= bool(self._presences) and choice not in self._presences
+            self._presences.add(choice)
 
     # -- after a step -------------------------------------------------------------------------------------
 
     def skips_step(self, slots: Slots) -> bool:
         """Whether there is nothing to look at after one more step of the same optimizer."""
-        return self.collector.skips_step(slots, self._course.plan.weight, self._governor.every is None)
+        plan = self._state.plan
+        if plan.weight and not plan.gradient:
+            return False
+        return self.collector.skips_step(slots, plan.weight, self._governor.every is None)
 
     def look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
-        measured = self._course.plan.weight
+        measured = self._state.plan.weight
         if self._subjects.weights(slots).is_spread:
             if measured:
                 frame.held = (self.collector.look_at_parts(optimizer, slots, self._parameters(slots)),)

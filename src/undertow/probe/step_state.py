@@ -6,6 +6,7 @@ A step ends with an optimizer's `step()`; until the first sign of the next one, 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,9 +24,9 @@ class StepReadings:
 
     losses: list[Number] = field(default_factory=list)
     loss_is_weighted: bool = False  # passes began with gradients of another's making, as in a stage of a pipeline
-    gradients: list[Reading] = field(default_factory=list)  # before clipping
-    micro: list[list[Reading]] = field(default_factory=list)  # accumulated, per backward pass
-    local: list[Reading] = field(default_factory=list)  # this rank's own, before an average over all
+    gradients: Sequence[Reading] = ()  # before clipping
+    micro: Sequence[Sequence[Reading]] = ()  # accumulated, per backward pass
+    local: Sequence[Reading] = ()  # this rank's own, before an average over all
     stepped: list[Reading] | None = None  # as the optimizer sees them, if they have changed since
     marks: Marks | None = None  # to notice that
     backward_count: int = 0
@@ -45,7 +46,7 @@ class StepReadings:
 
     def forget_gradients(self) -> None:
         """They are then read again as the optimizer sees them."""
-        self.gradients, self.micro, self.marks = [], [], None
+        self.gradients, self.micro, self.marks = (), (), None
 
     def loss(self) -> Number | None:
         """What was differentiated in this step: the sum over its backward passes, without the loss scale."""
@@ -91,14 +92,16 @@ class StepState:
 
     def count(self, optimizer: Optimizer) -> None:
         """An optimizer steps: in a step of its own, or in that of the one before it."""
-        again = id(optimizer) in self.stepped
-        self.shared = not (self.fresh or again or self.step < self.first_step)
-        if not self.shared:
+        identity = id(optimizer)
+        self.shared = not (self.fresh or identity in self.stepped or self.step < self.first_step)
+        if self.shared:
+            self.stepped.add(identity)
+            return
+        if self.ended:
             self.open()
-            self.step += 1
-            self.stepped = set()
-            self.fresh = False
-        self.stepped.add(id(optimizer))
+        self.step += 1
+        self.stepped = {identity}
+        self.fresh = False
 
     def forget(self) -> None:
         """What was read since the last step was not of a watched model."""

@@ -62,6 +62,7 @@ class Subjects:
         self._chosen: dict[tuple[int, bytes], Slots] = {}
         self._exposed: dict[int, Slots] = {}
         self._holders: dict[int, NDArray[np.float32]] = {}
+        self.all_gradients: TensorList | None = None  # if, when last asked, every tensor had one
         self._sentinels: Slots | None = None
         self._glanced: TensorList | None = None  # their gradients, where all have one
         self.version = 0  # another one when slots, layers or optimizers may be others
@@ -74,7 +75,7 @@ class Subjects:
         """Let go of the user's tensors and modules."""
         self._roots, self._given_roots = {}, None
         self._optimizers, self._slots_cache, self._lists = [], {}, {}
-        self._glanced = None
+        self.all_gradients = self._glanced = None
         self.layers.forget_tensors()
 
     # -- finding out --------------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ class Subjects:
         self.zero_grads.move(before, self.layers.tensors)
         self._slots_cache = {}
         self._same, self._lists, self._chosen = {}, {}, {}
-        self._sentinels = self._glanced = None
+        self.all_gradients = self._sentinels = self._glanced = None
         self._number_optimizers()
         return is_new
 
@@ -274,8 +275,12 @@ class Subjects:
 
     # -- tensors ------------------------------------------------------------------------------------------
 
-    def slots_with_gradient(self) -> Slots:
-        return self._pick(_ALL, have_gradient(self.layers.tensors))
+    def gradients_now(self) -> TensorList:
+        """Of all tensors that have one."""
+        have = have_gradient(self.layers.tensors)
+        found = self.gradients(self._pick(_ALL, have))
+        self.all_gradients = found if b"\0" not in have else None
+        return found
 
     def _pick(self, slots: Slots, flags: bytes) -> Slots:
         """Those of some slots whose tensors are flagged; the same array object whenever the answer is the same."""

@@ -36,7 +36,9 @@ class WeightWatch:
     def after(self, frame: RawFrame, weights: TensorList, moving: TensorList) -> None:
         """`weights` are all that the frame speaks of, `moving` those of them that can move."""
         chosen = weights if self._frames % _FROZEN_EVERY == 0 else moving
-        frame.weights, self._marks = self._reader.read_and_mark(chosen)
+        read = self._reader.read_and_mark(chosen)
+        if read is not None:  # weights are always there
+            frame.weights, self._marks = read
         frame.weights_before = self._before
         frame.before_is_previous = self._before_is_previous
         self._measured_after = frame.step

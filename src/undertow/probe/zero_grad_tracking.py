@@ -23,7 +23,7 @@ class ZeroGradTracker:
         self._cleared: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._all = False
         self._added: NDArray[np.bool_] = np.empty(0, np.bool_)  # a backward pass has added to what was left
-        self._left: list[_Left] = []  # what no backward pass has added to since
+        self.waiting: list[_Left] = []  # what no backward pass has added to since
         self._stepped: list[Slots] = []  # since it was last known what is cleared
 
     def move(self, old: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
@@ -32,7 +32,7 @@ class ZeroGradTracker:
         known = dict(zip(map(id, old), self._cleared.tolist()))
         self._cleared = np.array([known.get(id(tensor), True) for tensor in new], np.bool_)
         self._all = bool(self._cleared.all())
-        self._added, self._left = np.zeros(len(new), np.bool_), []
+        self._added, self.waiting = np.zeros(len(new), np.bool_), []
 
     def is_known(self, present: bytes) -> bool:
         """True when all gradients are gone, by the flags of those that are there; else `left` says what to look at."""
@@ -53,17 +53,17 @@ class ZeroGradTracker:
         self._cleared[slots] = is_zero
         self._all = bool(is_zero.all())
         waiting = [(slot, tensors[slot].grad) for slot in slots[~is_zero & ~self._added[slots]].tolist()]
-        self._left = [(slot, weakref.ref(old), int(old._version)) for slot, old in waiting if old is not None]
+        self.waiting = [(slot, weakref.ref(old), int(old._version)) for slot, old in waiting if old is not None]
 
     def note_added(self, tensors: Sequence[torch.Tensor]) -> None:
         """Called as a backward pass ends: to some of what is left it has added."""
-        if self._left:
-            self._added[[slot for slot, _, _ in self._left]] = True
-            self._left = self._untouched(tensors)
-            self._added[[slot for slot, _, _ in self._left]] = False
+        if self.waiting:
+            self._added[[slot for slot, _, _ in self.waiting]] = True
+            self.waiting = self._untouched(tensors)
+            self._added[[slot for slot, _, _ in self.waiting]] = False
 
     def _untouched(self, tensors: Sequence[torch.Tensor]) -> list[_Left]:
-        left = [(one, one[1](), tensors[one[0]].grad) for one in self._left]
+        left = [(one, one[1](), tensors[one[0]].grad) for one in self.waiting]
         return [one for one, old, now in left if old is not None and now is old and old._version == one[2]]
 
     def step(self, slots: Slots) -> None:

@@ -1,4 +1,4 @@
-"""Steps taken the short way give the frames that the long way gives, to the last bit."""
+"""Steps that reuse what was compiled for the one before give the frames that a new one gives, to the last bit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tests.probe.training import listen_in
 from torch import nn
 
 from undertow.probe.assemble import Assembler
+from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.readings import RawFrame
-from undertow.probe.steady import SteadyStep
+from undertow.probe.step import StepMachine
 from undertow.schema.frames import Frame
 
 STEPS = 40  # signals are looked at in the first 16 and in the 32nd; steps in between are the shortest of all
@@ -193,17 +194,21 @@ LOOPS: list[Loop] = [
 
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
-def test_the_short_way_is_the_long_way(watch, monkeypatch, loop: Loop, every: int):
-    taken = _count_short_steps(monkeypatch)
-    short = _record(watch, loop, every)
-    assert taken, "no step was taken the short way"
+def test_a_compiled_step_is_as_good_as_a_new_one(watch, monkeypatch, loop: Loop, every: int):
+    compiled, quiet = _count(monkeypatch)
+    reused = _record(watch, loop, every)
+    assert len(compiled) < STEPS, "every step was compiled anew"
+    assert quiet or every > 1 or loop is not sgd, "no step was quiet"
     with monkeypatch.context() as patch:
-        patch.setattr(SteadyStep, "learn", lambda *arguments: None)
-        taken.clear()
-        long = _record(watch, loop, every)
-    assert not taken
-    _assert_same(Assembler().frames(short, 0), Assembler().frames(long, 0))
-    for one, other in zip(short, long, strict=True):
+        patch.setattr(CompiledStep, "holds", lambda self, optimizer: False)
+        patch.setattr(StepMachine, "_quiet_steps", lambda self, step: 0)
+        compiled.clear()
+        quiet.clear()
+        anew = _record(watch, loop, every)
+    assert len(compiled) >= STEPS
+    assert not quiet
+    _assert_same(Assembler().frames(reused, 0), Assembler().frames(anew, 0))
+    for one, other in zip(reused, anew, strict=True):
         assert one.before_is_previous == other.before_is_previous
         assert (one.stepped is None) == (other.stepped is None)
         assert len(one.micro_gradients) == len(other.micro_gradients)
@@ -211,18 +216,23 @@ def test_the_short_way_is_the_long_way(watch, monkeypatch, loop: Loop, every: in
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-def _count_short_steps(monkeypatch) -> list[int]:
-    taken: list[int] = []
-    after_step = SteadyStep.after_step
+def _count(monkeypatch) -> tuple[list[Any], list[Any]]:
+    """Steps compiled, and steps in which nothing but the usual was due."""
+    compiled: list[Any] = []
+    quiet: list[Any] = []
+    initialise, emit = CompiledStep.__init__, StepMachine._emit_quietly
 
-    def listen(self: SteadyStep, optimizer: torch.optim.Optimizer) -> bool:
-        short = after_step(self, optimizer)
-        if short:
-            taken.append(self._course.step)
-        return short
+    def compile_one(self: CompiledStep, *arguments: Any) -> None:
+        compiled.append(self)
+        initialise(self, *arguments)
 
-    monkeypatch.setattr(SteadyStep, "after_step", listen)
-    return taken
+    def emit_one(self: StepMachine, *arguments: Any) -> None:
+        quiet.append(self)
+        emit(self, *arguments)
+
+    monkeypatch.setattr(CompiledStep, "__init__", compile_one)
+    monkeypatch.setattr(StepMachine, "_emit_quietly", emit_one)
+    return compiled, quiet
 
 
 def _record(watch, loop: Loop, every: int) -> list[RawFrame]:
