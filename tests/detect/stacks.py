@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
+from numpy.random import default_rng
 from tests.detect.building import Training
 
 from undertow.detect.engine import Engine
@@ -13,6 +15,19 @@ from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 
 _MATRICES = {"Linear": (8, 8), "Conv2d": (8, 4, 3, 3), "RNN": (8, 8)}
+
+
+def training(*conditions: type[Condition]) -> Training:
+    """Three Linear layers, watched by these conditions."""
+    made = Training("first", "second", "head")
+    made.engine = Engine(conditions)
+    made.engine.set_layers(made.layers, made.graph)
+    return made
+
+
+def noisy(levels: Iterable[float], share: float = 0.02, seed: int = 0) -> Iterator[float]:
+    generator = default_rng(seed)
+    return (float(level * math.exp(share * generator.standard_normal())) for level in levels)
 
 
 def stack(

@@ -14,12 +14,10 @@ from tests.detect.building import Training
 from undertow.detect.engine import Engine
 from undertow.detect.rule import Rule
 from undertow.detect.rules.bad_batch import BadBatch
-from undertow.detect.rules.unmixed_batches import UnmixedBatches
 from undertow.detect.rules.unrelated_targets import UnrelatedTargets
-from undertow.detect.rules.unused_rows import UnusedRows
 from undertow.detect.rules.zero_gradient import ZeroGradient
 from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.quantities import LossKind, LossReduction, Repeat
+from undertow.schema.quantities import LossKind, LossReduction
 from undertow.schema.severity import Severity
 
 CHANCE = math.log(10)
@@ -283,157 +281,9 @@ class TestAgreement:
         assert run.run(25, scalars=other, update_ratio=3e-3, weight_drift=0.15).codes() == []
 
 
-class TestRepeatedBatch:
-    def run(self, repeated: float, inputs: Iterable[float], **more: float) -> list[str]:
-        run = training(UnmixedBatches())
-        for number in inputs:
-            given = {"input_mean": number, "input_std": 1.0, "input_max_abs": 3.0} if number == number else {}
-            run.run(
-                1,
-                scalars={
-                    "loss": 1.0,
-                    "targets_repeated": repeated,
-                    "loss_rows": 64.0,
-                    "input_moved": 1.0,
-                    **given,
-                    **more,
-                },
-            )
-        return run.codes()
-
-    def test_one_batch_loaded_again_and_again(self) -> None:
-        assert self.run(Repeat.SAME_VALUES, [0.25] * 12) == ["DAT005"]
-
-    def test_all_data_in_one_tensor_is_a_choice(self) -> None:
-        assert self.run(Repeat.SAME_TENSOR, [0.25] * 40) == []
-        assert self.run(Repeat.SAME_VALUES, [0.25] * 40, loss_rows=1500.0) == []
-
-    def test_the_same_labels_of_other_inputs(self) -> None:
-        assert self.run(Repeat.SAME_VALUES, np.linspace(0.1, 0.2, 40)) == []
-
-    def test_targets_that_are_picked_anew_from_the_same_inputs(self) -> None:
-        assert self.run(Repeat.SAME_VALUES, [0.25] * 40, input_moved=0.0) == []
-
-    def test_tokens_cannot_be_told(self) -> None:
-        assert self.run(Repeat.SAME_VALUES, [math.nan] * 40) == []
-
-
-class TestUnmixedBatches:
-    def run(self, labels: Iterable[Iterable[int]], classes: int = 10) -> Training:
-        run, pooled = training(UnmixedBatches()), np.zeros(classes)
-        for batch in labels:
-            counts = np.bincount(list(batch), minlength=classes)
-            pooled += counts
-            scalars = {
-                "label_entropy": entropy(counts),
-                "label_entropy_pooled": entropy(pooled),
-                "loss_rows": counts.sum(),
-            }
-            run.run(1, scalars={name: float(value) for name, value in scalars.items()})
-        return run
-
-    def test_sorted_by_class(self) -> None:
-        run = self.run([[label // 3] * 32 for label in range(30)])
-        (finding,) = run.findings()
-        assert (finding.code, finding.severity) == ("DAT005", Severity.SEVERE)
-        assert finding.detected_step <= 12
-
-    def test_small_mixed_batches_of_many_classes_are_silent(self) -> None:
-        generator = default_rng(0)
-        assert self.run((generator.integers(1000, size=8) for _ in range(100)), 1000).codes() == []
-        assert self.run(generator.integers(10, size=16) for _ in range(100)).codes() == []
-
-    def test_a_rare_class_is_silent(self) -> None:
-        generator = default_rng(0)
-        assert self.run((generator.random(32) < 0.05).astype(int) for _ in range(200)).codes() == []
-
-    def numbers(self, means: Iterable[float], deviation: float) -> Training:
-        run = training(UnmixedBatches())
-        for mean in means:
-            kind = {"loss_kind": LossKind.MEAN_SQUARE, "loss_rows": 64.0, "loss": 1.0}
-            run.run(1, scalars={**kind, "target_mean": mean, "target_std": deviation})
-        return run
-
-    def test_numbers_that_come_sorted(self) -> None:
-        (finding,) = self.numbers((2.5 - 0.1 * step for step in range(12)), 0.05).findings()
-        assert (finding.code, finding.severity, finding.detected_step) == ("DAT005", Severity.SEVERE, 7)
-
-    def test_numbers_that_are_mixed(self) -> None:
-        generator = default_rng(0)
-        assert self.numbers((float(generator.normal(3, 0.125)) for _ in range(40)), 1.0).codes() == []
-
-    def test_a_rare_reward_moves_the_mean_of_its_batch(self) -> None:
-        run = training(UnmixedBatches())
-        for step in range(30):
-            kind = {"loss_kind": LossKind.MEAN_SQUARE, "loss_rows": 64.0, "loss": 1.0}
-            mean, deviation = (1.0, 1.5) if step % 4 == 3 else (0.0, 0.02)
-            run.run(1, scalars={**kind, "target_mean": mean, "target_std": deviation})
-        assert run.codes() == []
-
-    def test_targets_that_a_learner_moves_itself(self) -> None:
-        assert self.numbers((-0.02 * step for step in range(400)), 0.3).codes() == []
-        assert self.numbers((0.0 if step < 10 else -1.0 for step in range(30)), 0.05).codes() == []
-
-    def test_one_class_only_is_no_sorting(self) -> None:
-        assert self.run([[3] * 32] * 50).codes() == []
-
-    def test_it_ends_when_batches_are_mixed(self) -> None:
-        generator = default_rng(0)
-        mixed = [generator.integers(10, size=32) for _ in range(200)]
-        run = self.run([*([label // 3] * 32 for label in range(30)), *mixed])
-        assert not run.findings()[0].ongoing
-
-
-class TestUnusedRows:
-    def rows(self, unused: Iterable[float]) -> Training:
-        run = training(UnusedRows())
-        for share in unused:
-            run.run(1, weight_rows_unused={"first.weight": share})
-        return run
-
-    def test_a_table_of_which_almost_nothing_is_used(self) -> None:
-        (finding,) = self.rows([0.995] * 100).findings()
-        assert (finding.code, finding.severity, finding.layers) == ("DAT006", Severity.MODERATE, ("first.weight",))
-
-    def test_a_twentieth_in_use_is_a_hint(self) -> None:
-        assert [finding.severity for finding in self.rows([0.95] * 100).findings()] == [Severity.MILD]
-
-    def test_a_large_vocabulary_that_is_still_being_met_is_silent(self) -> None:
-        assert self.rows(1 - 1e-4 * step for step in range(1, 300)).codes() == []
-
-    def test_a_table_in_use_is_silent(self) -> None:
-        assert self.rows([0.4] * 200).codes() == []
-
-    def test_a_token_of_the_text_that_is_padding(self) -> None:
-        run = training(ZeroGradient()).run(1, padding_inside={"first": 0.1})
-        assert run.codes() == []
-        (finding,) = run.run(1, padding_inside={"first": 0.1}).findings()
-        assert (finding.code, finding.severity, finding.layers) == ("GRD004", Severity.MODERATE, ("first",))
-        assert training(ZeroGradient()).run(9, padding_inside={"first": 0.001}).codes() == []
-
-    def classes(self, pooled: float, classes: float, steps: int) -> Training:
-        scalars = {"label_entropy_pooled": pooled, "loss_classes": classes, "loss_rows": 64.0}
-        return training(UnusedRows()).run(steps, scalars=scalars)
-
-    def test_a_classifier_whose_labels_are_all_the_same(self) -> None:
-        eight = self.classes(0.0, 8.0, 60).findings()  # as many as the last layer has outputs
-        assert [(f.code, f.severity) for f in eight] == [("DAT006", Severity.SEVERE)]
-        assert self.classes(0.0, 8.0, 30).alarms() == []  # sorted data may begin like this
-
-    def test_few_of_many_classes_or_a_single_one_are_a_hint(self) -> None:
-        assert [f.severity for f in self.classes(0.0, 10.0, 20).findings()] == [Severity.MILD]
-        assert [f.severity for f in self.classes(math.log(50), 50_000.0, 400).findings()] == [Severity.MILD]
-
-    def test_too_few_labels_say_nothing(self) -> None:
-        assert self.classes(math.log(30), 50_000.0, 10).codes() == []
-
-    def test_text_that_uses_common_words_most_is_silent(self) -> None:
-        assert self.classes(math.log(900), 50_000.0, 2000).codes() == []
-
-    def test_two_classes_in_unequal_parts_are_silent(self) -> None:
-        assert self.classes(0.3, 2.0, 200).codes() == []
-
-
-def entropy(counts: np.ndarray) -> float:
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+def test_a_token_of_the_text_that_is_padding() -> None:
+    run = training(ZeroGradient()).run(1, padding_inside={"first": 0.1})
+    assert run.codes() == []
+    (finding,) = run.run(1, padding_inside={"first": 0.1}).findings()
+    assert (finding.code, finding.severity, finding.layers) == ("GRD004", Severity.MODERATE, ("first",))
+    assert training(ZeroGradient()).run(9, padding_inside={"first": 0.001}).codes() == []

@@ -215,21 +215,6 @@ SET_BACK_TIMES = 2
 OVERWRITTEN_AGAIN = 5  # steps since the time before: what is projected or clamped is written to at every step
 OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
 
-# MOD001. Batch normalisation in evaluation mode with untouched averages passes its input on unchanged.
-PASSES_ON = 0.02  # largest change of the outputs' mean and deviation, over that deviation
-WRONG_MODE_FRAMES = 2
-LARGE_DROPOUT = 0.9  # rates of published models: up to 0.8
-REDRAWN_FRAMES = 2  # in a row; states of a generator that are kept are equal to the last bit
-
-# MOD002. Settings of published models: eps 1e-12 to 1e-3, momentum 0.003 to 0.3.
-FEWEST_NORM_VALUES = 2
-FEWEST_NORM_SAMPLES = 2  # a picture's pixels are no samples of their own
-FEW_NORM_FRAMES = 2
-LARGE_EPS = 0.05
-LARGE_NORM_MOMENTUM = 0.9
-SMALL_NORM_MOMENTUM = 0.002  # the averages of a new normalisation mean nothing for a thousand steps
-SLOW_NORM_LASTS = 3.0  # times what its averages remember: what they began with is then gone
-
 # DAT001. Standardised, 0…1 and one-hot inputs have an RMS of 0.01 to 3, log-mel spectra up to 10.
 LARGE_INPUT = 25.0  # RMS
 SMALL_INPUT = 5e-3  # largest absolute value
@@ -440,34 +425,6 @@ MISSED_LEAST = 150  # answers
 MISSED_AFTER = 30  # losses: before, what is learnt changes with every step
 MISSED_LEAST_LOOKS, MISSED_LOOKS = 8, 24
 
-# DAT005.
-SORTED_SHARE = 0.3  # well mixed batches: 0.75 and more of what they can hold, 0.4 for pixels of a few pictures
-SORTED_FRAMES = 4
-SORTED_MEMORY = 50
-SORTED_ROWS = 8
-SORTED_LEAST = 0.6  # nats: nearly two classes in equal parts
-SORTED_NUMBERS = 1.5  # deviation of the means of batches over that within them; 0.35 at most for mixed batches
-SORTED_NUMBERS_MIXED = 0.5
-SORTED_NUMBERS_LOOKS = 8
-SORTED_NUMBERS_WITHIN = 40  # steps from the first look
-REPEATED_LOOKS = 8  # at targets, and…
-REPEATED_COPIES = 0.4  # …so many of them in another place than the time before; memory is used again at once
-REPEATED_INPUTS = 1  # looks at inputs that are, to the last bit, the same as before
-REPEATED_ROWS = 300  # more may be all the data there are
-
-# DAT006.
-UNUSED_HINT = 0.1
-UNUSED_ALARM = 0.01
-UNUSED_GROWS = 1.02  # by which the share in use grows when new rows come into use; without it…
-UNUSED_STEPS = 20  # …for so many steps,
-UNUSED_STEPS_AFTER_MANY = 6  # or so many when there were…
-UNUSED_LOOKUPS = 10  # …ten lookups to each row in use
-UNUSED_LABELS = 50  # labels to each class in use
-UNUSED_LABELS_LEAST = 500
-# By entropy, which counts rare classes for less than one: English text amounts to 1,000 of 50,000 tokens.
-UNUSED_CLASSES = 0.005
-SINGLE_CLASS = 1e-3  # nats
-SINGLE_CLASS_STEPS = 40  # of data that are sorted, the second class may come late
 PADDING_INSIDE = 0.02  # of the tokens; padding stands at the ends
 PADDING_FRAMES = 2
 

@@ -29,10 +29,6 @@ MEANINGS: dict[str, str] = {
     "DAT002": "One bad batch can undo many good steps",
     "DAT003": "Errors as large as the targets make gradients as large, whatever the model does",
     "DAT004": "The model can learn such data by heart only, and nothing that holds for new data",
-    "DAT005": "Every batch teaches one thing, and the next batch teaches another in its place",
-    "DAT006": "Most of these parameters are never trained",
-    "MOD001": "Statistics or noise that training relies on are switched off",
-    "MOD002": "What the layer computes from a batch is noise",
 }
 
 UNCLEAR = "Something is wrong, and the cause is not clear from what was measured"

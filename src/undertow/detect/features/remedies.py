@@ -296,3 +296,10 @@ MIND_THE_SIGN = Remedy(
     "None.",
     when_not="It is a reward or a likelihood, which is meant to grow.",
 )
+FIT_THE_TABLE_TO_THE_DATA = Remedy(
+    "fit-the-table-to-the-data",
+    "Make the table or the last layer as large as what occurs, or check how ids and labels are made.",
+    "print(int(ids.min()), int(ids.max()), len(ids.unique()))\nprint(targets.bincount())",
+    "None; it only looks.",
+    when_not="The vocabulary is large and the run is short: rare rows have not come yet.",
+)

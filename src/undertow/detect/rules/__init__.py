@@ -26,14 +26,10 @@ from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.small_update import SmallUpdate
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
-from undertow.detect.rules.unfit_normalisation import UnfitNormalisation
-from undertow.detect.rules.unmixed_batches import UnmixedBatches
 from undertow.detect.rules.unrelated_targets import UnrelatedTargets
-from undertow.detect.rules.unused_rows import UnusedRows
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.weight_drift import WeightDrift
 from undertow.detect.rules.weight_outliers import WeightOutliers
-from undertow.detect.rules.wrong_mode import WrongMode
 from undertow.detect.rules.zero_gradient import ZeroGradient
 
 RULES: tuple[type[Rule], ...] = (
@@ -60,10 +56,6 @@ RULES: tuple[type[Rule], ...] = (
     DefeatingSetting,
     BadBatch,
     UnrelatedTargets,
-    UnmixedBatches,
-    UnusedRows,
-    WrongMode,
-    UnfitNormalisation,
     BadlyScaledInputs,
     BadlyScaledTargets,
     WeightOutliers,

@@ -6,14 +6,13 @@ from undertow.detect.features import remedies as shared
 from undertow.explain.remedies import (
     data,
     gradients,
-    modes,
     optimisation,
     updates,
     weights,
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (gradients, updates, weights, optimisation, data, modes)
+_FAMILIES = (gradients, updates, weights, optimisation, data)
 
 TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for remedy in vars(shared).values() if isinstance(remedy, Remedy)}
 TEMPLATES.update({remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES})

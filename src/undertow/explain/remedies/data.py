@@ -24,13 +24,6 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     CHECK_THE_LABELS,
     SHUFFLE_THE_DATA,
-    Remedy(
-        "fit-the-table-to-the-data",
-        "Make the table or the last layer as large as what occurs, or check how ids and labels are made.",
-        "print(int(ids.min()), int(ids.max()), len(ids.unique()))\nprint(targets.bincount())",
-        "None; it only looks.",
-        when_not="The vocabulary is large and the run is short: rare rows have not come yet.",
-    ),
 )
 
 BY_CODE: dict[str, tuple[str, ...]] = {
@@ -38,8 +31,6 @@ BY_CODE: dict[str, tuple[str, ...]] = {
     "DAT002": ("inspect-the-batch", "guard-against-spikes"),
     "DAT003": ("scale-the-targets",),
     "DAT004": ("check-the-labels", "overfit-one-batch"),
-    "DAT005": ("shuffle-the-data",),
-    "DAT006": ("fit-the-table-to-the-data",),
 }
 
 

@@ -42,7 +42,7 @@ class DivergingRanks(Condition):
     """
 
     code, variant, formerly = "DST001", "diverging-ranks", "ranks"
-    stage, is_exact = Stage.UPDATE, True
+    stage, is_exact = Stage.OPTIMIZER, True
     needs = frozenset({"rank"})
     meaning = "The ranks train different models and average their gradients"
     remedies = (AVERAGE_EVERY_GRADIENT, BROADCAST_THE_WEIGHTS)

@@ -42,7 +42,7 @@ class DivergingReplicas(Condition):
     """
 
     code, variant, formerly = "DST001", "diverging-replicas", "models"
-    stage, is_exact = Stage.UPDATE, True
+    stage, is_exact = Stage.OPTIMIZER, True
     tracker = Replicas
     meaning = "The replicas train different models and average their gradients"
     remedies = (AVERAGE_EVERY_GRADIENT, BROADCAST_THE_WEIGHTS)

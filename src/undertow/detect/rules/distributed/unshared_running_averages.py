@@ -39,7 +39,7 @@ class UnsharedRunningAverages(Condition):
     """
 
     code, variant, formerly = "DST001", "unshared-running-averages", "averages"
-    stage, is_exact = Stage.UPDATE, True
+    stage, is_exact = Stage.OPTIMIZER, True
     tracker = Replicas
     meaning = "Each replica normalises with statistics of its own, so evaluation depends on which one is saved"
     remedies = (BROADCAST_THE_WEIGHTS, AVERAGE_EVERY_GRADIENT)

@@ -1,0 +1,100 @@
+"""MOD002: statistics of one or two values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.schema.findings import Evidence, Remedy
+from undertow.schema.severity import Severity
+
+
+class TooFewValues(Condition):
+    """A normalisation computes its statistics from one or two values or samples.
+
+    What it sees
+    ------------
+    Of how many values each mean and variance is made, in normalisations in training mode: at most two values, or two
+    samples of a batch normalisation, at two sampled steps in a row.
+
+    Why it is bad
+    -------------
+    Of two values a mean and a variance are noise: the output says which one is larger and nothing else, and of a single
+    one, as in a layer normalisation over one feature, it is the same whatever comes in.
+
+    When it is wrong
+    ----------------
+    The last, smaller batch of an epoch is not enough to be reported, nor is a single picture that is the same at every
+    step: its statistics have no noise.
+
+    References
+    ----------
+    Wu and He, "Group Normalization", 2018 (arXiv 1803.08494).
+    """
+
+    code, variant, formerly = "MOD002", "too-few-values", "values"
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
+    needs = frozenset({"activation"})
+    meaning = "What the layer computes from a batch is noise"
+    remedies = (
+        Remedy(
+            "use-group-norm",
+            "Replace batch normalisation by GroupNorm or LayerNorm, or use a larger batch.",
+            "norm = torch.nn.GroupNorm(num_groups=8, num_channels=channels)",
+            "It is another architecture: old checkpoints do not fit.",
+            when_not="Batches are large and only the last one of an epoch is small: drop that one.",
+        ),
+    )
+
+    values = Limit(2, "values: their mean and variance tell which one is larger, and nothing else")
+    samples = Limit(2, "samples; a picture's pixels are no samples of their own")
+    patience = Limit(2, "sampled steps in a row: the last batch of an epoch may be small")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._few = LayerStreak()
+        self._values: NDArray[np.float64] = np.zeros(0)
+        self._input = math.nan  # deviation of the data, when last measured
+
+    def grow(self, count: int) -> None:
+        self._few.grow(count)
+        self._values = grown(self._values, count, np.nan)
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        modes, values, samples = (view.row(n) for n in ("activation_training", "norm_values", "norm_samples"))
+        ids = view.ids("activation")
+        if modes is None or values is None or samples is None or ids is None:
+            return None
+        measured = (modes == 1) & ~np.isnan(values)
+        if not measured.any():
+            return None
+        few = measured & (values <= self.values)
+        # One and the same input at every step, as where a single picture is fitted, has statistics without noise.
+        before, self._input = self._input, view.scalar("input_std")
+        if before != self._input:
+            few |= measured & (samples <= self.samples)
+        self._few.end(ids[measured & ~few])
+        self._few.hold(ids[few], view.step)
+        self._values[ids[few]] = values[few]
+        members = tuple(view.layout.in_order(np.flatnonzero(self._few.length >= self.patience)))
+        return self.hold(members, lambda: self._describe(view, members)) if members else self.end()
+
+    def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
+        chosen = list(members)
+        count, since = float(self._values[chosen].max()), int(self._few.since[chosen].min())
+        samples = view.all_layers("norm_samples")[chosen]
+        how = "values from which each statistic was computed"
+        if not np.isnan(samples).all():
+            how += f", of {count_of(int(np.nanmax(samples)), 'sample')}"
+        evidence = tuple(Evidence("norm_values", view.layout.path(i), count, 16.0, how) for i in members[:3])
+        of = count_of(int(count), "value") if count <= self.values else "one or two samples"
+        summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {of} only (16 is little)."
+        return Judgement(Severity.SEVERE, members, since, 0.97, summary, evidence)
