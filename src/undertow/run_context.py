@@ -11,7 +11,7 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.explain.diagnosis import diagnose, explained_among
-from undertow.explain.divergence import Course
+from undertow.explain.divergence import ValueHistory
 from undertow.schema.facts import RunFacts
 from undertow.schema.findings import Diagnosis, Finding, StepRange
 from undertow.schema.graph import LayerGraph
@@ -39,7 +39,7 @@ class RunContext:
             others,
             layers=self.layers,
             events=self.events,
-            course=self._course([finding, *others]),
+            history=self._history([finding, *others]),
             graph=self.graph,
             optimizers=self.facts.optimizers,
         )
@@ -62,12 +62,12 @@ class RunContext:
             events=self.events,
             status=status,
             problems=problems,
-            course=self._course(findings),
+            history=self._history(findings),
             graph=self.graph,
             unseen=unseen,
         )
 
-    def _course(self, findings: Sequence[Finding]) -> Course | None:
+    def _history(self, findings: Sequence[Finding]) -> ValueHistory | None:
         """The loss and the largest weight up to the first non-finite value: how it began, and the last steps.
 
         Read back from the disk: nothing is kept for it while all is well.
@@ -76,12 +76,12 @@ class RunContext:
         if not starts:
             return None
         try:
-            return _course_until(min(starts), self.reader or RunReader(self.folder))
+            return _history_until(min(starts), self.reader or RunReader(self.folder))
         except (OSError, ValueError, UndertowError):
             return None  # the run cannot be read: findings are explained without it
 
 
-def _course_until(step: int, reader: RunReader) -> Course:
+def _history_until(step: int, reader: RunReader) -> ValueHistory:
     end = int(np.searchsorted(reader.steps, step, "right"))
     spans = [slice(0, end)]
     if end > 2 * _AT_EACH_END:
@@ -94,4 +94,4 @@ def _course_until(step: int, reader: RunReader) -> Course:
     if "weight_max_abs" in reader.quantities:
         weights = np.concatenate([reader.matrix("weight_max_abs", rows=span) for span in spans])
         largest = np.fmax.reduce(weights, axis=1, initial=-np.inf)  # not finite where none was measured
-    return Course(steps, loss, largest)
+    return ValueHistory(steps, loss, largest)

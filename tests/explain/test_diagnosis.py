@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from undertow.explain.diagnosis import diagnose, explained
-from undertow.explain.divergence import Course
+from undertow.explain.divergence import ValueHistory
 from undertow.explain.pages import page_of
 from undertow.schema.codes import CODES
 from undertow.schema.facts import RunFacts, RunStatus
@@ -229,30 +229,30 @@ def test_a_damaged_run_is_not_called_healthy(steps: StepRange) -> None:
         assert judged(finding("NUM001")).health is Health.CRITICAL
 
 
-def course(*loss: float, weights: tuple[float, ...] = ()) -> Course:
+def history(*loss: float, weights: tuple[float, ...] = ()) -> ValueHistory:
     largest = np.full(len(loss), np.nan)
     largest[: len(weights)] = weights
-    return Course(np.arange(len(loss)), np.array(loss), largest)
+    return ValueHistory(np.arange(len(loss)), np.array(loss), largest)
 
 
 @pytest.mark.parametrize("code", ["NUM001", "NUM002", "NUM003"])
 @pytest.mark.parametrize(
     ("numbers", "diverged"),
     [
-        (course(2.0, 1.0, 30.0, 1e5, 1e20, np.inf), True),
-        (course(2.0, 1.0, 1e9, 1e5, np.nan, np.nan), True),  # a dip on the way up
-        (course(2.0, 1.0, 0.9, 0.8, 0.7, np.nan), False),
-        (course(2.0, 1e-5, 1e-6, 1e-6, 0.5, np.nan), False),  # a spike, but no more than at the start
-        (course(2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1e9), False),  # what came after says nothing
-        (course(2.0, *[np.nan] * 5, weights=(1e30,)), True),
-        (course(2.0, *[np.nan] * 5, weights=(0.3, 0.4, 400.0)), True),
-        (course(2.0, *[np.nan] * 5, weights=(0.3, 0.4, 0.4)), False),
-        (course(*[np.nan] * 6), False),
+        (history(2.0, 1.0, 30.0, 1e5, 1e20, np.inf), True),
+        (history(2.0, 1.0, 1e9, 1e5, np.nan, np.nan), True),  # a dip on the way up
+        (history(2.0, 1.0, 0.9, 0.8, 0.7, np.nan), False),
+        (history(2.0, 1e-5, 1e-6, 1e-6, 0.5, np.nan), False),  # a spike, but no more than at the start
+        (history(2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1e9), False),  # what came after says nothing
+        (history(2.0, *[np.nan] * 5, weights=(1e30,)), True),
+        (history(2.0, *[np.nan] * 5, weights=(0.3, 0.4, 400.0)), True),
+        (history(2.0, *[np.nan] * 5, weights=(0.3, 0.4, 0.4)), False),
+        (history(*[np.nan] * 6), False),
     ],
 )
-def test_values_that_ran_away_ask_for_a_lower_rate_first(code: str, numbers: Course, diverged: bool) -> None:
+def test_values_that_ran_away_ask_for_a_lower_rate_first(code: str, numbers: ValueHistory, diverged: bool) -> None:
     found = diagnose(
-        [finding(code)], run="r", facts=RunFacts(), layers=LAYERS, steps=StepRange(0, 9, 10), course=numbers
+        [finding(code)], run="r", facts=RunFacts(), layers=LAYERS, steps=StepRange(0, 9, 10), history=numbers
     )
     (only,) = found.findings
     assert (only.remedies[0].id == "lower-the-learning-rate") == diverged

@@ -231,11 +231,11 @@ def test_addresses_are_relative_so_that_any_path_prefix_works(client: TestClient
 
 
 def test_two_runs_are_compared(client: TestClient) -> None:
-    found = client.get("/api/parting", params={"run": "sick", "other": "inner/healthy"}).json()
+    found = client.get("/api/divergence", params={"run": "sick", "other": "inner/healthy"}).json()
     assert found["step"] == 7
     assert set(found["layers"]) == {"first.weight", "first.bias", "second.weight", "second.bias"}
-    assert client.get("/api/parting", params={"run": "inner/healthy", "other": "sick"}).json()["step"] == 7
-    assert client.get("/api/parting", params={"run": "sick", "other": "sick"}).json()["step"] is None
+    assert client.get("/api/divergence", params={"run": "inner/healthy", "other": "sick"}).json()["step"] == 7
+    assert client.get("/api/divergence", params={"run": "sick", "other": "sick"}).json()["step"] is None
 
 
 def test_modules_that_are_loaded_ahead_exist(client: TestClient) -> None:

@@ -14,8 +14,8 @@ from undertow.schema.layers import Layer
 from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.views import palette
 from undertow.views.lines import line_of_scalar
-from undertow.views.parting import parting
 from undertow.views.rows import reading_order
+from undertow.views.run_divergence import divergence
 from undertow.views.scale import ScaleKind, scale_of, usual_of
 
 SHADES = np.linspace(0, 1, 256, dtype=np.float32)
@@ -126,15 +126,15 @@ def test_runs_part_where_the_first_gradient_differs(tmp_path: Path) -> None:
     written(tmp_path / "nan", np.where(at, np.float32(np.nan), norms), np.arange(700), gradient_nonfinite_count=bad)
     written(tmp_path / "thinned", np.where(at, np.float32(np.nan), norms), np.arange(700))
     one, two = Run(tmp_path / "one"), Run(tmp_path / "two")
-    found = parting(one, two)
+    found = divergence(one, two)
     assert (found.step, found.common_steps, found.common_layers) == (600, 350, LAYERS)
     assert found.layers == ("blocks.2.weight", "blocks.3.weight", "blocks.4.weight")
-    assert parting(one, one).step is None
-    assert parting(one, Run(tmp_path / "nan")).step == 90
-    assert parting(one, Run(tmp_path / "thinned")).step is None  # what was not measured is no difference
+    assert divergence(one, one).step is None
+    assert divergence(one, Run(tmp_path / "nan")).step == 90
+    assert divergence(one, Run(tmp_path / "thinned")).step is None  # what was not measured is no difference
 
 
 def test_runs_with_nothing_in_common_say_so(tmp_path: Path) -> None:
     written(tmp_path / "one", np.ones((3, LAYERS), np.float32), np.arange(3))
     written(tmp_path / "late", np.ones((3, LAYERS), np.float32), np.arange(10, 13))
-    assert parting(Run(tmp_path / "one"), Run(tmp_path / "late")).reason == "they have no step in common"
+    assert divergence(Run(tmp_path / "one"), Run(tmp_path / "late")).reason == "they have no step in common"

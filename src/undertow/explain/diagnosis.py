@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from undertow.explain.chain import linked
-from undertow.explain.divergence import Course, divergence
+from undertow.explain.divergence import ValueHistory, divergence
 from undertow.explain.localisation import located
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
 from undertow.explain.origin import at_its_module, origin_in, placed, poisoned_weight
@@ -32,7 +32,7 @@ def diagnose(
     events: Sequence[Mapping[str, Any]] = (),
     status: str = "",
     problems: Sequence[str] = (),
-    course: Course | None = None,
+    history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
     unseen: Sequence[str] = (),
 ) -> Diagnosis:
@@ -40,7 +40,7 @@ def diagnose(
     record does not hold, so that nothing could be said about it.
     """
     reasons = [*problems, *_reasons(facts, steps, status, problems), *(unseen if steps.recorded else ())]
-    complete = explained(findings, layers, events, course, graph, facts.optimizers)
+    complete = explained(findings, layers, events, history, graph, facts.optimizers)
     health = health_of(finding.severity for finding in complete) if steps.recorded else None
     if problems and health is Health.HEALTHY:
         health = None  # what is missing may hold what is wrong
@@ -62,12 +62,12 @@ def explained(
     findings: Sequence[Finding],
     layers: LayerTable,
     events: Sequence[Mapping[str, Any]] = (),
-    course: Course | None = None,
+    history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
     optimizers: Sequence[Mapping[str, Any]] = (),
 ) -> list[Finding]:
     """The findings placed, with their remedies, linked to their causes, and ranked."""
-    each, ranking = _explain_each(findings, layers, events, course, graph, optimizers)
+    each, ranking = _explain_each(findings, layers, events, history, graph, optimizers)
     return [each[place] for place in ranking.in_order()]
 
 
@@ -76,19 +76,19 @@ def explained_among(
     others: Sequence[Finding],
     layers: LayerTable,
     events: Sequence[Mapping[str, Any]] = (),
-    course: Course | None = None,
+    history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
     optimizers: Sequence[Mapping[str, Any]] = (),
 ) -> Finding:
     """One finding as it stands among all that is known: what it follows from, and what to do."""
-    return _explain_each([finding, *others], layers, events, course, graph, optimizers)[0][0]
+    return _explain_each([finding, *others], layers, events, history, graph, optimizers)[0][0]
 
 
 def _explain_each(
     findings: Sequence[Finding],
     layers: LayerTable,
     events: Sequence[Mapping[str, Any]],
-    course: Course | None,
+    history: ValueHistory | None,
     graph: LayerGraph | None,
     optimizers: Sequence[Mapping[str, Any]],
 ) -> tuple[list[Finding], Ranking]:
@@ -99,12 +99,12 @@ def _explain_each(
     if graph is not None:
         found = [located(finding, layers, graph) for finding in found]
     ranking = Ranking(found, weights_came_first=poisoned is not None)
-    found = [_with_remedies(finding, course, program) for finding in found]
+    found = [_with_remedies(finding, history, program) for finding in found]
     return linked(found, ranking), ranking
 
 
-def _with_remedies(finding: Finding, course: Course | None, program: Program) -> Finding:
-    growth = None if course is None else divergence(finding, course)
+def _with_remedies(finding: Finding, history: ValueHistory | None, program: Program) -> Finding:
+    growth = None if history is None else divergence(finding, history)
     if growth is None:
         return with_remedies(finding, program)
     return with_remedies(replace(finding, evidence=(growth, *finding.evidence)), program, diverged=True)

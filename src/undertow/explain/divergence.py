@@ -17,7 +17,7 @@ Numbers = NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class ValueHistory:
     """What a run looked like from far away: one number per step, NaN where there is none."""
 
     steps: NDArray[np.int64]
@@ -25,14 +25,14 @@ class Course:
     largest_weight: Numbers
 
 
-def divergence(finding: Finding, course: Course) -> Evidence | None:
+def divergence(finding: Finding, history: ValueHistory) -> Evidence | None:
     """The growth that came before a non-finite value, or None if there was none."""
     if finding.code not in ("NUM001", "NUM002", "NUM003") or not finding.severity.is_alarm:
         return None
-    grown = _extremes(course.steps, course.loss, finding.first_step)
+    grown = _extremes(history.steps, history.loss, finding.first_step)
     if grown is not None and grown[1][1] >= _ORDERS * grown[0][1] > 0:
         return _evidence("loss", "the loss", *grown)
-    grown = _extremes(course.steps, course.largest_weight, finding.first_step)
+    grown = _extremes(history.steps, history.largest_weight, finding.first_step)
     if grown is not None and grown[1][1] >= min(_ORDERS * grown[0][1], _HUGE_WEIGHT):
         return _evidence("weight_max_abs", "the largest weight", *grown)
     return None

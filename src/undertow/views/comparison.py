@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from undertow.errors import SettingError
 from undertow.run import Run, open_run
 from undertow.schema.severity import Health, Severity
-from undertow.views.circumstances import Difference, differences_of
 from undertow.views.lines import line_of_scalar
-from undertow.views.parting import TOLERANCE, LayerParting, layer_partings
+from undertow.views.run_config_diff import Difference, differences_of
+from undertow.views.run_divergence import TOLERANCE, LayerDivergence, layer_divergences
 from undertow.views.verdict import judge
 
 CURVE_POINTS = 200
@@ -57,7 +57,7 @@ class Pair:
     clear_layers: tuple[str, ...]
     reason: str  # why nothing could be compared
     scalars: dict[str, int]  # first step at which a scalar differs, by name
-    by_layer: tuple[LayerParting, ...]
+    by_layer: tuple[LayerDivergence, ...]
     only_in_first: tuple[str, ...]  # layers
     only_in_other: tuple[str, ...]
 
@@ -118,7 +118,7 @@ def _described(run: Run) -> ComparedRun:
 
 
 def _pair(first: Run, other: Run, place: int) -> Pair:
-    found, by_layer = layer_partings(first, other)
+    found, by_layer = layer_divergences(first, other)
     clear = [one for one in by_layer if one.clear_step is not None]
     clear_step = min((one.clear_step for one in clear if one.clear_step is not None), default=None)
     here, there = ([layer.path for layer in run.layers.parameters] for run in (first, other))
@@ -131,14 +131,14 @@ def _pair(first: Run, other: Run, place: int) -> Pair:
         clear_step,
         tuple(one.layer for one in clear if one.clear_step == clear_step),
         found.reason,
-        _scalar_partings(first, other),
+        _scalar_divergences(first, other),
         tuple(by_layer),
         tuple(path for path in here if path not in other.layers),
         tuple(path for path in there if path not in first.layers),
     )
 
 
-def _scalar_partings(first: Run, other: Run) -> dict[str, int]:
+def _scalar_divergences(first: Run, other: Run) -> dict[str, int]:
     """Of numbers that training makes, not of time."""
     steps, here, there = np.intersect1d(first.steps, other.steps, return_indices=True)
     found: dict[str, int] = {}

@@ -32,7 +32,7 @@ def comparison_report(comparison: Comparison, *, all_layers: bool = False) -> Re
     """Who they are, where they part, what was different, and their curves at a few steps."""
     parts: list[RenderableType] = [_runs(comparison), Text("")]
     for pair in comparison.pairs:
-        parts += [*_parting(pair, every_pair=len(comparison.pairs) > 1, all_layers=all_layers), Text("")]
+        parts += [*_divergence(pair, every_pair=len(comparison.pairs) > 1, all_layers=all_layers), Text("")]
     parts += [*_differences(comparison), Text("")]
     curves = comparison.curves if all_layers else _worth_showing(comparison)
     for curve in curves:
@@ -71,7 +71,7 @@ def _runs(comparison: Comparison) -> Table:
     return table
 
 
-def _parting(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[RenderableType]:
+def _divergence(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[RenderableType]:
     who = f"A and {letter(pair.run)}" if every_pair else "They"
     paths = [one.layer for one in pair.by_layer]
     if pair.reason:

@@ -26,7 +26,7 @@ from undertow.store.names import known_name
 from undertow.views import documents
 from undertow.views.density import STREAMS, density_of
 from undertow.views.lines import line_of_layer, line_of_scalar
-from undertow.views.parting import parting
+from undertow.views.run_divergence import divergence
 from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
 from undertow.views.weights_page import weights
@@ -74,7 +74,7 @@ class Pages:
             "density": self.density,
             "flow": self.flow,
             "weights": self.weights,
-            "parting": self.parting,
+            "divergence": self.divergence,
             "colours": self.colours,
             "explain": self.explain,
             "live": self.live,
@@ -152,9 +152,9 @@ class Pages:
         with self._library.reading(_text(request, "run")) as opened:
             return _json(weights(opened.run))
 
-    def parting(self, request: Request) -> Response:
+    def divergence(self, request: Request) -> Response:
         with self._library.reading_two(_text(request, "run"), _text(request, "other")) as (first, second):
-            return _json(parting(first.run, second.run))
+            return _json(divergence(first.run, second.run))
 
     def colours(self, request: Request) -> Response:
         return _json(documents.colours())

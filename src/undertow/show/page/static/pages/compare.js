@@ -28,10 +28,10 @@ class ComparePage {
     if (Number(query.to) > Number(query.from)) this.span.show(Number(query.from), Number(query.to));
     this.span.onChange(() => address.update(this.span.whole ? { from: null, to: null } : { from: this.span.first.toFixed(1), to: this.span.last.toFixed(1) }));
     this.place = element("div");
-    this.partings = element("ul", { class: "issues" });
+    this.divergences = element("ul", { class: "issues" });
     this.node = element("section", { class: "page wide compare" }, element("header", {}, element("h1", {}, "Compare")),
       runs.length < 2 ? element("p", {}, "Tick two runs or more in the ", element("a", { href: "#/runs" }, "list of runs"), ".") : [this.#table(verdicts),
-        common.length ? this.#curves(common) : element("p", { class: "quiet" }, "These runs have no curve in common."), this.place, this.partings, this.#differences()]);
+        common.length ? this.#curves(common) : element("p", { class: "quiet" }, "These runs have no curve in common."), this.place, this.divergences, this.#differences()]);
     for (const other of runs.slice(1)) this.#part(runs[0], other);
     if (this.scalar && runs.length > 1) this.#chart();
   }
@@ -77,8 +77,8 @@ class ComparePage {
   /** The first step at which their gradients differ. */
   async #part(run, other) {
     const line = element("li", { class: "quiet" }, "Looking where they part …");
-    this.partings.append(line);
-    const found = await getJson("parting", { run: run.id, other: other.id }).catch((error) => ({ reason: error.message }));
+    this.divergences.append(line);
+    const found = await getJson("divergence", { run: run.id, other: other.id }).catch((error) => ({ reason: error.message }));
     const names = [named(run.name), " and ", named(other.name)];
     line.className = "";
     if (found.reason) line.replaceChildren(...names, ` cannot be compared: ${found.reason}.`);

@@ -23,7 +23,7 @@ _UNMEASURED, _NUMBER, _NONFINITE, _NONE, _FROZEN = range(5)
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class RunDivergence:
     common_steps: int
     common_layers: int
     step: int | None = None  # None: they agree wherever both were measured
@@ -32,7 +32,7 @@ class Parting:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerParting:
+class LayerDivergence:
     """When a layer of one run and the layer of that name in the other cease to be the same."""
 
     layer: str
@@ -41,26 +41,28 @@ class LayerParting:
     norms: tuple[float | None, float | None]  # gradient norms at `step`; None: not finite, or no gradient
 
 
-def parting(first: Run, second: Run, tolerance: float = TOLERANCE) -> Parting:
+def divergence(first: Run, second: Run, tolerance: float = TOLERANCE) -> RunDivergence:
     """Compares gradient norms of layers of the same name, at steps that both runs recorded."""
     common = _Common.of(first, second)
     if common.reason:
-        return Parting(len(common.steps), len(common.pairs), reason=common.reason)
+        return RunDivergence(len(common.steps), len(common.pairs), reason=common.reason)
     for start, one, other in common.chunks():
         apart = _apart(one, other, tolerance)
         differs = np.flatnonzero(apart.any(axis=1))
         if len(differs):
             where = [common.pairs[int(place)][0].path for place in np.flatnonzero(apart[differs[0]])]
             step = int(common.steps[start + int(differs[0])])
-            return Parting(len(common.steps), len(common.pairs), step, tuple(where))
-    return Parting(len(common.steps), len(common.pairs))
+            return RunDivergence(len(common.steps), len(common.pairs), step, tuple(where))
+    return RunDivergence(len(common.steps), len(common.pairs))
 
 
-def layer_partings(first: Run, second: Run, tolerance: float = TOLERANCE) -> tuple[Parting, list[LayerParting]]:
-    """The same as `parting`, and when each layer that both have follows, as executed."""
+def layer_divergences(
+    first: Run, second: Run, tolerance: float = TOLERANCE
+) -> tuple[RunDivergence, list[LayerDivergence]]:
+    """The same as `divergence`, and when each layer that both have follows, as executed."""
     common = _Common.of(first, second)
     if common.reason:
-        return Parting(len(common.steps), len(common.pairs), reason=common.reason), []
+        return RunDivergence(len(common.steps), len(common.pairs), reason=common.reason), []
     count = len(common.pairs)
     parted, clear = np.full(count, -1), np.full(count, -1)
     norms = np.full((2, count), np.nan)
@@ -80,12 +82,12 @@ def layer_partings(first: Run, second: Run, tolerance: float = TOLERANCE) -> tup
         return int(common.steps[place]) if place >= 0 else None
 
     found = [
-        LayerParting(layer.path, step(int(parted[row])), step(int(clear[row])), (_known(a), _known(b)))
+        LayerDivergence(layer.path, step(int(parted[row])), step(int(clear[row])), (_known(a), _known(b)))
         for row, ((layer, _), a, b) in enumerate(zip(common.pairs, norms[0].tolist(), norms[1].tolist()))
     ]
     start = min((one.step for one in found if one.step is not None), default=None)
     there = tuple(one.layer for one in found if start is not None and one.step == start)
-    return Parting(len(common.steps), len(common.pairs), start, there), found
+    return RunDivergence(len(common.steps), len(common.pairs), start, there), found
 
 
 def _known(value: float) -> float | None:

@@ -24,13 +24,13 @@ class Difference:
 
 
 def differences_of(runs: Sequence[Run]) -> tuple[Difference, ...]:
-    facts = [_flat(_circumstances(run)) for run in runs]
+    facts = [_flat(_configuration(run)) for run in runs]
     names = dict.fromkeys(chain.from_iterable(facts))
     rows = [Difference(name, tuple(one.get(name) for one in facts)) for name in names]
     return tuple(row for row in rows if len(set(row.values)) > 1)
 
 
-def _circumstances(run: Run) -> dict[str, Any]:
+def _configuration(run: Run) -> dict[str, Any]:
     facts, parameters = run.facts, run.layers.parameters
     return {
         "optimizer": facts.optimizers[0] if len(facts.optimizers) == 1 else facts.optimizers,
