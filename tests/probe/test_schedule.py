@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import undertow
-from undertow.probe.cost_model import CostModel
-from undertow.probe.schedule import FREE_SECONDS, Governor
+from undertow.probe.schedule import FREE_SECONDS, CostModel, Governor
 
 
 def simulate(governor: Governor, step_seconds: float, costs: dict[str, float], steps: int = 4000) -> dict[str, float]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from undertow.probe.distributed.gathered import POST_BACKWARD
+from undertow.probe.distributed.fsdp import POST_BACKWARD
 from undertow.probe.distributed.portions import is_freed, is_spread
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 

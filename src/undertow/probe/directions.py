@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.measure import sketches
 from undertow.measure.packed import directions_of_many
-from undertow.measure.partials import Moment
+from undertow.measure.partials import Moment, offsets_of
 from undertow.measure.sketches import Direction
-from undertow.probe.memory import SketchMemory
 from undertow.probe.reading_batch import Mask, Placed, ReadingBatch, Row, Values, dense
 from undertow.probe.readings import RawFrame
 from undertow.probe.watched_layers import SlotLayout
@@ -208,3 +208,28 @@ def _cosine(product: Values, one: Values, other: Values) -> Values:
     """From sums of products; NaN where either length is zero or not known."""
     lengths = np.sqrt(one) * np.sqrt(other)
     return np.clip(product / np.where(lengths > 0, lengths, np.nan), -1.0, 1.0)
+
+
+class SketchMemory:
+    """Packed sketches by slot, and their squared norms: NaN where none is known."""
+
+    def __init__(self, sizes: NDArray[np.int64]) -> None:
+        self.offsets = offsets_of(sizes)
+        self.lengths = np.diff(self.offsets)
+        self.values: Values = np.zeros(int(self.offsets[-1]))
+        self.squares: Values = np.full(len(sizes), np.nan)
+
+    @property
+    def known(self) -> Mask:
+        return ~np.isnan(self.squares)
+
+    def put(self, packed: Values, squares: Values, which: Mask) -> None:
+        """Take the sketches of the chosen slots from a full row."""
+        if which.all():
+            self.values, self.squares = packed, squares
+        elif which.any():
+            self.values = np.where(np.repeat(which, self.lengths), packed, self.values)
+            self.squares = np.where(which, squares, self.squares)
+
+    def forget(self) -> None:
+        self.squares = np.full(len(self.squares), np.nan)

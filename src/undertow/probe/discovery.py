@@ -17,7 +17,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from undertow.probe.autograd_graph import Owner
-from undertow.probe.distributed.flat import Share, shares_of
+from undertow.probe.distributed.fsdp import Share, shares_of
 from undertow.schema.layers import LayerKind
 
 _WRAPPER_TYPES = frozenset(

@@ -17,10 +17,33 @@ from numpy.typing import NDArray
 from undertow.measure.partials import Partials
 from undertow.probe.cuda_events import Events
 from undertow.probe.forward import ModuleReading
-from undertow.probe.signals.readings import HeldReading, SignalReadings
+from undertow.probe.signals.loss import LossReading
 from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
+
+
+@dataclass(slots=True)
+class SignalReadings:
+    loss: LossReading | None = None
+    numbers: dict[str, float] = field(default_factory=dict)  # scalars of the frame, as they are
+    data_address: int = 0
+    data: Any = None  # Partials of the data that enters the model, or the same still on a device
+
+    @property
+    def nbytes(self) -> int:
+        return self.loss.nbytes if self.loss is not None else 0
+
+
+@dataclass(slots=True)
+class HeldReading:
+    """What is known of the parameters one optimizer has just stepped, beside their statistics."""
+
+    slots: NDArray[np.int64]
+    state: NDArray[np.float32]  # quantities of the stream `optimizer` × slots
+    row_spread: NDArray[np.float32]
+    rows_unused: NDArray[np.float32]
+
 
 Number = float | torch.Tensor  # a tensor when reading it now would make the training wait for its device
 

@@ -16,8 +16,7 @@ from undertow.errors import SettingError
 from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import Moment
 from undertow.probe import autograd_graph, discovery
-from undertow.probe.distributed.flat import flat_parameters
-from undertow.probe.distributed.gathered import gathered_parameters
+from undertow.probe.distributed.fsdp import flat_parameters, gathered_parameters
 from undertow.probe.distributed.spread_list import list_of
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Slots

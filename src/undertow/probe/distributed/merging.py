@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from math import prod
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from undertow.measure import sketches
+from undertow.measure.kernels import choose
+from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
+from undertow.measure.shards import sketch_of_part
 from undertow.probe.distributed.contribution import FOLD_WIDTH
 from undertow.probe.distributed.messages import Measured, Part, Roster, Summand
-from undertow.probe.distributed.pending import measure_sum
 from undertow.probe.distributed.portions import Portion
-from undertow.probe.distributed.rank_layout import RankSlots
-from undertow.probe.distributed.unions import Unions
+from undertow.probe.distributed.rank_layout import RankSlots, Unions
 from undertow.probe.readings import Reading
 from undertow.probe.watched_layers import SlotLayout
 
@@ -246,3 +249,12 @@ def _only(partials: Partials, slots: NDArray[np.int64]) -> Partials:
         sketched = np.concatenate(stretches) if stretches else np.empty(0)
     exponents = None if partials.exponents is None else partials.exponents[slots]
     return Partials(partials.moments[slots], exponents, sketched, offsets)
+
+
+def measure_sum(terms: Sequence[NDArray[Any]], block: Portion) -> Measured:
+    """As if this block of the tensor had been measured after the sum. Small tensors only: see MOST_TERM_ELEMENTS."""
+    total = torch.from_numpy(np.add.reduce([term.astype(np.float64) for term in terms]))
+    partials = choose("cpu").measure([total], Want.MOMENTS | Want.EXPONENTS)
+    length, starts = block.runs()
+    sketch = sketch_of_part(total, length, starts, prod(block.shape))
+    return Measured(np.zeros(1, np.int64), partials.moments, partials.exponents, sketch)

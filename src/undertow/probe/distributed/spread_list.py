@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Partials, offsets_of
 from undertow.measure.shards import Places, places_of, sketch_of_part
-from undertow.probe.distributed.flat import are_exchanged, local_stretch
+from undertow.probe.distributed.fsdp import are_exchanged, local_stretch
 from undertow.probe.distributed.portions import Portion, Spread, Term, is_spread, local_of, term_of
 from undertow.probe.readings import Reading
 from undertow.probe.tensor_list import TensorList

@@ -1,8 +1,14 @@
-"""Which of several processes this one is."""
+"""Which of several processes this one is, and who sends to whom.
+
+A few ranks all send to the first one; more form a tree, and what a rank is sent it passes on as one part with its own,
+so that nobody receives from more than a few dozen however many there are. Those below a rank are the ones right behind
+it, which hold neighbouring shards: together they are a block again.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch.distributed as dist
@@ -36,3 +42,45 @@ def rank_now() -> RankPlace | None:
 
 def group_is_made() -> bool:
     return dist.is_available() and dist.is_initialized()
+
+
+STAR = 16  # up to so many ranks all send to the first one
+WIDTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    parent: int | None
+    children: tuple[int, ...]
+    patience: float  # as a share of the first rank's: whoever passes parts on must be done before it is given up
+
+
+def branch_of(rank: int, members: Sequence[int]) -> Branch:
+    """`members` are all ranks that are watched, in order, the first one included.
+
+    A member's number is written to the base of the tree's width; without its last digit that is not zero it is its
+    parent's.
+    """
+    count = len(members)
+    width = count if count <= STAR else WIDTH
+    number = members.index(rank)
+    children: list[int] = []
+    power, levels = 1, 0
+    while power < count:
+        levels += 1
+        if number % (power * width) == 0:
+            above = (number + digit * power for digit in range(1, width))
+            children += [members[one] for one in above if one < count]
+        power *= width
+    depth, upwards = 0, number
+    while upwards:
+        depth, upwards = depth + 1, _above(upwards, width)
+    parent = members[_above(number, width)] if number else None
+    return Branch(parent, tuple(children), 1 - depth / (levels + 1))
+
+
+def _above(number: int, width: int) -> int:
+    power = width
+    while number % power == 0:
+        power *= width
+    return number - number % power

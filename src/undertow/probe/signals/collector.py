@@ -15,13 +15,13 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.probe.autograd_graph import Owners
+from undertow.probe.readings import HeldReading, SignalReadings
 from undertow.probe.signals.embedding_rows import MOST_ROWS, RowBook, memory_of, row_spread
 from undertow.probe.signals.graph import GraphSignals, Span
 from undertow.probe.signals.loss import read_loss
 from undertow.probe.signals.micro_batches import MicroBatches
 from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_optimizer
-from undertow.probe.signals.readings import HeldReading, SignalReadings
 from undertow.probe.signals.unregistered_parameters import UnregisteredParameters
 from undertow.probe.tensor_list import have_gradient
 

@@ -7,7 +7,9 @@ numbers of them (`loss_numbers`). So nothing waits for a device, and nothing of 
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -29,7 +31,6 @@ from undertow.probe.signals.nodes import (
     shape_of,
     signed,
 )
-from undertow.probe.signals.sources import nearest_parameter
 from undertow.probe.signals.target_range import Reach, reach_of
 from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms_and_weights, number_of
 from undertow.schema.quantities import LossKind, LossReduction
@@ -299,3 +300,21 @@ def _copy_elements(term: Term, reading: LossReading) -> None:
         reading.prediction, reading.target = both
     if shape:
         reading.rows, reading.columns = shape[0], math.prod(shape[1:])
+
+
+_MOST_NODES = 64
+
+
+def nearest_parameter(given: Edge | None) -> int | None:
+    """The id of the tensor, of the fewest operations away; a single number (a temperature, a scale) is none."""
+    waiting, seen = deque([given]), set[Any]()
+    while waiting and len(seen) < _MOST_NODES:
+        edge = waiting.popleft()
+        if edge is None or edge[0] in seen:
+            continue
+        seen.add(edge[0])
+        if not is_leaf(edge[0]):
+            waiting.extend(edges(edge[0]))
+        elif edge[0].variable.dim() > 0:
+            return id(edge[0].variable)
+    return None

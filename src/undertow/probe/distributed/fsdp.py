@@ -1,9 +1,10 @@
-"""What `FullyShardedDataParallel` (FSDP1) makes of a model: its units' parameters end to end in one flat tensor, of
-which every rank holds a stretch.
+"""What torch's two kinds of `FSDP` make of a model's parameters.
 
-With `use_orig_params=True` each parameter is what lies of it in this rank's stretch, and may be empty; else there is
-only the flat tensor. Which is which is written in torch's own records. Should a release of torch keep them elsewhere,
-reading them fails, and nothing is measured rather than something wrong.
+`FullyShardedDataParallel` (FSDP1) lays a unit's parameters end to end in one flat tensor, of which every rank holds a
+stretch. With `use_orig_params=True` each parameter is what lies of it in this rank's stretch, and may be empty; else
+there is only the flat tensor. `fully_shard` (FSDP2) puts whole parameters in place of the shards while a module runs:
+autograd sees those, optimizers see the shards. Which is which is written in torch's own records. Should a release of
+torch keep them elsewhere, nothing is found, or reading them fails: nothing is measured rather than something wrong.
 """
 
 from __future__ import annotations
@@ -82,3 +83,28 @@ def _handles(roots: Iterable[torch.nn.Module]) -> Iterator[Any]:
             handle: Any = module._handle if isinstance(module, kind) else None
             if handle is not None:
                 yield handle
+
+
+POST_BACKWARD = (
+    "RegisterPostBackwardFunction"  # passes a module's inputs through, to hear when backward is done with it
+)
+
+
+def gathered_parameters(roots: Iterable[torch.nn.Module]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Each whole parameter, as soon as there is one, and the shard it stands for."""
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for root in roots:
+        for module in root.modules():
+            state = getattr(module, "_get_fsdp_state", None)
+            for one in _parameters(state()) if state is not None else ():
+                gathered, sharded = getattr(one, "_unsharded_param", None), getattr(one, "sharded_param", None)
+                if gathered is not None and sharded is not None:
+                    found.append((gathered, sharded))
+    return found
+
+
+def _parameters(state: Any) -> Iterable[Any]:
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # torch before 2.12 has one group for each module
+        groups = [getattr(state, "_fsdp_param_group", None)]
+    return [one for group in groups for one in getattr(group, "fsdp_params", ())]
