@@ -17,7 +17,7 @@ from undertow.schema.layers import Layer, LayerKind, LayerTable
 _MATRICES = {"Linear": (8, 8), "Conv2d": (8, 4, 3, 3), "RNN": (8, 8)}
 
 
-def training(*conditions: type[Condition]) -> Training:
+def training(*conditions: Rule | type[Condition]) -> Training:
     """Three Linear layers, watched by these conditions."""
     made = Training("first", "second", "head")
     made.engine = Engine(conditions)

@@ -215,27 +215,6 @@ SET_BACK_TIMES = 2
 OVERWRITTEN_AGAIN = 5  # steps since the time before: what is projected or clamped is written to at every step
 OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
 
-# DAT001. Standardised, 0…1 and one-hot inputs have an RMS of 0.01 to 3, log-mel spectra up to 10.
-LARGE_INPUT = 25.0  # RMS
-SMALL_INPUT = 5e-3  # largest absolute value
-OFFSET_INPUT = 20.0  # |mean| over deviation, where the mean is above 3
-INPUT_FRAMES = 2
-INPUTS_USUAL = 5  # sampled steps
-SHIFT_STEPS = 3  # steps: less is a matter of single batches
-SHIFT_DEVIATIONS = 4.0  # of a single loss, by which it rose; with BATCH_FACTOR for what enters the first layer…
-SHIFT_OF_WEIGHT = 1.5  # …while the norm of its weight changed by less than this factor
-
-# DAT003. Targets a hundred times as large as the first predictions are learnt well by most nets.
-LARGE_TARGETS = 30.0  # target RMS over prediction RMS at the start, and…
-TARGETS_STEPS = 40  # …after so many steps…
-TARGETS_REMAINING = 0.95  # …this share of the loss is still there (0.85 in the zoo),
-HUGE_TARGETS, TARGETS_REMAINING_OF_HUGE = 1_000.0, 0.8
-TARGETS_BLOWN = 10.0  # or the loss has grown so many times, or is no longer finite
-TARGETS_CLIPPED = 5  # or clipping leaves less than CLIPPED_TO at so many measured steps in a row…
-TARGETS_CLIPPED_STEPS = 20  # …and still after so many steps
-TARGETS_BEYOND = 2.0  # root mean square, for a last function whose values lie within one of zero…
-BEYOND_RANGE = 5.0  # …or its mean error, where the targets are not known themselves
-
 # -- optimisation, data, loss (OPT, DAT, LSS) ----------------------------------------------------------------------
 
 # Steps that are too large (OPT007, LSS004). Median over matrices of update over weight; healthy trainings whose loss
@@ -348,7 +327,6 @@ WON_FOR = 15  # steps in a row
 SMALL_UPDATE = 2e-4  # half of healthy matrices move thirty times as fast
 SMALL_UPDATE_STEPS = 100
 SMALL_UPDATE_NOISE = 0.03  # deviation over the loss: more, and it cannot be seen to stand still
-FLAT_DEVIATIONS = 3.0  # of a single loss, between the medians of the start and of the latest nine
 
 # OPT008. Settings of optimizers.
 REBUILT_FRAMES = 3
@@ -380,50 +358,6 @@ LAG_RISE = 1.5
 MEMORY_LONG = 0.004  # memory of the mean over that of the scale: 0.01 and more in published recipes
 MEMORY_STEP = 1.2  # root mean square of a step over the rate; the first of all is 1
 MEMORY_STEPS = 2  # looks within LAG_LASTS
-
-# DAT002. What a batch is like: a factor beyond the widest spread of the batches before it.
-BATCH_KNOWN = 5  # batches to compare with
-BATCH_FACTOR = 5.0
-BATCH_ENTROPY = 0.3
-BATCH_OVER = 20  # steps
-BATCHES = 5  # bad ones in a row, at most
-
-# DAT004. At the loss of a guess, with healthy updates and gradients that do not agree.
-CHANCE_FROM, CHANCE_TO = 0.96, 1.1  # of the loss of the best answer that is the same for all
-CHANCE_REMAINING = 0.97
-CHANCE_STEPS = 90  # small transformers guess for up to 65 before they learn
-CHANCE_COSINE = 0.2  # of successive gradients; 0.5 early in healthy classification, 0.1 for random tokens
-CHANCE_DRIFT = 0.3  # healthy classifiers have learnt by a third of this
-HEALTHY_UPDATE = (3e-4, 0.1)
-CHANCE_FROM_OF_NUMBERS = 0.93  # of the variance of the targets, which is the error of the best constant answer
-CHANCE_STEPS_OF_NUMBERS = 120  # sums over long sequences are guessed for long, too, with one answer for all;…
-CHANCE_NOTHING = 0.985  # of the loss of one answer for all: nothing at all was learnt, so that…
-CHANCE_DRIFT_OF_NOTHING = 0.2  # …a shorter way is enough, but…
-CHANCE_FEW_CLASSES = 3  # …not for so few classes
-CHANCE_ALIVE = 0.08  # …here answers differ, over the deviation of the targets
-# How much better answers fit their own targets than others of the batch, in deviations of chance. In 130 healthy
-# programs the mean of the latest looks is above this within 45 steps; where tables of hundreds of rows are learnt, 123.
-AGREEMENT_LOOKS = 32
-AGREEMENT_NONE = 0.5  # mean of all of them, and…
-AGREEMENT_RECENT = 16  # …of the latest, which may be…
-AGREEMENT_RECENT_NONE = 0.3  # …no more than this
-AGREEMENT_PROVED = 0.8  # mean of all of them: by chance in less than one window of 100,000
-AGREEMENT_STEPS = 110  # a twentieth of the variance, which is all some targets tell, shows after 80 to 100
-AGREEMENT_DRIFT = 0.08
-AGREEMENT_FALLING = 0.1  # of the loss, by which it fell over the later half of all steps: it is on its way yet
-AGREEMENT_KNOWN = 3.0  # mean of a few looks at some time, of which later less is left than…
-AGREEMENT_LOST = 0.1  # …this (0.22 and more in healthy programs that change their task), at so many looks in a row
-AGREEMENT_LOST_LOOKS = 12
-# Wrong answers of healthy classifiers have the label among the next guesses: a mean rank of 0.2 by the time that
-# a quarter is learnt, 0.05 later. Of labels that were mixed up it is 0.4 to 0.5 until they are known by heart.
-MISSED_LEARNT = 0.25  # accuracy between chance and 1
-MISSED_AT_RANDOM = 0.33
-MISSED_SHARE = 0.3  # of the answers at the later half of the looks: a fifth of wrong labels does no harm
-MISSED_FALLING = 0.9  # times as many as at the earlier half, or fewer: the rest may be learnt, too
-MISSED_SURE = 0.75  # of how often it is right, the model says itself; 1 and more where labels are wrong
-MISSED_LEAST = 150  # answers
-MISSED_AFTER = 30  # losses: before, what is learnt changes with every step
-MISSED_LEAST_LOOKS, MISSED_LOOKS = 8, 24
 
 PADDING_INSIDE = 0.02  # of the tokens; padding stands at the ends
 PADDING_FRAMES = 2

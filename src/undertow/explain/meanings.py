@@ -25,10 +25,6 @@ MEANINGS: dict[str, str] = {
     "WGT005": "The layer loses what it has learnt faster than it can learn",
     "WGT006": "What the weights held at the start is being overwritten",
     "OPT008": "The optimizer undoes or ignores what the gradients ask for",
-    "DAT001": "The first layer is driven far out of the range in which it can learn",
-    "DAT002": "One bad batch can undo many good steps",
-    "DAT003": "Errors as large as the targets make gradients as large, whatever the model does",
-    "DAT004": "The model can learn such data by heart only, and nothing that holds for new data",
 }
 
 UNCLEAR = "Something is wrong, and the cause is not clear from what was measured"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from undertow.detect.rule import Rule
-from undertow.detect.rules.bad_batch import BadBatch
-from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
-from undertow.detect.rules.badly_scaled_targets import BadlyScaledTargets
 from undertow.detect.rules.conflicting_gradient import ConflictingGradient
 from undertow.detect.rules.defeating_setting import DefeatingSetting
 from undertow.detect.rules.diverging_loss import DivergingLoss
@@ -26,7 +23,6 @@ from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.small_update import SmallUpdate
 from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.uncleared_gradient import UnclearedGradient
-from undertow.detect.rules.unrelated_targets import UnrelatedTargets
 from undertow.detect.rules.vanishing_gradient import VanishingGradient
 from undertow.detect.rules.weight_drift import WeightDrift
 from undertow.detect.rules.weight_outliers import WeightOutliers
@@ -54,10 +50,6 @@ RULES: tuple[type[Rule], ...] = (
     OscillatingLoss,
     NotLearning,
     DefeatingSetting,
-    BadBatch,
-    UnrelatedTargets,
-    BadlyScaledInputs,
-    BadlyScaledTargets,
     WeightOutliers,
     GrowingWeights,
     WeightDrift,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from undertow.detect.features import remedies as shared
 from undertow.explain.remedies import (
-    data,
     gradients,
     optimisation,
     updates,
@@ -12,7 +11,7 @@ from undertow.explain.remedies import (
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (gradients, updates, weights, optimisation, data)
+_FAMILIES = (gradients, updates, weights, optimisation)
 
 TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for remedy in vars(shared).values() if isinstance(remedy, Remedy)}
 TEMPLATES.update({remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES})

@@ -1,28 +1,21 @@
-"""DAT001."""
+"""DAT001: inputs that are not scaled."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
 
-import numpy as np
-
-from undertow.detect import thresholds as limit
-from undertow.detect.condition import Condition
-from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.condition import Condition, Judgement
 from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.module_structure import NONE, structure_of
-from undertow.detect.input_shift import InputShift
-from undertow.detect.rule import Said, Verdict
+from undertow.detect.features.remedies import STANDARDISE_THE_INPUTS
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
-_OF_INPUTS = frozenset({"activation", "input_std"})
 
-
-class BadlyScaledInputs:
+class UnscaledInputs(Condition):
     """The numbers that enter the model are far from the scale it is made for.
 
     What it sees
@@ -30,9 +23,7 @@ class BadlyScaledInputs:
     Mean, deviation and largest value of the data that enter the first operation with parameters, at two sampled
     steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above 0.005.
     Models that normalise their input, or right behind their first layer with no way around it, are not judged, nor are
-    data that were fine at five sampled steps: when those turn odd, it is a matter of single batches (DAT002). But where
-    the outputs of the first matrix change fivefold from one look to the next and stay so, with hardly another weight,
-    and the loss rises with them, the data have changed for good.
+    data that were fine at five sampled steps: when those turn odd, it is a matter of single batches (DAT002).
 
     Why it is bad
     -------------
@@ -50,64 +41,54 @@ class BadlyScaledInputs:
     LeCun et al., "Efficient BackProp", 1998, section 4.3.
     """
 
-    code: ClassVar[str] = "DAT001"
+    code, variant, formerly = "DAT001", "unscaled-inputs", "inputs"
+    stage, is_standing = Stage.DATA, True
+    needs = frozenset({"input_std"})
+    meaning = "The first layer is driven far out of the range in which it can learn"
+    remedies = (STANDARDISE_THE_INPUTS,)
+
+    large = Limit(25.0, "root mean square; standardised, 0…1 and one-hot inputs: 0.01 to 3, log-mel spectra up to 10")
+    offset = Limit(20.0, "deviations between the mean and zero, where the mean is large as well")
+    large_mean = Limit(3.0, "below it an offset does no harm")
+    small = Limit(5e-3, "largest absolute value: beside it, biases decide alone")
+    patience = Limit(2, "sampled steps in a row: one may be a bad batch")
+    usual_for = Limit(5, "sampled steps of usual inputs: what was fine for so long is scaled")
 
     def __init__(self) -> None:
+        super().__init__()
         self._layout: LayerIndex | None = None
         self._first = NONE
         self._protected = True
         self._odd = 0  # sampled steps in a row
         self._usual = 0  # sampled steps
         self._since = 0
-        self._condition = Condition("inputs")
-        self._shift = InputShift()
 
-    def grow(self, count: int) -> None:
-        """Nothing is kept per layer."""
-
-    @property
-    def resting(self) -> bool:
-        return not self._shift.follows
-
-    def news(self, batch: FrameBatch) -> Flags:
-        if not self._shift.knows(batch.layout):
-            return np.ones(len(batch), bool)
-        return batch.with_any(_OF_INPUTS)
-
-    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
-        return ()
-
-    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
-        return (*self._observe_scale(view), *self._shift.observe(view))
-
-    def _observe_scale(self, view: FrameView) -> tuple[Verdict, ...]:
-        deviation = view.scalar("input_std")
+    def observe(self, view: FrameView) -> Judgement | None:
+        deviation, mean, largest = (view.scalar(f"input_{name}") for name in ("std", "mean", "max_abs"))
         if math.isnan(deviation):
-            return ()
+            return None
         if view.layout is not self._layout:
             self._look(view.layout)
         if self._protected:
-            return ()
-        mean, largest = view.scalar("input_mean"), view.scalar("input_max_abs")
-        size = math.hypot(mean, deviation)
-        if size > limit.LARGE_INPUT:
+            return None
+        if math.hypot(mean, deviation) > self.large:
             fault = "large"
-        elif abs(mean) > max(limit.OFFSET_INPUT * deviation, 3.0):
+        elif abs(mean) > max(self.offset * deviation, self.large_mean):
             fault = "offset"
-        elif 0 < largest < limit.SMALL_INPUT:
+        elif 0 < largest < self.small:
             fault = "small"
         else:
             self._odd = 0
             self._usual += 1
-            return self._condition.end()
-        if self._usual >= limit.INPUTS_USUAL:  # what was fine for so long is scaled; something else has happened
-            return self._condition.stay()
+            return self.end()
+        if self._usual >= self.usual_for:  # something else has happened
+            return self.stay()
         if self._odd == 0:
             self._since = view.step
         self._odd += 1
-        if self._odd < limit.INPUT_FRAMES:
-            return ()
-        return self._condition.hold(fault, lambda: self._verdict(view, fault, mean, deviation, largest))
+        if self._odd < self.patience:
+            return None
+        return self.hold(fault, lambda: self._describe(view, fault, mean, deviation, largest))
 
     def _look(self, layout: LayerIndex) -> None:
         """The layer that the data enter; embeddings take indices, and a normalisation takes any scale."""
@@ -118,14 +99,13 @@ class BadlyScaledInputs:
         normalised = structure.is_normalised(self._first) and not _goes_around(layout, self._first)
         self._protected = self._first == NONE or bool(structure.is_norm[self._first]) or normalised
 
-    def _verdict(self, view: FrameView, fault: str, mean: float, deviation: float, largest: float) -> Verdict:
+    def _describe(self, view: FrameView, fault: str, mean: float, deviation: float, largest: float) -> Judgement:
         first = view.layout.path(self._first)
         words = {
-            "large": f"are far too large (mean {mean:.3g}, deviation {deviation:.3g})",
-            "offset": f"lie far from zero (mean {mean:.3g}, deviation {deviation:.3g})",
-            "small": f"are tiny (none above {largest:.2g})",
+            "large": f"far too large (mean {mean:.3g}, deviation {deviation:.3g}; about 0 and 1 are usual)",
+            "offset": f"far from zero (mean {mean:.3g}, deviation {deviation:.3g}; about 0 and 1 are usual)",
+            "small": f"tiny (none above {largest:.2g}; about 1 is usual)",
         }[fault]
-        summary = f"The inputs of {first} {words}: they are not scaled."
         evidence = [
             Evidence("input_std", first, deviation, 1.0, "deviation of the data that enter the model"),
             Evidence("input_mean", first, mean, 0.0, "mean of the data that enter the model"),
@@ -134,7 +114,8 @@ class BadlyScaledInputs:
         if math.isfinite(output):
             evidence.append(Evidence("activation_std", first, output, 1.0, "deviation of the first layer's output"))
         severity = Severity.MODERATE if fault == "small" else Severity.SEVERE
-        return Verdict("inputs", True, severity, (self._first,), self._since, 0.93, summary, (*evidence,))
+        summary = f"The inputs of {first} are {words}: they are not scaled."
+        return Judgement(severity, (self._first,), self._since, 0.93, summary, tuple(evidence))
 
 
 def _goes_around(layout: LayerIndex, first: int) -> bool:

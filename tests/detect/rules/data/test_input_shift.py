@@ -6,12 +6,12 @@ import pytest
 from tests.detect.building import Training
 from tests.detect.stacks import stack
 
-from undertow.detect.rules.badly_scaled_inputs import BadlyScaledInputs
+from undertow.detect.rules.data.input_shift import InputShift
 
 
 def trained() -> Training:
     """Twenty steps of a model behind an embedding, with a loss of about one."""
-    training = stack(BadlyScaledInputs(), "table:Embedding", "first:Linear", "head:Linear")
+    training = stack(InputShift, "table:Embedding", "first:Linear", "head:Linear")
     for step in range(20):
         training.run(1, scalars={"loss": 1.0 + 0.01 * (step % 3)}, activation_std={"first": 0.4 + 0.01 * step})
     return training
