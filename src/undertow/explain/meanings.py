@@ -24,7 +24,6 @@ MEANINGS: dict[str, str] = {
     "WGT004": "A few weights decide everything, which costs accuracy as soon as precision is lowered",
     "WGT005": "The layer loses what it has learnt faster than it can learn",
     "WGT006": "What the weights held at the start is being overwritten",
-    "OPT008": "The optimizer undoes or ignores what the gradients ask for",
 }
 
 UNCLEAR = "Something is wrong, and the cause is not clear from what was measured"

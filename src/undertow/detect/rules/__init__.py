@@ -5,19 +5,14 @@ from __future__ import annotations
 from undertow.detect.rule import Rule
 from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.conflicting_gradient import ConflictingGradient
-from undertow.detect.rules.defeating_setting import DefeatingSetting
-from undertow.detect.rules.diverging_loss import DivergingLoss
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
 from undertow.detect.rules.gradient_spike import GradientSpike
 from undertow.detect.rules.growing_weights import GrowingWeights
 from undertow.detect.rules.large_update import LargeUpdate
-from undertow.detect.rules.loss_spike import LossSpike
 from undertow.detect.rules.never_updated import NeverUpdated
 from undertow.detect.rules.noisy_gradient import NoisyGradient
-from undertow.detect.rules.not_learning import NotLearning
 from undertow.detect.rules.oscillating_gradient import OscillatingGradient
-from undertow.detect.rules.oscillating_loss import OscillatingLoss
 from undertow.detect.rules.over_clipping import OverClipping
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
 from undertow.detect.rules.small_update import SmallUpdate
@@ -45,11 +40,6 @@ RULES: tuple[type[Rule], ...] = (
     SymmetricWeights,
     ShrinkingWeights,
     BadlyScaledStart,
-    DivergingLoss,
-    LossSpike,
-    OscillatingLoss,
-    NotLearning,
-    DefeatingSetting,
     WeightOutliers,
     GrowingWeights,
     WeightDrift,

@@ -1,21 +1,18 @@
-"""OPT003."""
+"""OPT003: the loss leaps up, and comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
-from undertow.detect.condition import Condition
-from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.view import FrameView
+from undertow.detect.features.remedies import GUARD_AGAINST_SPIKES, INSPECT_THE_BATCH, WARM_UP
 from undertow.detect.features.spike import Spike, SpikeWatch
 from undertow.detect.features.wording import count_of
-from undertow.detect.rule import Said, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.severity import Severity
 
 
-class LossSpike:
+class LossSpike(Condition):
     """The loss leaps up out of a calm course, and comes back.
 
     What it sees
@@ -44,38 +41,26 @@ class LossSpike:
     (arXiv 2304.13013).
     """
 
-    code: ClassVar[str] = "OPT003"
-    of_one_training: ClassVar[bool] = True
+    code, variant, formerly = "OPT003", "loss-spike", "spike"
+    stage, is_momentary, is_vague = Stage.OUTCOME, True, True
+    is_of_one_training = True
+    remedies = (INSPECT_THE_BATCH, GUARD_AGAINST_SPIKES, WARM_UP)
 
     def __init__(self) -> None:
+        super().__init__()
         self._watch = SpikeWatch()
-        self._condition = Condition("spike")
 
-    def grow(self, count: int) -> None:
-        """Nothing is kept per layer."""
-
-    @property
-    def resting(self) -> bool:
-        return self._watch.resting and not self._condition.is_open
-
-    def news(self, batch: FrameBatch) -> Flags:
-        return self._watch.news(batch)
-
-    def pass_over(self, batch: FrameBatch, first: int, last: int) -> Sequence[Said]:
-        self._watch.pass_over(batch, first, last)
-        return ()
-
-    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> Judgement | None:
         self._watch.observe(view)
         spike = self._watch.spike
         if spike is None:
-            return self._condition.end()
-        return self._condition.hold((spike.step, spike.over_after, spike.is_harmful), lambda: self._verdict(spike))
+            return self.end()
+        return self.hold((spike.step, spike.over_after, spike.is_harmful), lambda: self._describe(spike))
 
-    def _verdict(self, spike: Spike) -> Verdict:
+    def _describe(self, spike: Spike) -> Judgement:
         ending = "" if spike.over_after is None else f" and was back after {count_of(spike.over_after, 'step')}"
         how = f"highest loss since step {spike.step}, and the level before it"
         evidence = Evidence("loss", None, spike.peak, spike.before, how)
         summary = f"The loss leapt from {spike.before:.3g} to {spike.peak:.3g} at step {spike.step}{ending}."
         severity = Severity.MODERATE if spike.is_harmful else Severity.MILD
-        return Verdict("spike", True, severity, (), spike.step, 0.7, summary, (evidence,))
+        return Judgement(severity, (), spike.step, 0.7, summary, (evidence,))

@@ -1,0 +1,67 @@
+"""OPT001: the loss grows and grows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+from tests.detect.courses import OPT001, cross_entropy, falling, follow, noisy, training
+
+from undertow.schema.severity import Severity
+
+
+def test_records_again_and_again() -> None:
+    run = cross_entropy(training(*OPT001), noisy(np.geomspace(2.3, 230, 30)))
+    (finding,) = run.findings()
+    assert (finding.code, finding.severity, finding.ongoing) == ("OPT001", Severity.SEVERE, True)
+    assert finding.detected_step <= 15
+
+
+def test_one_leap_at_the_start_that_stays() -> None:
+    (finding,) = cross_entropy(training(*OPT001), [2.3, *noisy(np.geomspace(140, 60, 30))]).findings()
+    assert (finding.code, finding.severity) == ("OPT001", Severity.SEVERE)
+    assert finding.detected_step <= 11
+    assert cross_entropy(training(*OPT001), [2.3, 140, 70, 30, *noisy([2.3] * 30)]).codes() == []
+
+
+def test_a_loss_that_grows_with_its_targets_is_a_hint() -> None:
+    run = follow(training(*OPT001), noisy(np.geomspace(0.1, 2, 60)))
+    assert [finding.severity for finding in run.findings()] == [Severity.MILD]
+
+
+def test_large_updates_are_the_witness_where_the_loss_has_no_natural_size() -> None:
+    run = follow(training(*OPT001), noisy(np.geomspace(0.1, 2, 60)), update_ratio=0.5, update_norm=5.0)
+    assert run.alarms() == ["OPT001"]
+
+
+def test_a_cross_entropy_below_that_of_a_guess_has_not_diverged() -> None:
+    assert cross_entropy(training(*OPT001), noisy(np.geomspace(0.01, 1, 60))).codes() == []
+
+
+@pytest.mark.parametrize(("later", "severity"), [(0.95, Severity.MILD), (0.3, Severity.SEVERE)])
+def test_beside_answers_that_stay_right_a_rising_loss_is_a_hint(later: float, severity: Severity) -> None:
+    run = training(*OPT001)
+    for step, loss in enumerate([*falling(40), *noisy(np.geomspace(0.23, 23, 60))]):
+        right = 0.95 if 20 < step < 50 else 0.1 if step <= 20 else later
+        scalars = {"loss": loss, "loss_kind": 1.0, "loss_classes": 10.0, "output_accuracy": right}
+        run.run(1, scalars=scalars)
+    assert {finding.severity for finding in run.findings()} == {severity}
+
+
+def test_one_jump_to_a_harder_task_is_silent() -> None:
+    run = follow(training(*OPT001), falling(100, to=0.01))
+    follow(run, noisy(np.geomspace(2.5, 0.5, 100)))
+    assert run.codes() == []
+
+
+def test_several_tasks_in_random_order_are_silent() -> None:
+    sizes = default_rng(1).choice([0.02, 0.5, 2.3], 300)
+    assert follow(training(*OPT001), noisy([0.02] * 4 + list(sizes))).codes() == []
+
+
+@pytest.mark.parametrize("factor", [1e-5, 1.0, 1e5])
+def test_the_unit_of_the_loss_does_not_matter(factor: float) -> None:
+    losses = [factor * loss for loss in noisy(np.geomspace(2.3, 230, 30))]
+    assert [f.detected_step for f in follow(training(*OPT001), losses).findings()] == [
+        f.detected_step for f in follow(training(*OPT001), noisy(np.geomspace(2.3, 230, 30))).findings()
+    ]
