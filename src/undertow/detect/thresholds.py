@@ -162,27 +162,6 @@ EQUAL_ROWS_OF_DRIFT = 0.05  # …and would differ by about as much, had they tak
 COPIED_PART_LOOKS = 3  # at which parts that began as copies of one another had moved, and were still equal
 ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it within three, warm-up from zero included
 
-# WGT003. Weight scale is RMS × √fan-in: torch's default is 0.58, Xavier about 1, He 1.41, "std 0.02" 0.1 to 0.6.
-SMALL_SCALE = 0.3
-LARGE_SCALE = 2.5
-TINY_SCALE, TINY_LEAST = 0.01, 3  # of every matrix, where there are so many: recipes start some so small, never all
-FORWARD_DECADES = 2.0  # by which what differs between samples grows or falls through the whole net
-FORWARD_DECADES_ALONE = 3.0  # where the weights themselves are as usual, and…
-HOPELESS_START = 100.0  # …the first loss is so many times that of a guess
-FORWARD_AT_ONCE = 0.8  # of that growth, in one module: it is the one
-JUMP_DECADES = 1.2  # of one layer's scale against the middle of the others
-JUMP_SMALL, JUMP_LARGE = 0.03, 5.0  # scales that no usual recipe gives a single layer
-JUMP_LARGE_ALONE = 20.0  # where there are no others to compare with
-SURE_AT_START = 0.6  # mean of the largest probability, where at most half of the answers are right
-SURE_START = 10.0  # times the loss of a guess, while one matrix has…
-LOUD_TABLE = 2.0  # …this RMS: PyTorch's new tables have 1, and train well as heads, too
-RECURRENT_SCALE = 2.0  # of a plain recurrence: about its spectral radius, so 32 steps multiply by 2**32
-RECURRENT_SMALL = 0.4  # a new one of PyTorch has 0.58: less is left of a signal after thirty steps than 1e-7 anyway…
-RECURRENT_SMALL_OF_OWN = 0.75  # where it was set by hand: an orthogonal start, the usual one, has 1
-EVEN_KURTOSIS = -0.6  # half way from evenly drawn numbers (-1.2) to normal ones
-FAINT_SCALE = 0.5  # of most matrices, below PyTorch's default; and for both…
-FAINT_LOSSES = 60  # …only a training that gets nowhere is told
-
 # WGT004. Largest absolute weight over the 95th percentile: 2–3 for normal weights, below 30 for trained ones.
 OUTLIER = 100.0
 OUTLIER_ROWS = 0.25  # large weights to each row; an identity, as recurrent networks start with, has one

@@ -20,7 +20,6 @@ MEANINGS: dict[str, str] = {
     "UPD004": "These layers stay as they were when the training began",
     "WGT001": "Weights that grow without end make outputs and gradients grow with them",
     "WGT002": "Such units get equal gradients for ever, so the layer is worth a single unit",
-    "WGT003": "The signal fades or grows from layer to layer, and so do the gradients",
     "WGT004": "A few weights decide everything, which costs accuracy as soon as precision is lowered",
     "WGT005": "The layer loses what it has learnt faster than it can learn",
     "WGT006": "What the weights held at the start is being overwritten",

@@ -147,6 +147,13 @@ INITIALISE_FOR_THE_ACTIVATION = Remedy(
     "Loaded weights are overwritten if it runs after loading.",
     when_not="Weights are pretrained, or a normalisation layer follows each of them.",
 )
+REINITIALISE_THE_LAYER = Remedy(
+    "reinitialise-the-layer",
+    "Give this layer the initialisation of the others.",
+    "$layer.reset_parameters()",
+    "What the layer has learnt is lost.",
+    when_not="Its scale is meant, as a zero-initialised branch or a temperature is.",
+)
 DECAY_THE_WEIGHTS = Remedy(
     "decay-the-weights",
     "Use decoupled weight decay on matrices, or a normalisation layer, so that weights cannot grow without end.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from undertow.detect.rule import Rule
-from undertow.detect.rules.badly_scaled_start import BadlyScaledStart
 from undertow.detect.rules.conflicting_gradient import ConflictingGradient
 from undertow.detect.rules.exploding_gradient import ExplodingGradient
 from undertow.detect.rules.frozen import Frozen
@@ -39,7 +38,6 @@ RULES: tuple[type[Rule], ...] = (
     Frozen,
     SymmetricWeights,
     ShrinkingWeights,
-    BadlyScaledStart,
     WeightOutliers,
     GrowingWeights,
     WeightDrift,

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from undertow.detect.features.remedies import DECAY_THE_WEIGHTS, INITIALISE_FOR_THE_ACTIVATION
+from undertow.detect.features.remedies import DECAY_THE_WEIGHTS
 from undertow.schema.findings import Finding, Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
-    INITIALISE_FOR_THE_ACTIVATION,
-    Remedy(
-        "reinitialise-the-layer",
-        "Give this layer the initialisation of the others.",
-        "$layer.reset_parameters()",
-        "What the layer has learnt is lost.",
-        when_not="Its scale is meant, as a zero-initialised branch or a temperature is.",
-    ),
-    Remedy(
-        "divide-what-is-summed",
-        "Divide every sum over neighbours, positions or steps of time by their number, so that it keeps its scale.",
-        "messages = adjacency @ features  # a sum over neighbours\n"
-        "messages = messages / adjacency.sum(dim=1, keepdim=True)",
-        "Sums that tell how many there are lose that.",
-        when_not="Normalisation layers keep the scale already.",
-    ),
     Remedy(
         "initialise-at-random",
         "Initialise the weights at random: equal units stay equal for ever.",
@@ -63,12 +47,6 @@ REMEDIES: tuple[Remedy, ...] = (
 BY_CODE: dict[str, tuple[str, ...]] = {
     "WGT001": ("decay-the-weights", "lower-the-learning-rate", "add-the-penalty"),
     "WGT002": ("initialise-at-random",),
-    "WGT003": (
-        "initialise-for-the-activation",
-        "reinitialise-the-layer",
-        "divide-what-is-summed",
-        "add-normalisation-or-shortcuts",
-    ),
     "WGT004": ("look-at-the-outliers", "decay-the-weights"),
     "WGT005": ("lower-the-weight-decay", "let-only-the-optimizer-write"),
     "WGT006": ("stay-close-to-the-start", "tie-the-weights", "let-only-the-optimizer-write"),
@@ -76,12 +54,6 @@ BY_CODE: dict[str, tuple[str, ...]] = {
 
 
 def fitting(finding: Finding) -> tuple[str, ...] | None:
-    if finding.code == "WGT003" and finding.layers:  # one place, not the initialisation of the whole model
-        return ("reinitialise-the-layer", "initialise-for-the-activation")
-    if finding.code == "WGT003" and "begin as usual" in finding.summary:  # not the weights: what is done between them
-        return ("divide-what-is-summed", "add-normalisation-or-shortcuts")
-    if finding.code == "WGT003":
-        return ("initialise-for-the-activation", "add-normalisation-or-shortcuts")
     if finding.code == "WGT001":
         runaway = any(evidence.quantity == "update_ratio" for evidence in finding.evidence)
         return ("add-the-penalty", "decay-the-weights") if runaway else ("decay-the-weights", "lower-the-learning-rate")
