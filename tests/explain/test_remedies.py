@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,7 +138,8 @@ def test_the_direction_is_taken_from_the_evidence() -> None:
     assert "raise-the-learning-rate" in ids(found("OPT007", TOO_LOW))
     assert "lower-the-learning-rate" in ids(found("OPT007", TOO_HIGH))
     assert ids(found("OPT008", variant="eps-too-large")) == ["small-eps"]
-    assert ids(found("WGT003")) != ids(found("WGT003", layers=("a",)))
+    large = found("WGT003", variant="weights-too-large")
+    assert ids(large) != ids(replace(large, layers=("a",)))
 
 
 def program(kind: str = "SGD", layers: LayerTable = LAYERS, **group: Any) -> Program:
