@@ -66,7 +66,7 @@ class Story:
         finding = Finding(
             code, "non-finite-gradient", severity, (layer,), self.step, self.step, self.step, True, 1.0, summary
         )
-        change = FindingChange(Change.OPENED, finding, layer)
+        change = FindingChange(Change.OPENED, finding)
         self.writer.event("finding", self.step, **to_record(change))
         return self
 

@@ -15,53 +15,6 @@ from __future__ import annotations
 PROGRESS_DEVIATIONS = 4.0  # of a single loss: a median of nine batches hardly strays by two
 PROGRESS_REMAINING = 0.9  # of the starting loss: learning the mean of the labels alone gains a few per cent
 
-# GRD001, GRD002: sizes of gradients along depth. Healthy trainings: within 1.3 decades from end to end.
-GRADIENT_DEPTH_LEAST_MATRICES = 4  # fewer make no line
-GRADIENT_DEPTH_DECADES = 3.0
-GRADIENT_DEPTH_DECADES_IN_DOUBT = 2.2  # six plain ReLU layers make this, and may learn yet
-GRADIENT_DEPTH_DECADES_TO_END = 2.0
-GRADIENT_DEPTH_FIT = 0.6
-EXPLODING_FEW, EXPLODING_FIT_OF_FEW = 6, 0.9  # two sizes, as of a trunk and a small second loss, fit a line at 0.8
-GRADIENT_DEPTH_STARVED = 1e-4  # update over weight; 99 % of healthy matrices move faster
-GRADIENT_DEPTH_PATIENCE = 5
-GRADIENT_DEPTH_PATIENCE_IN_DOUBT = 25  # Adam can get a deep plain network out of it; most that will are by then
-GRADIENT_DEPTH_GAP_SHARE = 0.6  # of the whole loss, at one place
-CUT_OFF = 1e-10  # of the largest gradient: what no optimizer makes up for…
-CUT_OFF_UPDATE = 1e-7  # …so that a weight changes by less than it is rounded by
-CUT_OFF_FRAMES = 6
-
-# GRD002: gradient norm × weight norm / loss in the first steps; healthy at most 22. And growth since then: 13-fold.
-EXPLODING_FIRST_STEPS = 5
-EXPLODING_CALLS = 4  # a module that runs this often per step is recurrent, whatever its type
-EXPLODING_THROUGH_TIME = 100.0
-EXPLODING_AT_START = 1_000.0
-EXPLODING_CLIPPED = 100.0  # times these bounds, where clipping tames what is left of it
-EXPLODING_UPDATE = 0.5  # of the weight, in one step
-EXPLODING_GROWTH = 1_000.0
-EXPLODING_PATIENCE = 3
-
-# GRD005: cosine of successive gradients in the middle of all matrices. A tenth of healthy runs are below 0.17.
-OSCILLATION_COSINE = -0.3
-OSCILLATION_WINDOW = 20  # pairs of neighbouring steps
-OSCILLATION_PAIRS = 16
-OSCILLATION_GAIN = 0.05  # of the starting loss: at the edge of stability more is gained by then
-
-# GRD008: noise over signal of the averaged gradient. Healthy accumulation of tiny batches: 2.6.
-NOISE_OVER_SIGNAL = 8.0
-NOISE_LEAST_BATCHES = 4
-NOISE_FRAMES = 16
-NOISE_STEPS = 40
-
-# GRD006: norm of all gradients over the largest before. Healthy: below 4, on purpose-changed data; 1.7 without.
-GRADIENT_SPIKE_WINDOW = 32  # measured steps
-GRADIENT_SPIKE_LEAST = 16
-GRADIENT_SPIKE_TIMES = 10.0
-GRADIENT_SPIKE_LEAP = 4.0  # times the largest update before
-GRADIENT_SPIKE_SEVERE = 30.0
-GRADIENT_SPIKE_DEVIATIONS = 8.0  # norms have heavy tails: 2.5, as for a normal distribution, alarms every hundred steps
-GRADIENT_SPIKE_LEAST_SPREAD = 0.05  # decades; norms that hardly vary make any change look large
-GRADIENT_SPIKE_LONGEST = 10  # measured steps; what lasts longer is no spike
-
 # UPD003. Parameters that stand still, or are in no optimizer.
 STILL_PATIENCE = 5  # measured steps
 STILL_PATIENCE_OF_ALL = 10  # measured steps, or a few over twice as many: an optimizer may accumulate by itself
@@ -92,20 +45,6 @@ DRAWN_A_STEP = 0.01  # of the bound: by so much a first step of a slow optimizer
 # UPD003. An optimizer none of whose parameters gets a gradient any more.
 DESERTED_PATIENCE = 5  # measured steps…
 DESERTED_FEW, DESERTED_LONG = 3, 10  # …or a few over so many steps
-
-# GRD009: gradient norm × weight norm of a head, beside the largest. Healthy heads differ by a factor of 100.
-DROWNED = 3_000.0
-DROWNED_FRAMES = 5
-DROWNED_STEPS = 20  # where gradients are measured rarely
-DROWNED_MOST_HEADS = 16  # more are no heads of tasks, but outputs of an ensemble or a detector
-CONFLICT_FRAMES = 20  # two gradients without relation oppose each other at 19 of 20 steps once in 50,000 times
-
-# GRD010: share of the gradient that clipping leaves. Recurrent and reinforcement training clip to a tenth every day.
-CLIPPED_TO = 0.02
-CLIPPED_FRAMES = 8
-CLIPPED_STEPS = 24  # where gradients are measured rarely
-CLIPPED_STEP = 2e-4  # update over weight; 95 % of healthy matrices move faster than 8e-4
-CLIPPED_MOMENTUM = 300.0  # update over (learning rate × gradient); momentum 0.99 makes it 100
 
 # UPD001: update over weight, in the middle of all matrices. 99 % of healthy matrices: below 0.02; the first steps of
 # small networks up to 0.4, with a loss that falls.
@@ -337,9 +276,6 @@ LAG_RISE = 1.5
 MEMORY_LONG = 0.004  # memory of the mean over that of the scale: 0.01 and more in published recipes
 MEMORY_STEP = 1.2  # root mean square of a step over the rate; the first of all is 1
 MEMORY_STEPS = 2  # looks within LAG_LASTS
-
-PADDING_INSIDE = 0.02  # of the tokens; padding stands at the ends
-PADDING_FRAMES = 2
 
 # LSS003. A loss without a floor: so far below zero that it has doubled so often, as fast each time as the time before.
 # Likelihoods fall below zero, too, and take longer for every doubling.

@@ -7,13 +7,6 @@ from undertow.explain.traits import VAGUE
 from undertow.schema.findings import Finding
 
 MEANINGS: dict[str, str] = {
-    "GRD001": "The layers far from the loss get next to no signal, so they keep their initial values",
-    "GRD002": "Steps of that size throw the weights about, and training diverges sooner or later",
-    "GRD003": "These layers keep their initial values while the rest learns around them, so the loss still looks fine",
-    "GRD004": "These layers do not learn",
-    "GRD007": "The steps follow old gradients of weights long gone, more of them every time",
-    "GRD009": "One part of the loss is learnt at the cost of the others",
-    "GRD010": "What is left of the gradient after clipping is too small to move the weights",
     "UPD001": "The weights change so much in one step that they forget what the steps before had learnt",
     "UPD002": "The weights hardly move, so nothing is learnt in the time of this run",
     "UPD003": "The layer keeps its initial values while the rest learns around it, so the loss still looks fine",

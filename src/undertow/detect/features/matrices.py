@@ -91,6 +91,15 @@ class Matrices:
             kept = batch.kept[f"middle {name}"] = middles(rows)
         return kept
 
+    def middle(self, view: FrameView, name: str) -> float:
+        """The `middle` of one frame, worked out for all frames beside it; NaN where this frame has none."""
+        stream = "update" if name == "update_ratios" else PLACES[name][0]
+        if stream not in view.frame.blocks:
+            return float("nan")
+        if view.batch is None:
+            return middle(self.update_ratios(view) if name == "update_ratios" else self.values(view, name))
+        return float(view.batch.of(view, stream, self.middles(view.batch, name)))
+
     def update_rows(self, batch: FrameBatch) -> Values:
         """`update_ratios` of all frames of a batch that have updates, one row each."""
         kept = batch.kept.get("update_ratios")

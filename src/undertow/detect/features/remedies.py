@@ -310,3 +310,22 @@ FIT_THE_TABLE_TO_THE_DATA = Remedy(
     "None; it only looks.",
     when_not="The vocabulary is large and the run is short: rare rows have not come yet.",
 )
+BALANCE_THE_TERMS = Remedy(
+    "balance-the-terms",
+    "Bring the terms of the loss to the same order of size before they are added.",
+    "terms = {'a': loss_a, 'b': loss_b}\n"
+    "print({name: float(term) for name, term in terms.items()})\n"
+    "loss = loss_a + (loss_a.detach() / loss_b.detach()) * loss_b",
+    "The balance decides what the model becomes good at: choose it, do not only equalise it.",
+    when_not="One term is small on purpose, as a regulariser is.",
+)
+USE_RELU_WITH_HE_INITIALISATION = Remedy(
+    "use-relu-with-he-initialisation",
+    "Replace sigmoid and tanh in the hidden layers by ReLU or GELU, with weights initialised for it.",
+    "activation = torch.nn.ReLU()  # not Sigmoid(), in the hidden layers\n"
+    "for module in model.modules():\n"
+    "    if isinstance(module, torch.nn.Linear):\n"
+    "        torch.nn.init.kaiming_normal_(module.weight)",
+    "Outputs are no longer bounded; where bounded values are needed, keep the last sigmoid.",
+    when_not="The weights are pretrained: they expect the activation they had.",
+)

@@ -35,7 +35,7 @@ class BiasWithoutGradient(Condition):
     """
 
     code, variant, formerly = "GRD003", "bias-without-gradient", "bias"
-    stage, is_exact = Stage.BACKWARD, True
+    stage, is_exact, is_local = Stage.PROGRAM, True, True
     tracker = MissingGradients
     meaning = "The bias keeps its initial value; nothing else is affected"
     remedies = (DROP_UNUSED_PARAMETERS,)

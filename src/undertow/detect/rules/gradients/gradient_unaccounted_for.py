@@ -36,7 +36,7 @@ class GradientUnaccountedFor(Condition):
     """
 
     code, variant, formerly = "GRD003", "gradient-unaccounted-for", "unknown"
-    stage, is_exact = Stage.BACKWARD, True
+    stage, is_exact, is_local = Stage.PROGRAM, True, True
     tracker = MissingGradients
     meaning = "These layers keep their initial values while the rest learns around them, so the loss still looks fine"
     remedies = (DROP_UNUSED_PARAMETERS,)

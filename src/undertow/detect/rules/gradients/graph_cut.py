@@ -44,7 +44,7 @@ class GraphCut(Condition):
     """
 
     code, variant, formerly = "GRD003", "graph-cut", "cut"
-    stage, is_exact = Stage.BACKWARD, True
+    stage, is_exact, is_local = Stage.PROGRAM, True, True
     tracker = MissingGradients
     meaning = "These layers keep their initial values while the rest learns around them, so the loss still looks fine"
     remedies = (

@@ -36,7 +36,7 @@ class UnusedLayer(Condition):
     """
 
     code, variant, formerly = "GRD003", "unused-layer", "unused"
-    stage, is_exact = Stage.BACKWARD, True
+    stage, is_exact, is_local = Stage.PROGRAM, True, True
     tracker = MissingGradients
     meaning = "These layers take no part in the training"
     remedies = (DROP_UNUSED_PARAMETERS,)

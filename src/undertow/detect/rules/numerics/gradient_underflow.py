@@ -53,7 +53,7 @@ class GradientUnderflow(Condition):
     """
 
     code, variant, formerly = "NUM005", "gradient-underflow", "underflow"
-    stage, is_standing = Stage.BACKWARD, True
+    stage, is_standing = Stage.OPTIMIZER, True
     meaning = "Gradients outside the range of the format become zero, and those layers stop learning"
     remedies = (
         Remedy(

@@ -31,7 +31,7 @@ class NonfiniteFrozenParameter(Condition):
     """
 
     code, variant, formerly = "NUM003", "nonfinite-frozen-parameter", "frozen"
-    stage, is_exact = Stage.UPDATE, True
+    stage, is_exact = Stage.NONFINITE, True
     tracker = NonfiniteWeights
     meaning = "The parameter stays as it is; what is computed from it may be as meant"
 

@@ -41,7 +41,7 @@ class NonfiniteLoss(Condition):
     """
 
     code, variant, formerly = "NUM002", "nonfinite-loss", "loss"
-    stage, is_exact = Stage.LOSS, True
+    stage, is_exact = Stage.NONFINITE, True
     meaning = "Every gradient of such a loss is NaN too, so the next step destroys the weights"
     remedies = (
         Remedy(

@@ -35,7 +35,7 @@ class NonfiniteLossSkipped(Condition):
     """
 
     code, variant, formerly = "NUM002", "nonfinite-loss-skipped", "skipped"
-    stage, is_exact = Stage.LOSS, True
+    stage, is_exact = Stage.NONFINITE, True
     meaning = "The step was skipped, so the weights are as they were"
     needs = frozenset({"loss"})
     wakes_on = where_scalar("loss", lambda loss: ~np.isfinite(loss))

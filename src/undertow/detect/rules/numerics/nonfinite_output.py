@@ -35,7 +35,7 @@ class NonfiniteOutput(Condition):
     """
 
     code, variant, formerly = "NUM004", "nonfinite-output", "output"
-    stage, is_exact = Stage.FORWARD, True
+    stage, is_exact = Stage.NONFINITE, True
     tracker = NonfiniteOutputs
     meaning = "Everything computed from it is NaN too, and so is the loss"
     remedies = (GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE, FIND_THE_OPERATION)

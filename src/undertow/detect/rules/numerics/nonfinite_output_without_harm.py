@@ -32,7 +32,7 @@ class NonfiniteOutputWithoutHarm(Condition):
     """
 
     code, variant, formerly = "NUM004", "nonfinite-output-without-harm", "masked"
-    stage, is_exact = Stage.FORWARD, True
+    stage, is_exact = Stage.NONFINITE, True
     tracker = NonfiniteOutputs
     meaning = "Nothing that is learnt depends on it"
     remedies = (GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE, FIND_THE_OPERATION)

@@ -35,7 +35,7 @@ class NonfiniteWeight(Condition):
     """
 
     code, variant, formerly = "NUM003", "nonfinite-weight", "weight"
-    stage, is_exact = Stage.UPDATE, True
+    stage, is_exact = Stage.NONFINITE, True
     tracker = NonfiniteWeights
     meaning = "Weights do not recover from that: every later output and checkpoint is lost"
     remedies = (

@@ -38,7 +38,7 @@ class OutputOverflow(Condition):
     """
 
     code, variant, formerly = "NUM005", "output-overflow", "overflow"
-    stage, is_standing = Stage.BACKWARD, True
+    stage, is_standing = Stage.OPTIMIZER, True
     meaning = "Outputs outside the range of the format become infinite, and the next layer makes NaN of them"
     remedies = (KEEP_VALUES_IN_RANGE, SMALLER_LOSS_SCALE)
     needs = frozenset({"activation"})

@@ -36,7 +36,7 @@ class ScalerFindsNoScale(Condition):
     """
 
     code, variant, formerly = "NUM005", "scaler-finds-no-scale", "skipping"
-    stage, is_standing = Stage.BACKWARD, True
+    stage, is_standing = Stage.OPTIMIZER, True
     meaning = "Every step is skipped, so the weights stay as they are"
     remedies = (SMALLER_LOSS_SCALE,)
     wakes_on = where_scalar("step_skipped", lambda skipped: skipped == 1)
