@@ -7,12 +7,8 @@ import math
 import pytest
 from tests.detect.stacks import stack
 
-from undertow.detect.rules.growing_weights import GrowingWeights
 from undertow.detect.rules.shrinking_weights import ShrinkingWeights
-from undertow.detect.rules.symmetric_weights import SymmetricWeights
 from undertow.detect.rules.weight_drift import WeightDrift
-from undertow.detect.rules.weight_outliers import WeightOutliers
-from undertow.schema.severity import Severity
 
 LINEARS = ("0:Linear", "1:Tanh", "2:Linear", "3:Tanh", "4:Linear", "5:Tanh", "6:Linear")
 USUAL = 8**0.5  # the norm of an 8 × 8 matrix of scale 1
@@ -21,66 +17,6 @@ USUAL = 8**0.5  # the norm of an 8 × 8 matrix of scale 1
 def scaled(**scales: float) -> dict[str, float]:
     """The frame of a first step: norms of weights with these scales, before an update that changed nothing."""
     return {f"{path[1:]}.weight": USUAL * scale for path, scale in scales.items()}
-
-
-class TestSymmetricWeights:
-    def test_equal_rows_that_have_moved(self) -> None:
-        training = stack(SymmetricWeights(), "0:Linear", "1:ReLU", "2:Linear")
-        training.run(2, weight_row_spread={"0.weight": 1e-8, "2.weight": 0.3}, weight_drift=0.05)
-        (finding,) = training.findings()
-        assert (finding.code, finding.layers, finding.first_step) == ("WGT002", ("0.weight",), 0)
-        training.run(1, weight_row_spread=0.3, weight_drift=0.05)
-        assert not training.findings()[0].ongoing
-
-    def test_columns_of_a_table_that_have_moved_together(self) -> None:
-        training = stack(SymmetricWeights(), "0:Embedding", "1:Linear")
-        assert training.run(2, weight_row_spread={"0.weight": 0.3, "1.weight": 0.3}, weight_drift=0.05).codes() == []
-        training.run(1, weight_row_spread={"0.weight": 1e-8, "1.weight": 0.3}, weight_drift=0.05)
-        assert training.findings()[0].layers == ("0.weight",)
-
-    def test_widths_beside_random_means(self) -> None:
-        training = stack(SymmetricWeights(), "0:RNN", "1:Linear")  # two matrices of the same shape in one module
-        spread = {"0.weight": 0.3, "0.weight_hh_l0": 1e-8, "1.weight": 0.3}
-        assert training.run(9, weight_row_spread=spread, weight_drift=0.05).codes() == []
-        training.run(9, weight_row_spread=spread | {"0.weight": 1e-8}, weight_drift=0.05)
-        assert training.alarms() == ["WGT002"]
-
-    def test_rows_that_had_no_chance_to_part(self) -> None:
-        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
-        assert training.run(9, weight_row_spread=1e-8, weight_drift=1e-6).codes() == []
-
-    def test_rows_that_part_by_as_much_as_they_move(self) -> None:
-        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
-        norms = {"0.weight": 1.0, "1.weight": 1.1}
-        assert training.run(9, weight_row_spread=5e-5, weight_drift=6e-5, weight_norm=norms).codes() == []
-
-    def test_zero_without_a_gradient(self) -> None:
-        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
-        training.run(6, weight_norm={"0.weight": 0.0}, gradient_zero_fraction={"0.weight": 1.0}, weight_drift=0.0)
-        assert training.findings()[0].layers == ("0.weight",)
-
-    def test_zero_on_purpose_has_a_gradient(self) -> None:
-        training = stack(SymmetricWeights(), "0:Linear", "1:Linear")
-        training.run(9, weight_norm={"0.weight": 0.0}, gradient_zero_fraction=0.0, weight_drift=0.0)
-        assert training.codes() == []
-
-    @pytest.mark.parametrize(
-        ("differs", "found"),
-        [({}, True), ({"weight_norm": {"members.1.b.weight": 1.0001}}, False),
-         ({"gradient_norm": {"members.1.a.weight": 0.11}}, False), ({"weight_drift": 0.0}, False)],
-        ids=["copies", "parted", "replicas with batches of their own", "not trained yet"],
-    )  # fmt: skip
-    def test_members_that_are_copies(self, differs: dict[str, object], found: bool) -> None:
-        names = [f"members.{i}.{layer}:Linear" for i in range(2) for layer in "ab"]
-        training = stack(SymmetricWeights(), *names)
-        training.run(6, **{"weight_row_spread": 0.3, "weight_drift": 0.05, **differs})
-        copies = ("members.1.a.weight", "members.1.b.weight")
-        assert [finding.layers for finding in training.findings()] == ([copies] if found else [])
-
-    def test_adapters_on_a_frozen_model_are_left_to_their_gradient(self) -> None:
-        training = stack(SymmetricWeights(), "base:Linear", "adapter:Linear", frozen=("base",))
-        training.run(9, weight_norm={"adapter.weight": 0.0}, gradient_zero_fraction=1.0, weight_drift=0.0)
-        assert training.codes() == []
 
 
 class TestShrinkingWeights:
@@ -137,50 +73,6 @@ class TestShrinkingWeights:
         assert not training.run(1).findings()[0].ongoing
 
 
-class TestGrowingWeights:
-    def grow(self, factor: float, steps: int, loss: float = 2.0):
-        training = stack(GrowingWeights(), "0:Linear", "1:Linear", "2:Linear")
-        norm = USUAL
-        for step in range(steps):
-            norm *= factor
-            training.run(
-                1, scalars={"loss": loss if step > 4 else 2.0}, weight_norm={"1.weight": norm}, update_norm=0.0
-            )
-        return training
-
-    def test_without_bound(self) -> None:
-        (finding,) = self.grow(1.1, 60).findings()
-        assert (finding.code, finding.layers, finding.severity) == ("WGT001", ("1.weight",), Severity.MODERATE)
-
-    def test_a_model_whose_loss_falls_is_only_told(self) -> None:
-        assert self.grow(1.1, 60, loss=0.5).alarms() == []
-
-    def run_away(self, sideways: float, kind: float = 0.0):
-        """All matrices grow by 3 % at every step while the loss falls."""
-        training, norm = stack(GrowingWeights(), "0:Linear", "1:Linear"), USUAL
-        for step in range(80):
-            length = norm * (0.03**2 + sideways**2) ** 0.5
-            scalars = {"loss": 2.0 - step, "loss_kind": kind}
-            training.run(1, scalars=scalars, weight_norm=1.03 * norm, update_norm=length, update_ratio=length / norm)
-            norm *= 1.03
-        return training
-
-    def test_straight_outward_is_an_alarm_whatever_the_loss(self) -> None:
-        finding = self.run_away(sideways=0.0).findings()[0]
-        assert (finding.code, finding.layers, finding.severity) == ("WGT001", (), Severity.SEVERE)
-
-    def test_growth_that_turns_as_well_is_learning(self) -> None:
-        assert self.run_away(sideways=0.02).alarms() == []
-
-    def test_an_error_below_zero_tells_that_growth_is_rewarded(self) -> None:
-        (finding,) = [one for one in self.run_away(sideways=0.02, kind=1.0).findings() if one.severity.is_alarm]
-        assert (finding.code, finding.first_step, finding.detected_step) == ("WGT001", 3, 5)
-        assert self.run_away(sideways=0.04, kind=1.0).alarms() == []
-
-    def test_threefold_is_healthy(self) -> None:
-        assert self.grow(1.02, 55).codes() == []
-
-
 class TestPressedToNothing:
     def test_weights_that_are_multiplied_by_something_small_between_steps(self) -> None:
         training, norm = stack(ShrinkingWeights(), "0:Linear", "1:Linear").run(3), 1.0
@@ -221,25 +113,6 @@ class TestPressedToNothing:
         small = {"0.weight": 1e-3, "0.bias": 1e-4}
         updates = {path: 1e-3 * norm for path, norm in small.items()}
         assert training.run(5, weight_norm=small, update_norm=updates).codes() == []
-
-
-class TestWeightOutliers:
-    def test_one_enormous_weight(self) -> None:
-        training = stack(WeightOutliers(), "0:Linear", "1:Linear").run(3, weight_max_abs=0.3, weight_abs_p95=0.125)
-        training.run(2, weight_max_abs={"1.weight": 1e4, "1.bias": 1e4}, weight_abs_p95=0.125)
-        (finding,) = training.findings()
-        assert (finding.code, finding.layers, finding.first_step) == ("WGT004", ("1.weight",), 3)
-        assert not training.run(1, weight_max_abs=0.3, weight_abs_p95=0.125).findings()[0].ongoing
-
-    def test_an_identity_has_a_large_weight_in_every_row(self) -> None:
-        training = stack(WeightOutliers(), "0:Linear")
-        training.run(5, weight_max_abs=1.0, weight_abs_p95=1e-3, weight_norm=8**0.5)
-        assert training.codes() == []
-        assert training.run(5, weight_max_abs=1.0, weight_abs_p95=1e-3, weight_norm=1.01).codes() == ["WGT004"]
-
-    def test_pruned_matrices_are_not_judged(self) -> None:
-        training = stack(WeightOutliers(), "0:Linear").run(5, weight_max_abs=0.3, weight_abs_p95=0.0)
-        assert training.codes() == []
 
 
 class TestWeightDrift:

@@ -80,31 +80,9 @@ GROUP_BEHIND = 100.0  # times the others' rate; layer-wise decay over twelve lay
 
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 
-# WGT001. Over 200 steps healthy weights grow to at most three times their start.
-GROWN_BY = 10.0
-GROWING_FRAMES = 6  # measured steps, each with a larger norm than the one before
-RUNAWAY_BY = 1.5  # since the start, while…
-RUNAWAY_RADIAL = 0.97  # …this share of every update only lengthens the weight (healthy growth turns it, too)…
-RUNAWAY_RATE = 3e-3  # …by this share of itself at least, in all matrices…
-RUNAWAY_ALIKE = 0.15  # …at the same rate: deviation of the rates over their mean
-RUNAWAY_FRAMES = 3
-# Beside an error that is negative although it cannot be: healthy trainings reach 0.8 and more, but never below zero.
-RUNAWAY_RADIAL_BELOW = 0.8
-RUNAWAY_ALIKE_BELOW = 0.35
-
 # WGT002. Rows that began equal and are told apart by one random neighbour differ by 1e-3 after a single step.
 EQUAL_ROWS = 1e-4
-EQUAL_ROWS_FRAMES = 1  # healthy rows differ by two thirds of the norm: there is nothing to wait for
-EQUAL_ROWS_LOOKS = 10  # measured steps in a row without a suspect; then it is settled
-MOVED = 1e-5  # relative distance from the start: rows had the chance to part…
-EQUAL_ROWS_OF_DRIFT = 0.05  # …and would differ by about as much, had they taken it
-COPIED_PART_LOOKS = 3  # at which parts that began as copies of one another had moved, and were still equal
-ZERO_WEIGHT_STEPS = 4  # a branch and a head that both start at zero leave it within three, warm-up from zero included
 
-# WGT004. Largest absolute weight over the 95th percentile: 2–3 for normal weights, below 30 for trained ones.
-OUTLIER = 100.0
-OUTLIER_ROWS = 0.25  # large weights to each row; an identity, as recurrent networks start with, has one
-OUTLIER_FRAMES = 2
 
 # WGT005. Weight decay at usual settings shrinks a weight by 1e-6 to 1e-3 a step.
 SHRINKS_BY = 3e-3  # of itself, a step

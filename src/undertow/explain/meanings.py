@@ -11,9 +11,6 @@ MEANINGS: dict[str, str] = {
     "UPD002": "The weights hardly move, so nothing is learnt in the time of this run",
     "UPD003": "The layer keeps its initial values while the rest learns around it, so the loss still looks fine",
     "UPD004": "These layers stay as they were when the training began",
-    "WGT001": "Weights that grow without end make outputs and gradients grow with them",
-    "WGT002": "Such units get equal gradients for ever, so the layer is worth a single unit",
-    "WGT004": "A few weights decide everything, which costs accuracy as soon as precision is lowered",
     "WGT005": "The layer loses what it has learnt faster than it can learn",
     "WGT006": "What the weights held at the start is being overwritten",
 }

@@ -329,3 +329,10 @@ USE_RELU_WITH_HE_INITIALISATION = Remedy(
     "Outputs are no longer bounded; where bounded values are needed, keep the last sigmoid.",
     when_not="The weights are pretrained: they expect the activation they had.",
 )
+INITIALISE_AT_RANDOM = Remedy(
+    "initialise-at-random",
+    "Initialise the weights at random: equal units stay equal for ever.",
+    "layer = $layer\ntorch.nn.init.kaiming_uniform_(layer.weight, a=5**0.5)\ntorch.nn.init.zeros_(layer.bias)",
+    "None.",
+    when_not="It is the last layer of a residual branch that starts at zero on purpose.",
+)

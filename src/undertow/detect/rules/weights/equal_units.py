@@ -1,44 +1,38 @@
-"""WGT002."""
+"""WGT002: all units of a layer have the same weights."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect import thresholds as limit
-from undertow.detect.condition import Condition
-from undertow.detect.copied_parts import CopiedParts
+from undertow.detect.engine.condition import Condition, Judgement
 from undertow.detect.engine.consecutive import LayerStreak, grown
 from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.remedies import INITIALISE_AT_RANDOM
 from undertow.detect.features.wording import known, name_layers
-from undertow.detect.rule import Pace, Verdict
 from undertow.schema.findings import Evidence
 from undertow.schema.layers import LayerKind
 from undertow.schema.severity import Severity
 
-Row = NDArray[np.float32]
 
-
-class SymmetricWeights:
+class EqualUnits(Condition):
     """All units of a layer have the same weights, and training does not tell them apart.
 
     What it sees
     ------------
     How far the rows of each weight matrix (the filters of a convolution, the columns of an embedding) differ from their
     mean, in the steps in which weights are measured. A layer is reported when they are equal to one part in 10,000
-    although the matrix has moved by far more than that, or when matrix and gradient are exactly zero and stay so. And
-    members of a list, as of an ensemble, that began as copies of one another and after several steps still have the
-    same weights and the same gradients to the last bit.
+    although the matrix has moved by far more than that, or when matrix and gradient are exactly zero and stay so.
 
     Why it is bad
     -------------
     Units with equal weights compute the same and receive the same gradient, so they stay equal for ever: the layer
-    is worth a single unit, as an ensemble of equal members is worth one of them. Matrices that are all zero pass
-    nothing on and receive nothing at all. The weights were set to a constant where random numbers belong.
+    is worth a single unit. Matrices that are all zero pass nothing on and receive nothing at all. The weights were set
+    to a constant where random numbers belong.
 
     When it is wrong
     ----------------
@@ -53,18 +47,29 @@ class SymmetricWeights:
     Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
     """
 
-    code: ClassVar[str] = "WGT002"
-    pace: ClassVar[Pace] = ("weight", 5)
+    code, variant, formerly = "WGT002", "equal-units", "equal"
+    stage, is_exact, is_standing = Stage.INITIALISATION, True, True
+    needs = frozenset({"weight"})
+    pace = ("weight", 5)
+    meaning = "Such units get equal gradients for ever, so the layer is worth a single unit"
+    remedies = (INITIALISE_AT_RANDOM,)
+
+    spread = Limit(1e-4, "of the norm; rows told apart by one random neighbour differ by 1e-3 after a single step")
+    patience = Limit(1, "measured step: healthy rows differ by two thirds of the norm, there is nothing to wait for")
+    settled_after = Limit(10, "measured steps in a row without a suspect: rows that have parted stay apart")
+    moved = Limit(1e-5, "relative distance from the start: rows had the chance to part…")
+    of_drift = Limit(0.05, "…of that distance: rows would differ by about as much, had they taken the chance")
+    zero_frames = Limit(3, "measured steps in a row at which a matrix was exactly zero")
+    zero_for = Limit(4, "steps: a branch and a head that both start at zero leave it within three")
 
     def __init__(self) -> None:
+        super().__init__()
         self._layout: LayerIndex | None = None
         self._judged: NDArray[np.bool_] = np.zeros(0, bool)
         self._tables: NDArray[np.bool_] = np.zeros(0, bool)  # embeddings: their units are columns
         self._starved: NDArray[np.bool_] = np.zeros(0, bool)  # the latest gradient was exactly zero
         self._equal, self._zero = LayerStreak(), LayerStreak()
-        self._looks = 0  # in a row at which no layer was suspect
-        self._condition = Condition("equal")
-        self._copied, self._copies = Condition("copied"), CopiedParts()
+        self._unsuspected = 0  # measured steps in a row at which no layer was suspect
 
     def grow(self, count: int) -> None:
         self._judged = grown(self._judged, count, False)
@@ -73,45 +78,38 @@ class SymmetricWeights:
         self._equal.grow(count)
         self._zero.grow(count)
 
-    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> Judgement | None:
         spread, ids = view.row("weight_row_spread"), view.ids("weight")
         norms, drift = view.row("weight_norm"), view.row("weight_drift")
         if spread is None or ids is None or norms is None or drift is None or view.skipped:
-            return ()
-        copies = self._copies.observe(view)
-        copied = self._copied.hold(copies, lambda: self._copied_verdict(view, copies)) if copies else self._copied.end()
-        return (*copied, *self._observe_rows(view, ids, spread, norms, drift))
-
-    def _observe_rows(
-        self, view: FrameView, ids: NDArray[np.int32], spread: Row, norms: Row, drift: Row
-    ) -> tuple[Verdict, ...]:
+            return None
         if view.layout is not self._layout:
             self._look(view.layout)
-        elif self._looks >= limit.EQUAL_ROWS_LOOKS and not self._condition.is_open:
-            return ()  # rows that have parted do not become equal again
-        self._looks += 1
+        elif self._unsuspected >= self.settled_after and not self.is_open:
+            return None  # rows that have parted do not become equal again
+        self._unsuspected += 1
         self._remember(view)
         judged = self._judged[ids] & ~np.isnan(norms)
         zero = judged & (norms == 0) & self._starved[ids] & ~self._tables[ids]
-        alike = judged & (spread < limit.EQUAL_ROWS) & ~zero
+        alike = judged & (spread < self.spread) & ~zero
         if alike.any():
-            alike &= ~self._has_random_twin(view, ids, spread)
-        together = (drift > limit.MOVED) & (spread < limit.EQUAL_ROWS_OF_DRIFT * drift)
+            alike &= ~self._has_random_partner(view, ids, spread)
+        together = (drift > self.moved) & (spread < self.of_drift * drift)
         self._zero.end(ids[judged & ~zero])
         self._equal.end(ids[judged & ~alike])
         if alike.any() or zero.any():
-            self._looks = 0
+            self._unsuspected = 0
             self._zero.hold(ids[zero], view.step)
             self._equal.hold(ids[alike & together], view.step)
-        due = (self._equal.length >= limit.EQUAL_ROWS_FRAMES) | (
-            (self._zero.length >= 3) & (self._zero.span >= limit.ZERO_WEIGHT_STEPS)
+        due = (self._equal.length >= self.patience) | (
+            (self._zero.length >= self.zero_frames) & (self._zero.span >= self.zero_for)
         )
         if not due.any():
-            return self._condition.end()
+            return self.end()
         members = tuple(view.layout.in_order(np.flatnonzero(due)))
-        return self._condition.hold(members, lambda: self._verdict(view, members))
+        return self.hold(members, lambda: self._describe(view, members))
 
-    def _has_random_twin(
+    def _has_random_partner(
         self, view: FrameView, ids: NDArray[np.int32], spread: NDArray[np.float32]
     ) -> NDArray[np.bool_]:
         """Matrices beside one of the same shape in the same module whose rows differ: that one tells the units apart.
@@ -119,7 +117,7 @@ class SymmetricWeights:
         The widths beside the means of a Bayesian layer, the scales beside the directions of a normalised one.
         """
         layers = [view.layout.layers[int(i)] for i in ids]
-        random = {(layer.group, layer.shape) for layer, value in zip(layers, spread) if value >= limit.EQUAL_ROWS}
+        random = {(layer.group, layer.shape) for layer, value in zip(layers, spread) if value >= self.spread}
         return np.array([(layer.group, layer.shape) in random for layer in layers], bool)
 
     def _remember(self, view: FrameView) -> None:
@@ -130,7 +128,7 @@ class SymmetricWeights:
             self._starved[ids[known]] = zeros[known] == 1
 
     def _look(self, layout: LayerIndex) -> None:
-        self._layout, self._looks = layout, 0
+        self._layout, self._unsuspected = layout, 0
         matrices = [layout.layers[int(i)] for i in structure_of(layout).matrices]
         adapted = any(not layer.trainable for layer in matrices)  # zero factors of adapters: GRD004 tells
         self._judged[:] = False
@@ -142,19 +140,7 @@ class SymmetricWeights:
             wide = [table.id for table in tables if table.trainable and len(table.shape) == 2 and table.shape[1] > 1]
             self._judged[wide] = True
 
-    def _copied_verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
-        layout = view.layout
-        layers = tuple(layout.in_order(members))
-        norms = view.all_layers("weight_norm")
-        how = "the same to the last bit as in the first one of the list, and so are updates and gradients"
-        evidence = tuple(Evidence("weight_norm", layout.path(i), known(norms[i]), None, how) for i in layers[:3])
-        summary = (
-            f"{name_layers(layout, layers)} began as copies of the layers of the first one in their list, and stay "
-            "equal to them: nothing tells them apart. Is each one built by itself?"
-        )
-        return Verdict("copied", True, Severity.SEVERE, layers, 0, 0.95, summary, evidence)
-
-    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
+    def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout = view.layout
         spreads = view.all_layers("weight_row_spread")
         zero = [i for i in members if self._zero.length[i]]
@@ -172,4 +158,4 @@ class SymmetricWeights:
             what = f"{'has' if one else 'have'} the same weights in every unit"
         summary = f"{name_layers(layout, members)} {what}: nothing tells {'its' if one else 'their'} units apart."
         since = min(int(s.since[i]) for i in members for s in (self._equal, self._zero) if s.length[i])
-        return Verdict("equal", True, Severity.SEVERE, members, since, 0.97, summary, evidence)
+        return Judgement(Severity.SEVERE, members, since, 0.97, summary, evidence)

@@ -1,25 +1,24 @@
-"""WGT004."""
+"""WGT004: a few enormous weights."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect import thresholds as limit
-from undertow.detect.condition import Condition
+from undertow.detect.engine.condition import Condition, Judgement
 from undertow.detect.engine.consecutive import LayerStreak, grown
 from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.remedies import DECAY_THE_WEIGHTS
 from undertow.detect.features.wording import known, name_layers
-from undertow.detect.rule import Pace, Verdict
-from undertow.schema.findings import Evidence
+from undertow.schema.findings import Evidence, Remedy
 from undertow.schema.severity import Severity
 
 
-class WeightOutliers:
+class WeightOutliers(Condition):
     """A few weights of a matrix are enormous beside all others.
 
     What it sees
@@ -42,31 +41,51 @@ class WeightOutliers:
     Dettmers et al., "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale", 2022 (arXiv 2208.07339).
     """
 
-    code: ClassVar[str] = "WGT004"
-    pace: ClassVar[Pace] = ("weight", 5)
+    code, variant, formerly = "WGT004", "weight-outliers", "outliers"
+    stage = Stage.COURSE
+    needs = frozenset({"weight"})
+    pace = ("weight", 5)
+    meaning = "A few weights decide everything, which costs accuracy as soon as precision is lowered"
+    remedies = (
+        Remedy(
+            "look-at-the-outliers",
+            "See which rows hold the outliers; a few input features or tokens usually make them.",
+            "weight = $tensor\nprint(weight.detach().abs().amax(dim=1).topk(5))",
+            "None; it only looks.",
+            when_not="The weights are not going to be quantised and the training goes well.",
+        ),
+        DECAY_THE_WEIGHTS,
+    )
+
+    ratio = Limit(
+        100.0, "largest absolute weight over the 95th percentile: 2 to 3 for normal weights, below 30 trained"
+    )
+    severe = Limit(1_000.0, "the same ratio, for a severe one")
+    per_row = Limit(0.25, "large weights to each row; an identity, as recurrent networks start with, has one")
+    patience = Limit(2, "measured steps in a row")
 
     def __init__(self) -> None:
+        super().__init__()
         self._layout: LayerIndex | None = None
         self._judged: NDArray[np.bool_] = np.zeros(0, bool)
         self._odd = LayerStreak()
         self._building = False
-        self._condition = Condition("outliers")
 
     def grow(self, count: int) -> None:
         self._judged = grown(self._judged, count, False)
         self._odd.grow(count)
 
-    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> Judgement | None:
         largest, usual, ids = view.row("weight_max_abs"), view.row("weight_abs_p95"), view.ids("weight")
         if largest is None or usual is None or ids is None:
-            return ()
-        odd = (largest > limit.OUTLIER * usual) & (usual > 0)
+            return None
+        odd = (largest > self.ratio * usual) & (usual > 0)
         norms = view.row("weight_norm")
         if norms is not None and odd.any():
             # How many weights as large as the largest make up the norm: an identity has one in every row.
             odd &= (norms / largest) ** 2 < self._few(view.layout)[ids]
         if not self._building and not odd.any():
-            return ()
+            return None
         if view.layout is not self._layout:
             self._layout = view.layout
             self._judged[:] = False
@@ -76,29 +95,32 @@ class WeightOutliers:
         self._odd.end(ids[measured & ~odd])
         self._odd.hold(ids[odd], view.step)
         self._building = bool(self._odd.length.any())
-        due = np.flatnonzero(self._odd.length >= limit.OUTLIER_FRAMES)
+        due = np.flatnonzero(self._odd.length >= self.patience)
         if not len(due):
-            return self._condition.end()
+            return self.end()
         members = tuple(view.layout.in_order(due))
-        return self._condition.hold(members, lambda: self._verdict(view, members))
+        return self.hold(members, lambda: self._describe(view, members))
 
     def _few(self, layout: LayerIndex) -> NDArray[np.float64]:
         """Fewer than this many large weights are outliers, more are how the matrix was made."""
         few = np.full(layout.count, np.inf)
         for layer in layout.layers.parameters:
             if len(layer.shape) >= 2:
-                few[layer.id] = max(2.0, limit.OUTLIER_ROWS * min(layer.shape[:2]))
+                few[layer.id] = max(2.0, self.per_row * min(layer.shape[:2]))
         return few
 
-    def _verdict(self, view: FrameView, members: tuple[int, ...]) -> Verdict:
-        layout = view.layout
+    def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
+        layout, chosen = view.layout, list(members)
         largest, usual = view.all_layers("weight_max_abs"), view.all_layers("weight_abs_p95")
         how = "largest absolute weight, against the 95th percentile"
         evidence = tuple(
             Evidence("weight_max_abs", layout.path(i), known(largest[i]), known(usual[i]), how) for i in members[:3]
         )
-        summary = f"A few weights of {name_layers(layout, members)} are enormous beside all others."
-        first_step = int(self._odd.since[list(members)].min())
-        enormous = bool((largest[list(members)] > 10 * limit.OUTLIER * usual[list(members)]).any())
+        most = float((largest[chosen] / usual[chosen]).max())
+        summary = (
+            f"A few weights of {name_layers(layout, members)} are {most:,.0f} times the 95th percentile of the matrix "
+            "(2 to 30 is usual)."
+        )
+        enormous = bool((largest[chosen] > self.severe * usual[chosen]).any())
         severity = Severity.SEVERE if enormous else Severity.MODERATE
-        return Verdict("outliers", True, severity, members, first_step, 0.9, summary, evidence)
+        return Judgement(severity, members, int(self._odd.since[chosen].min()), 0.9, summary, evidence)
