@@ -289,7 +289,7 @@ def test_remedies_fit_the_case() -> None:
     assert ids(finding("NUM001", "info", variant="scaler-skips-steps")) == []
     assert ids(finding("GRD003", variant="graph-cut"))[0] == "remove-the-cut"
     assert ids(finding("GRD003", variant="unused-layer")) == ["drop-unused-parameters"]
-    assert ids(finding("UPD003", "severe"))[0] == "give-it-to-the-optimizer"
+    assert ids(finding("UPD003", "severe", variant="missing-from-optimizer"))[0] == "give-it-to-the-optimizer"
     assert ids(finding("GRD007", "severe")) == ["clear-gradients"]
 
 

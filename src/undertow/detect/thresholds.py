@@ -15,68 +15,8 @@ from __future__ import annotations
 PROGRESS_DEVIATIONS = 4.0  # of a single loss: a median of nine batches hardly strays by two
 PROGRESS_REMAINING = 0.9  # of the starting loss: learning the mean of the labels alone gains a few per cent
 
-# UPD003. Parameters that stand still, or are in no optimizer.
-STILL_PATIENCE = 5  # measured steps
-STILL_PATIENCE_OF_ALL = 10  # measured steps, or a few over twice as many: an optimizer may accumulate by itself
-STILL_FEW = 4
-STILL_RESTED = 100  # steps: a group that waits for its turn with a rate of zero has had it by then
-STILL_PATIENCE_WITH_ROUNDING = 50  # in low precision single updates round away in healthy trainings too
-STILL_TOO_LARGE = 1e18  # its square overflows, so Adam divides by infinity: what is wrong is the gradient
-UNHELD_PATIENCE = 5
-UNHELD_MEANT = 0.6  # of all tensors: beyond it, training only the rest is more likely meant than forgotten
-# UPD003. What is frozen as it was made.
-FROZEN_PATIENCE = 5
-FROZEN_MOST = 0.5  # of as many trained matrices: where more is frozen, training only the rest is meant
-FROZEN_NORMALISED = 2  # normalisations at least of a new part; and so many matrices that are trained behind it
-FROZEN_BACKBONE = 3  # matrices, and normalisations, at least; and so many frozen matrices for each that is trained
-FROZEN_PATIENCE_WITH_TABLES = 150  # steps: what is held still while the rest settles is released by then
-FROZEN_PATIENCE_WITH_MANY = 100  # steps: who releases one layer after the other has released the first by then
-FROZEN_PATIENCE_IN_VAIN = 55  # steps in which nothing is learnt from what is frozen
-FROZEN_PATIENCE_ALONE = 30  # steps: a layer that waits for its turn has had it by then
-FROZEN_PATIENCE_LATE = 40  # steps: who freezes one layer after the other has frozen the next one by then
-FROZEN_LEARNT = 0.1  # of the first loss, left when it was frozen
-FROZEN_RATE = 1.5  # times, by which a rate changes in one step where freezing is part of a plan
-SAME_NORM = 1e-4  # relative; two independent draws agree as well in one of hundreds
-# UPD003, UPD004. How numbers were drawn.
-DRAWN_ENOUGH_TO_TELL = 400  # elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count
-DRAWN_ENOUGH = 48  # elements; of fewer nobody can say how they were drawn
-DRAWN_A_STEP = 0.01  # of the bound: by so much a first step of a slow optimizer may have taken a weight across it
-
-# UPD003. An optimizer none of whose parameters gets a gradient any more.
-DESERTED_PATIENCE = 5  # measured steps…
-DESERTED_FEW, DESERTED_LONG = 3, 10  # …or a few over so many steps
-
-# UPD001: update over weight, in the middle of all matrices. 99 % of healthy matrices: below 0.02; the first steps of
-# small networks up to 0.4, with a loss that falls.
-LARGE_STEP = 0.05
-LARGE_STEP_BURST = 0.1
-LARGE_STEP_TRAVEL = 2.0  # lengths of the weight
-LARGE_STEP_SHOCK = 1.6  # times the loss before; at the edge of stability it jumps to 1.5 times in health
-LARGE_STEP_SHOCKS = 3
-LARGE_STEP_UNDONE = 0.5  # of what was learnt before
-LARGE_STEP_WAIT = 60  # steps: with small batches a loss falls by less than its noise before
-LARGE_STEP_SHOCK_DEVIATIONS = 8.0  # for losses that can be negative
-LARGE_STEP_MEMORY = 10  # steps
-GROUP_AHEAD = 30.0  # times the rate of the others; adapters are trained with 16 times on purpose
-GROUP_PATIENCE = 3
-
-# UPD002: update over weight, of nine tenths of the matrices. 99 % of healthy matrices: above 7e-5.
-TINY_STEP = 3e-5
-TINY_STEP_FRAMES = 8
-TINY_STEP_PATIENCE = 20  # steps, where updates are measured rarely
-SMALL_STEP = 1.5e-4
-SMALL_STEP_FRAMES = 10
-SMALL_STEP_PATIENCE = 40  # steps
-SMALL_STEP_AGREEMENT = 0.3  # cosine of successive gradients; half of all healthy runs have less
+# UPD002, WGT.
 WRITTEN = 1e-5  # by which a norm changes between two steps; rounding changes it by 1e-7
-UNDONE_WITHIN = 2.5  # lengths of one update from the start, though…
-UNDONE_AGREEMENT = 0.5  # …successive updates point the same way: eight of them would come to five lengths
-UNDONE_SHARE = 0.6  # of the matrices
-UNDONE_FRAMES = 8
-UNDONE_SHORT = 0.5  # of the way of a random walk with such updates, since the start: less, though they agree…
-UNDONE_STEPS, UNDONE_SHORT_FRAMES = 30, 4  # …after so many steps, and at so many measured ones in a row…
-UNDONE_WRITTEN = 3  # …where the program was seen so often to write into most weights
-GROUP_BEHIND = 100.0  # times the others' rate; layer-wise decay over twelve layers makes 15
 
 # -- activations, weights, modes, inputs (ACT, WGT, MOD, DAT001, DAT003) -------------------------------------------
 

@@ -7,10 +7,6 @@ from undertow.explain.traits import VAGUE
 from undertow.schema.findings import Finding
 
 MEANINGS: dict[str, str] = {
-    "UPD001": "The weights change so much in one step that they forget what the steps before had learnt",
-    "UPD002": "The weights hardly move, so nothing is learnt in the time of this run",
-    "UPD003": "The layer keeps its initial values while the rest learns around it, so the loss still looks fine",
-    "UPD004": "These layers stay as they were when the training began",
     "WGT005": "The layer loses what it has learnt faster than it can learn",
     "WGT006": "What the weights held at the start is being overwritten",
 }

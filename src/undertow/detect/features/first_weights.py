@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect import thresholds as limit
 from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import fan_in
@@ -19,6 +19,12 @@ _GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell":
 
 class FirstWeights:
     """Facts by layer, learnt from the first frame that measures its weights."""
+
+    enough = Limit(48, "elements; of fewer nobody can say how they were drawn")
+    enough_to_tell = Limit(
+        400, "elements: normal numbers have a kurtosis of 0, give or take 5 over the root of their count"
+    )
+    a_step = Limit(0.01, "of the bound, by which a first step of a slow optimizer may have taken a weight across it")
 
     def __init__(self) -> None:
         self.has_seen_all = False
@@ -61,7 +67,7 @@ class FirstWeights:
         self.is_default[chosen] = looks_default(bound, count, *numbers)
         self.is_drawn[chosen] = looks_drawn(count, *numbers)
         by_recipe = np.array([_follows_recipe(layer, float(std)) for layer, std in zip(layers, deviation)], bool)
-        default = looks_default(bound, count, *numbers, slack=limit.DRAWN_A_STEP)
+        default = looks_default(bound, count, *numbers, slack=self.a_step)
         self.is_new[chosen] = default | (self.is_drawn[chosen] & by_recipe)
         self.is_zero[chosen] = largest == 0
         is_scale = np.array([layer.kind == LayerKind.NORM_SCALE for layer in layers], bool)
@@ -96,7 +102,7 @@ def looks_default(
     root = np.sqrt(count)
     usual = bound / math.sqrt(3.0)
     return (
-        (count >= limit.DRAWN_ENOUGH)
+        (count >= FirstWeights.enough)
         & (largest <= bound * (1 + slack))
         & (largest >= bound * (1 - 12.0 / count))
         & (np.abs(mean) <= 5.0 * usual / root)
@@ -116,7 +122,7 @@ def looks_drawn(
     root = np.sqrt(count)
     normal = (np.abs(kurtosis) <= 15.0 / root) & (largest <= 6.0 * std)
     even = (np.abs(kurtosis + 1.2) <= 6.0 / root) & (largest <= 1.8 * std)
-    return (count >= limit.DRAWN_ENOUGH_TO_TELL) & (np.abs(mean) <= 4.0 * std / root) & (normal | even)
+    return (count >= FirstWeights.enough_to_tell) & (np.abs(mean) <= 4.0 * std / root) & (normal | even)
 
 
 def _follows_recipe(layer: Layer, std: float) -> bool:

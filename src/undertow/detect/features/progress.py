@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from undertow.detect import thresholds
+from undertow.detect.engine.view import FrameView
 from undertow.detect.features.loss_trend import Loss
+from undertow.schema.quantities import LossKind
 
 
 def has_fallen(loss: Loss | None, since: float) -> bool:
@@ -23,3 +27,11 @@ def has_learnt(loss: Loss | None) -> bool:
         and loss.gain > thresholds.PROGRESS_DEVIATIONS
         and not loss.remaining > thresholds.PROGRESS_REMAINING
     )
+
+
+def starts_low(view: FrameView) -> bool:
+    """The loss began far below chance level: the model was trained before."""
+    loss = view.loss
+    if loss is None or view.scalar("loss_kind") != LossKind.CROSS_ENTROPY:
+        return False
+    return loss.start < thresholds.TRAINED_BEFORE * math.log(max(view.scalar("loss_classes"), 2.0))

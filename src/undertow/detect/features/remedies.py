@@ -336,3 +336,24 @@ INITIALISE_AT_RANDOM = Remedy(
     "None.",
     when_not="It is the last layer of a residual branch that starts at zero on purpose.",
 )
+GIVE_IT_TO_THE_OPTIMIZER = Remedy(
+    "give-it-to-the-optimizer",
+    "Build the optimizer after the model is complete, or add the missing parameters to it.",
+    "groups = optimizer.param_groups\n"
+    "held = {id(p) for group in groups for p in group['params']}\n"
+    "missing = [p for p in model.parameters() if id(p) not in held]\n"
+    "optimizer.add_param_group({'params': missing})",
+    "The layers begin to move: a schedule tuned without them may need a new look.",
+    when_not="They are meant to stay as they are: then freeze them openly.",
+)
+LOWER_THE_GROUP_RATE = Remedy(
+    "lower-the-group-rate",
+    "Give this parameter group a learning rate like that of the others.",
+    "layer = $layer\n"
+    "mine = {id(p) for p in layer.parameters()}\n"
+    "for group in optimizer.param_groups:\n"
+    "    if any(id(p) in mine for p in group['params']):\n"
+    "        group['lr'] /= 10",
+    "The layer learns more slowly.",
+    when_not="It is new among pretrained layers and meant to move faster.",
+)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from undertow.detect.features import remedies as shared
 from undertow.explain.remedies import (
-    updates,
     weights,
 )
 from undertow.schema.findings import Finding, Remedy
 
-_FAMILIES = (updates, weights)
+_FAMILIES = (weights,)
 
 TEMPLATES: dict[str, Remedy] = {remedy.id: remedy for remedy in vars(shared).values() if isinstance(remedy, Remedy)}
 TEMPLATES.update({remedy.id: remedy for family in _FAMILIES for remedy in family.REMEDIES})

@@ -1,0 +1,132 @@
+"""UPD003: layers that are frozen with random weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.parameter_updates import ParameterUpdates
+from undertow.detect.features.progress import has_learnt
+from undertow.detect.features.remedies import UNFREEZE
+from undertow.detect.features.wording import name_layers
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+
+class FrozenUntrained(Condition):
+    """Layers are frozen with the random weights they were made with.
+
+    What it sees
+    ------------
+    Layers with `requires_grad` set to False that still hold the random weights PyTorch gives new ones: a few amid
+    layers that train (after 30 steps); a deep part under a small head, all of whose normalisations have a scale of
+    exactly one (30); several layers and blocks (100); a part at the front under a network that is trained (100), or
+    from which nothing is learnt (55).
+
+    Why it is bad
+    -------------
+    The layers never learn, and the rest has to make do with random features: the loss still falls. The usual causes
+    are a checkpoint that was never loaded, a freeze by name that catches too much, and code from a fine-tuning script.
+
+    When it is wrong
+    ----------------
+    Frozen layers are left alone when they are a named part as a whole (a new one excepted that has normalisations, or
+    with which nothing is learnt), a copy of a trained layer, the base of an adapter, more than half as many as the
+    trained ones, or released later. A single layer of random features that is meant to stay random is reported.
+
+    References
+    ----------
+    PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
+    """
+
+    code, variant, formerly = "UPD003", "frozen-untrained", "frozen"
+    stage, is_exact, is_local = Stage.PROGRAM, True, True
+    tracker = ParameterUpdates
+    meaning = "These layers keep their random values while the rest learns around them, so the loss still looks fine"
+    remedies = (UNFREEZE,)
+    patience = Limit(5, "measured steps, or three over four times as many: a freeze may be undone at once")
+    steps = Limit(30, "steps: a layer that waits for its turn has had it by then")
+    steps_in_vain = Limit(55, "steps in which nothing is learnt from what is frozen")
+    steps_of_many = Limit(100, "steps: who releases one layer after the other has released the first by then")
+
+    def __init__(self, tracker: ParameterUpdates) -> None:
+        super().__init__()
+        self._updates, self._parts = tracker, tracker.parts
+        self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
+        self._known: NDArray[np.bool_] = np.zeros(0, bool)  # whether it is frozen
+        self._found: list[int] = []
+        self._since = 0  # the set of frozen layers is what it is
+        self._measured = 0  # steps since then
+        self._wanted = 0.0  # steps it must have been so, until there is more to say
+        self._is_waiting = self._is_meant = False
+
+    def grow(self, count: int) -> None:
+        self._frozen, self._known = grown(self._frozen, count, False), grown(self._known, count, False)
+
+    @property
+    def is_calm(self) -> bool:
+        return not self._is_waiting and not self.is_open
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        states, ids = view.row("gradient_state"), view.ids("gradient")
+        if states is None or ids is None:
+            return None
+        before = self._frozen[ids]
+        now = np.where(np.isnan(states), before, states == GradientState.FROZEN)
+        if not np.array_equal(now, before):
+            # Who releases layers has a plan, and so has who freezes them while training.
+            self._is_meant |= bool(((before != now) & self._known[ids]).any())
+            self._frozen[ids] = now
+            self._measured, self._since, self._wanted = 0, view.step, 0.0
+            self._is_waiting = bool(now.any()) and not self._is_meant
+            self._found = []
+        self._known[ids] = True
+        if self._is_waiting:
+            self._measured += 1
+            lasted = view.step - self._since
+            long = self._measured >= 3 and lasted >= 4 * self.patience
+            if self._updates.has_moved and (self._measured >= self.patience or long) and lasted >= self._wanted:
+                self._judge(view, lasted)
+        if not self._found:
+            return self.end()
+        layers = tuple(view.layout.in_order(self._found))
+        return self.hold(layers, lambda: self._describe(view.layout, layers))
+
+    def _judge(self, view: FrameView, lasted: int) -> None:
+        """What there is to say after so many steps, and after how many there may be more."""
+        layout, frozen, parts = view.layout, self._frozen, self._parts
+        layers, steps = parts.unloaded_backbone(layout, frozen) or parts.single(layout, frozen), self.steps
+        if not layers:
+            layers, steps = parts.many(layout, frozen), self.steps_of_many
+        if not layers:
+            layers = parts.front(layout, frozen)
+            if not parts.feeds_a_network(layout, frozen):
+                # Random features on purpose are made so that the rest can learn from them.
+                steps = self.steps_in_vain
+                if lasted >= steps and (view.loss is None or has_learnt(view.loss)):
+                    layers = []
+        self._is_waiting = bool(layers) and lasted < steps
+        self._wanted = float(steps) if self._is_waiting else 0.0
+        self._found = [] if self._is_waiting else layers
+
+    def _describe(self, layout: LayerIndex, layers: tuple[int, ...]) -> Judgement:
+        verb, were = ("is", "it was") if len(layers) == 1 else ("are", "they were")
+        summary = (
+            f"{name_layers(layout, layers)} {verb} frozen with the random weights {were} made with, "
+            "while the rest learns."
+        )
+        how = "requires_grad is False, and the weights are spread as numbers are that were drawn at random"
+        if self._parts.unloaded_backbone(layout, self._frozen):
+            summary += " Was a checkpoint to be loaded?"
+            how = "requires_grad is False, and every normalisation among them still has a scale of exactly one"
+        evidence = tuple(
+            Evidence("gradient_state", layout.path(i), float(GradientState.FROZEN), None, how) for i in layers[:5]
+        )
+        return Judgement(Severity.MODERATE, layers, self._since, 0.75, summary, evidence)

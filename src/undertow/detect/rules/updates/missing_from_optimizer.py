@@ -1,0 +1,168 @@
+"""UPD003: parameters that get a gradient and that no optimizer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import LayerStreak, grown
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.parameter_updates import ParameterUpdates
+from undertow.detect.features.remedies import FREEZE_OPENLY, GIVE_IT_TO_THE_OPTIMIZER
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.schema.findings import Evidence, Finding, Remedy
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+_KEEP_PARAMETERS_IN_A_LIST = Remedy(
+    "keep-parameters-in-a-list",
+    "Make a list of the parameters before you count or print them: parameters() can be read only once.",
+    "parameters = list(model.parameters())  # or those of a part\n"
+    "print(sum(p.numel() for p in parameters))\n"
+    "optimizer = $optimizer(parameters, lr=$rate)",
+    "The layers begin to move: a schedule tuned without them may need a new look.",
+    when_not="The group is filled later, by add_param_group or by hand.",
+)
+
+
+class MissingFromOptimizer(Condition):
+    """A trainable parameter gets a gradient, and no optimizer holds it.
+
+    What it sees
+    ------------
+    A parameter that gets a non-zero gradient at five measured steps while no optimizer holds it, and that the program
+    does not move by itself either.
+
+    Why it is bad
+    -------------
+    The layer keeps its initial values. The rest of the model learns around it, so the loss looks healthy. The usual
+    causes are a layer left out of the optimizer, a head replaced after the optimizer was built, or an optimizer built
+    before the model was wrapped or moved.
+
+    When it is wrong
+    ----------------
+    When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild, and
+    `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
+    parameter tells otherwise: the generator it was made from had been read before; so do weights as PyTorch makes
+    them, with trained layers both before and behind them.
+
+    References
+    ----------
+    Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training" (TrainCheck), 2025.
+    PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
+    """
+
+    code, variant, formerly = "UPD003", "missing-from-optimizer", "outside"
+    stage, is_exact, is_local = Stage.PROGRAM, True, True
+    tracker = ParameterUpdates
+    meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
+    remedies = (GIVE_IT_TO_THE_OPTIMIZER, FREEZE_OPENLY, _KEEP_PARAMETERS_IN_A_LIST)
+    patience = Limit(5, "measured steps: an optimizer for it may be made after the first ones")
+    patience_unseen = Limit(20, "measured steps, where it is not known whether the program moves the weight by itself")
+    meant = Limit(0.6, "of all tensors: beyond it, training only the rest is more likely meant than forgotten")
+
+    def __init__(self, tracker: ParameterUpdates) -> None:
+        super().__init__()
+        self._updates = tracker
+        self._fed = LayerStreak()
+        self._empty_groups = 0.0  # of any optimizer
+        self._place: NDArray[np.float32] = np.zeros((2, 0), np.float32)  # where a weight is: its norm and its drift
+        self._rests: NDArray[np.bool_] = np.zeros(0, bool)  # the weight was seen at the same place twice
+        self._is_moved: NDArray[np.bool_] = np.zeros(0, bool)  # by the program itself
+
+    def grow(self, count: int) -> None:
+        self._fed.grow(count)
+        self._place = np.stack([grown(row, count, np.nan) for row in self._place])
+        self._rests, self._is_moved = grown(self._rests, count, False), grown(self._is_moved, count, False)
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        self._empty_groups = max(self._empty_groups, view.frame.scalars.get("optimizer_empty_groups", 0.0))
+        holders, ids = view.row("gradient_optimizer"), view.ids("gradient")
+        states, zeros = view.row("gradient_state"), view.row("gradient_zero_fraction")
+        if holders is None or ids is None or states is None or zeros is None:
+            return None
+        outside = holders == -1
+        if not outside.any() and not self.is_open:
+            return None
+        fed = outside & (states == GradientState.PRESENT) & (zeros < 1)
+        stale = fed & self._is_stale(view)
+        self._forget(ids[(holders >= 0) | (states == GradientState.FROZEN) | stale])
+        self._fed.hold(ids[fed & ~stale], view.step)
+        self._follow_weights(view)
+        members = (self._fed.lasted(int(self.patience)) & self._rests) | (
+            self._fed.lasted(int(self.patience_unseen)) & ~self._is_moved
+        )
+        if not members.any():
+            return self.end()
+        layers = tuple(view.layout.in_order(np.flatnonzero(members)))
+        return self.hold(layers, lambda: self._describe(view, layers))
+
+    def _forget(self, ids: NDArray[np.int32]) -> None:
+        self._fed.end(ids)
+        self._place[:, ids] = np.nan
+        self._rests[ids] = self._is_moved[ids] = False
+
+    def _is_stale(self, view: FrameView) -> NDArray[np.bool_]:
+        """What nobody uses any more keeps its last gradient, the same to the last bit, while others change."""
+        norms, before = np.asarray(view.row("gradient_norm")), self._updates.norm_before
+        others_change = ((norms != before) & np.isfinite(norms) & np.isfinite(before)).any()
+        return (norms == before) & bool(others_change)
+
+    def _follow_weights(self, view: FrameView) -> None:
+        """Of those outside: weights that are at another place than before have an update of the program's own."""
+        ids, norms, drifts = view.ids("weight"), view.row("weight_norm"), view.row("weight_drift")
+        if ids is None or norms is None or drifts is None:
+            return
+        outside = self._fed.length[ids] > 0
+        chosen, now = ids[outside], np.stack([norms, drifts])[:, outside]
+        before = self._place[:, chosen]
+        known = ~np.isnan(now[0]) & ~np.isnan(before[0])
+        moved = known & ((now != before) & ~np.isnan(now) & ~np.isnan(before)).any(axis=0)
+        self._place[:, chosen] = np.where(np.isnan(now[0]), before, now)
+        self._rests[chosen] = (self._rests[chosen] | known) & ~moved
+        self._is_moved[chosen] |= moved
+        self._fed.end(chosen[moved])
+
+    def _describe(self, view: FrameView, layers: tuple[int, ...]) -> Judgement:
+        layout = view.layout
+        first_step = int(self._fed.since[list(layers)].min())
+        evidence = tuple(
+            Evidence("gradient_optimizer", layout.path(i), -1.0, 0.0,
+                     f"got a non-zero gradient at {int(self._fed.length[i])} measured steps; no optimizer holds it")
+            for i in layers[:5]
+        )  # fmt: skip
+        named, verb = name_layers(layout, layers), "is" if len(layers) == 1 else "are"
+        if self._empty_groups:
+            summary = f"{named} {verb} in no optimizer: a parameter group that was made for them is empty."
+            how = "groups without a parameter: a generator, as parameters() returns, is empty once it has been read"
+            empty = Evidence("optimizer_empty_groups", None, self._empty_groups, 0.0, how)
+            return Judgement(Severity.SEVERE, layers, first_step, 0.98, summary, (*evidence, empty))
+        if self._is_most(view, layers) and not self._updates.fills_a_gap(view, layers):
+            summary = (
+                f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
+                "if that is meant, requires_grad_(False) would save their gradients."
+            )
+            return Judgement(Severity.MILD, layers, first_step, 0.6, summary, evidence)
+        summary = f"{named} {verb} in no optimizer: gradients arrive and are never used."
+        return Judgement(Severity.SEVERE, layers, first_step, 0.98, summary, evidence)
+
+    def _is_most(self, view: FrameView, layers: tuple[int, ...]) -> bool:
+        """Of the tensors and of their elements: biases and scales are many tensors, and few numbers."""
+        held = self._updates.held
+        if len(layers) <= self.meant * max(1, len(layers) + int(held.sum())):
+            return False
+        sizes = np.zeros(view.layout.count)
+        for layer in view.layout.layers.parameters:
+            sizes[layer.id] = layer.parameter_count
+        return sizes[list(layers)].sum() > sizes[held].sum()
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        if any(evidence.quantity == "optimizer_empty_groups" for evidence in finding.evidence):
+            return (_KEEP_PARAMETERS_IN_A_LIST, GIVE_IT_TO_THE_OPTIMIZER)
+        return (GIVE_IT_TO_THE_OPTIMIZER, FREEZE_OPENLY) if finding.severity.is_alarm else (FREEZE_OPENLY,)

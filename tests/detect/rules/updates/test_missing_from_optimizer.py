@@ -1,0 +1,87 @@
+"""UPD003 missing-from-optimizer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tests.detect.building import Training
+from tests.detect.random_weights import random_weights
+
+from undertow.schema.severity import Severity
+
+
+def test_a_layer_in_no_optimizer() -> None:
+    training = Training().run(4, gradient_optimizer={"second": -1.0})
+    assert training.findings() == []
+    training.run(4, gradient_optimizer={"second": -1.0})
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("UPD003", Severity.SEVERE)
+    assert finding.layers == ("second.weight", "second.bias")
+    assert (finding.first_step, finding.detected_step, finding.last_step) == (0, 4, 7)
+
+
+def test_training_only_a_head_is_probably_meant() -> None:
+    outside = {"first": -1.0, "second": -1.0, "third": -1.0}
+    training = Training().run(10, gradient_optimizer=outside)
+    assert training.alarms() == []
+    assert training.findings()[0].severity is Severity.MILD
+
+
+def test_most_of_a_model_left_out_by_an_empty_group_is_a_mistake() -> None:
+    outside = {"first": -1.0, "second": -1.0, "third": -1.0}
+    training = Training().run(10, scalars={"optimizer_empty_groups": 1.0}, gradient_optimizer=outside)
+    (finding,) = [finding for finding in training.findings() if finding.severity.is_alarm]
+    assert (finding.code, finding.layers[0]) == ("UPD003", "first.weight")
+    assert "empty" in finding.summary
+
+
+def test_a_teacher_without_gradients_is_silent() -> None:
+    training = Training().run(
+        50, gradient_optimizer={"second": -1.0}, gradient_state={"second": 1.0},
+        gradient_zero_fraction={"second": math.nan},
+    )  # fmt: skip
+    assert training.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("middle", "scale", "severity"),
+    [(("second", "third", "fourth", "fifth"), 1.0, Severity.SEVERE),
+     (("second", "third", "fourth", "fifth"), 3.0, Severity.MILD),
+     (("first", "second", "third", "fourth"), 1.0, Severity.MILD)],
+    ids=["new, between trained ones", "loaded from elsewhere", "all below the head"],
+)  # fmt: skip
+def test_most_of_a_model_left_out(middle: tuple[str, ...], scale: float, severity: Severity) -> None:
+    training = Training("first", "second", "third", "fourth", "fifth", "head")
+    outside = {**random_weights(), "gradient_optimizer": dict.fromkeys(middle, -1.0)}
+    outside |= {"update_norm": dict.fromkeys(middle, math.nan), "weight_kurtosis": -1.2 * scale}
+    outside["weight_norm"] = {f"{name}.weight": 1.6 + place / 50 for place, name in enumerate((*middle, "head"))}
+    training.run(10, **outside)
+    (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
+    assert finding.severity is severity
+
+
+def test_an_optimizer_without_biases_and_scales_is_no_plan() -> None:
+    """Many tensors, but few numbers."""
+    names = ("first", "second", "third", "head")
+    outside = {f"{name}.bias": -1.0 for name in names} | {"third.weight": -1.0}
+    (finding,) = Training().run(6, gradient_optimizer=outside).findings()
+    assert (finding.code, finding.severity) == ("UPD003", Severity.SEVERE)
+
+
+def test_a_head_that_was_replaced_keeps_its_last_gradient() -> None:
+    """No optimizer holds it any more, and its gradient stays what it was."""
+    training = Training().run(3)
+    for step in range(10):
+        training.run(
+            1, gradient_optimizer={"head": -1.0}, gradient_norm={"first": 0.1 + step / 100, "second": 0.2 - step / 100}
+        )
+    assert training.alarms() == []
+
+
+def test_a_layer_that_the_program_moves_by_itself_needs_no_optimizer() -> None:
+    training = Training()
+    for step in range(30):
+        training.run(1, gradient_optimizer={"second": -1.0}, weight_norm={"second.weight": 1 + 0.01 * step})
+    (finding,) = training.findings()  # the bias stays where it is
+    assert (finding.code, finding.layers) == ("UPD003", ("second.bias",))
