@@ -41,7 +41,7 @@ class WrongLossInput(Condition):
     """The base of the three mistakes, of which a loss makes one at a time."""
 
     code = "LSS001"
-    stage, is_exact, is_standing = Stage.LOSS, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     tracker = LossInput
     meaning = "The loss cannot fall as far as it should, and its gradients are far too flat"
     patience = Limit(2, "measured steps: one batch of one row could sum to 1 by accident")

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
-
-from undertow.detect import thresholds
-from undertow.detect.engine.batch import Flags, FrameBatch
+from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.view import FrameView
 from undertow.schema.quantities import LossKind
 
-_OF_THE_LOSS = frozenset({"loss_kind"})
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 
 
 @dataclass(slots=True)
 class Spike:
+    extreme: ClassVar = Limit(20.0, "times the untrained loss: neither harder data nor another task")
+    sudden: ClassVar = Limit(1e4, "times the level before, in one step: too long steps take several to get there")
+    learnt_peak: ClassVar = Limit(1.1, "times its first loss: highest when it began…")
+    learnt_steps: ClassVar = Limit(5, "losses: …and over after so many, none of which undid half of it")
+
     step: int
     value: float  # of the step at which it began
     before: float  # the level it left
@@ -35,33 +38,46 @@ class Spike:
     def was_of_a_batch(self) -> bool:
         """So high from one step to the next that no other task explains it, and other batches are not as high; or so
         much higher that no single step out of a calm course does that."""
-        extreme = self.value > thresholds.SPIKE_EXTREME * self.untrained
-        sudden = self.value > thresholds.SPIKE_SUDDEN * self.before
+        extreme = self.value > self.extreme * self.untrained
+        sudden = self.value > self.sudden * self.before
         return extreme and (sudden or (self.lasted >= 3 and self.lowest < self.value / 3))
 
     @property
     def was_learnt(self) -> bool:
         """Highest when it began, and down again little by little: other data, with which the model is made familiar.
         A bad batch is over at once, and what bad steps have done grows before it heals."""
-        sudden = self.peak < thresholds.SPIKE_LEARNT_PEAK * self.value
-        return sudden and self.lasted >= thresholds.SPIKE_LEARNT_STEPS and self.steepest**2 < self.value / self.before
+        sudden = self.peak < self.learnt_peak * self.value
+        return sudden and self.lasted >= self.learnt_steps and self.steepest**2 < self.value / self.before
 
     @property
     def is_harmful(self) -> bool:
         """It came back, so it was no change of task, and was worse than an untrained model; or it is extreme."""
         came_back = self.over_after is not None and self.value > self.worse_than * self.untrained
         came_back &= not self.was_learnt
-        return came_back or self.peak > thresholds.SPIKE_EXTREME * self.untrained
+        return came_back or self.peak > self.extreme * self.untrained
 
 
 class SpikeWatch:
     """Follows the loss; `spike` is the latest one, until the next calm step after it."""
 
+    leap = Limit(8.0, "deviations of the loss; healthy ones under a constant rate: 4, 7 with random depth")
+    ratio = Limit(2.718, "times the level before")
+    calm = Limit(30, "losses before it…")
+    above_recent = Limit(2.0, "times the highest of which it is")
+    calm_below = Limit(3.0, "times the untrained loss: a run that has been above it is sick for another reason")
+    lasts = Limit(15, "steps in which it must come back: a harder task takes longer")
+    back = Limit(1.5, "times the level before…")
+    back_for = Limit(3, "…at so many losses in a row")
+    above_start = Limit(1.2, "times the untrained loss, for a cross-entropy: worse than chance level")
+    above_start_else = Limit(3.0, "times it, for losses without a natural size, such as those of moving targets")
+    steady_targets = Limit(2.0, "largest over least deviation of a batch of targets: a mean square is as natural")
+    after_rise = Limit(40, "steps after a rise of the learning rate, which explains a spike")
+
     def __init__(self) -> None:
         self.spike: Spike | None = None
         self._following = False
         self._back = 0  # losses in a row that are back where they were
-        self._recent: deque[float] = deque(maxlen=thresholds.SPIKE_CALM)
+        self._recent: deque[float] = deque(maxlen=int(self.calm))
         self._highest = 0.0  # of all losses but spikes
         self._natural = False  # a cross-entropy has a natural size: that of a guess; so has the error of targets that
         self._targets = (math.inf, 0.0)  # …keep their size: least and largest deviation of a batch of them
@@ -77,7 +93,7 @@ class SpikeWatch:
             size = view.scalar("target_std")
             if kind == LossKind.MEAN_SQUARE and size > 0:
                 self._targets = (min(size, self._targets[0]), max(size, self._targets[1]))
-            steady = 0 < self._targets[1] < thresholds.SPIKE_STEADY_TARGETS * self._targets[0]
+            steady = 0 < self._targets[1] < self.steady_targets * self._targets[0]
             self._natural = kind in _OF_LABELS or (kind == LossKind.MEAN_SQUARE and steady)
         rate = view.frame.scalars.get("lr", self._rate)
         if rate > 2 * self._rate:
@@ -87,17 +103,17 @@ class SpikeWatch:
             self._follow(view.step, loss.value)
         else:
             is_spike = (
-                loss.jump > thresholds.SPIKE_DEVIATIONS
-                and loss.ratio > thresholds.SPIKE_RATIO
-                and len(self._recent) == thresholds.SPIKE_CALM
-                and loss.value > thresholds.SPIKE_ABOVE_RECENT * max(self._recent)
-                and view.step - self._rate_rose > thresholds.SPIKE_AFTER_RISE
-                and self._highest < thresholds.SPIKE_CALM_BELOW * max(loss.first, loss.start)
+                loss.jump > self.leap
+                and loss.ratio > self.ratio
+                and len(self._recent) == self.calm
+                and loss.value > self.above_recent * max(self._recent)
+                and view.step - self._rate_rose > self.after_rise
+                and self._highest < self.calm_below * max(loss.first, loss.start)
             )
             self.spike = None
             if is_spike:
                 untrained = max(loss.first, loss.start)
-                worse = thresholds.SPIKE_ABOVE_START if self._natural else thresholds.SPIKE_ABOVE_START_ELSE
+                worse = self.above_start if self._natural else self.above_start_else
                 self.spike = Spike(
                     view.step, loss.value, loss.value / loss.ratio, untrained, loss.value, worse, loss.value,
                     loss.value,
@@ -111,12 +127,6 @@ class SpikeWatch:
     def resting(self) -> bool:
         return self.spike is None and not self._following
 
-    def news(self, batch: FrameBatch) -> Flags:
-        """Losses that may be spikes, and whatever else is more than one more loss."""
-        usual = (batch.loss("jump") <= thresholds.SPIKE_DEVIATIONS) & (batch.loss("actors") == 1)
-        usual &= (batch.loss("positive") == 1) & np.logical_and.accumulate(batch.scalar("lr") == self._rate)
-        return ~usual | batch.with_any(_OF_THE_LOSS)
-
     def pass_over(self, batch: FrameBatch, first: int, last: int) -> None:
         losses = [loss.value for loss in batch.losses[first:last] if loss is not None]
         self._recent.extend(losses)
@@ -128,9 +138,9 @@ class SpikeWatch:
         assert spike is not None
         spike.peak, spike.lowest, spike.lasted = max(spike.peak, value), min(spike.lowest, value), step - spike.step
         spike.steepest, spike.latest = max(spike.steepest, spike.latest / value), value
-        self._back = self._back + 1 if value < thresholds.SPIKE_BACK * spike.before else 0
-        if self._back >= thresholds.SPIKE_BACK_FOR:
+        self._back = self._back + 1 if value < self.back * spike.before else 0
+        if self._back >= self.back_for:
             spike.over_after = step - spike.step - self._back + 1
             self._following = False
-        elif step - spike.step > thresholds.SPIKE_LASTS:
+        elif step - spike.step > self.lasts:
             self._following = False

@@ -19,7 +19,7 @@ class TargetsOutOfRange(Condition):
     """The base of two: read in the graph of the loss, so it is certain."""
 
     code = "LSS003"
-    stage, is_exact, is_standing = Stage.LOSS, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     is_of_one_training = True
     wakes_on = having("targets_beyond_reach")
     of_probabilities: bool  # whether it is about losses whose targets are probabilities

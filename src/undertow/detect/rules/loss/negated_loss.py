@@ -44,7 +44,7 @@ class NegatedLoss(Condition):
     """
 
     code, variant, formerly = "LSS003", "negated-loss", "sign"
-    stage, is_exact, is_standing = Stage.LOSS, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     tracker = LossSign
     meaning = "Training makes the error larger with every step"
     remedies = (MIND_THE_SIGN,)

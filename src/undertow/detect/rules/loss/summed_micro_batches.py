@@ -44,7 +44,7 @@ class SummedMicroBatches(Condition):
     """
 
     code, variant, formerly = "LSS004", "summed-micro-batches", "added"
-    stage, is_exact, is_standing = Stage.LOSS, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = where_scalar("backward_count", lambda count: count >= 2)
     meaning = "Every step is as many times too large as there are micro-batches"
     remedies = (AVERAGE_THE_MICRO_BATCHES,)

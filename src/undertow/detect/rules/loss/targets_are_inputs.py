@@ -37,7 +37,7 @@ class TargetsAreInputs(Condition):
     """
 
     code, variant, formerly = "LSS003", "targets-are-inputs", "copying"
-    stage, is_exact, is_standing = Stage.LOSS, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     is_of_one_training = True
     wakes_on = having("targets_are_inputs")
     meaning = "The model learns to copy its input, and can predict nothing"

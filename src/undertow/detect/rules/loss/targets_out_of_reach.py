@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from undertow.detect.engine.condition import Judgement
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.target_range import TargetsOutOfRange
@@ -32,6 +33,7 @@ class TargetsOutOfReach(TargetsOutOfRange):
     """
 
     variant, formerly = "targets-out-of-reach", "reach"
+    stage = Stage.BLOCKED
     of_probabilities = False
     meaning = "Part of what is asked for can never be learnt"
     remedies = (

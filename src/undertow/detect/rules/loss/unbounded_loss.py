@@ -73,7 +73,7 @@ class UnboundedLoss(Condition):
     """
 
     code, variant, formerly = "LSS003", "unbounded-loss", "floor"
-    stage, is_exact, is_standing = Stage.LOSS, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     tracker = LossSign
     meaning = "The loss asks for the wrong thing, and that is what the model learns"
     remedies = (MIND_THE_SIGN,)

@@ -37,7 +37,7 @@ class UnequalMicroBatches(Condition):
     """
 
     code, variant, formerly = "LSS004", "unequal-micro-batches", "unequal"
-    stage, is_exact, is_standing = Stage.LOSS, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = having("micro_batch_spread")
     meaning = "What a micro-batch adds to a step is not what its rows are worth"
     remedies = (

@@ -37,7 +37,7 @@ class BetasExchanged(Condition):
     """
 
     code, variant, formerly = "OPT008", "betas-exchanged", "exchanged"
-    stage, is_exact, is_standing = Stage.OPTIMIZER, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer"})
     meaning = "The steps follow gradients of hundreds of steps ago"

@@ -39,7 +39,7 @@ class EpsTooLarge(Condition):
     """
 
     code, variant, formerly = "OPT008", "eps-too-large", "eps"
-    stage, is_exact, is_standing = Stage.OPTIMIZER, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer", "optimizer_eps"})
     meaning = "The optimizer hardly moves, whatever the gradients ask for"

@@ -42,7 +42,7 @@ class LossSpike(Condition):
     """
 
     code, variant, formerly = "OPT003", "loss-spike", "spike"
-    stage, is_momentary, is_vague = Stage.OUTCOME, True, True
+    stage, is_momentary, is_vague = Stage.COURSE, True, True
     is_of_one_training = True
     remedies = (INSPECT_THE_BATCH, GUARD_AGAINST_SPIKES, WARM_UP)
 

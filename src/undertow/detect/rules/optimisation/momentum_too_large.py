@@ -37,7 +37,7 @@ class MomentumTooLarge(Condition):
     """
 
     code, variant, formerly = "OPT008", "momentum-too-large", "momentum"
-    stage, is_exact, is_standing = Stage.OPTIMIZER, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     wakes_on = having("optimizer")
     meaning = "The steps follow gradients of hundreds of steps ago"

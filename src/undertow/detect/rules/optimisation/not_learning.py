@@ -115,8 +115,8 @@ class NotLearning(Condition):
         """In how many steps every row of the largest table can have been looked up once."""
         if view.layout is not self._layout:
             self._layout = view.layout
-            tables = [one.shape[0] for one in view.layout.layers.parameters if one.kind is LayerKind.EMBEDDING]
-            self._table = max(tables, default=0)
+            tables = [one for one in view.layout.layers.parameters if one.kind is LayerKind.EMBEDDING]
+            self._table = max((int(one.shape[0]) for one in tables), default=0)
         rows = view.scalar("loss_rows")
         if rows > 0:
             self._rows = rows

@@ -33,7 +33,7 @@ class OptimizerRebuiltEveryEpoch(Condition):
     """
 
     code, variant, formerly = "OPT008", "optimizer-rebuilt-every-epoch", "again"
-    stage, is_exact, is_standing = Stage.OPTIMIZER, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     tracker = RebuiltOptimizer
     meaning = "The optimizer forgets again and again what the steps before had taught it"

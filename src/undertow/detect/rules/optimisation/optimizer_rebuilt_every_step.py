@@ -38,7 +38,7 @@ class OptimizerRebuiltEveryStep(Condition):
     """
 
     code, variant, formerly = "OPT008", "optimizer-rebuilt-every-step", "rebuilt"
-    stage, is_exact, is_standing = Stage.OPTIMIZER, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     tracker = RebuiltOptimizer
     meaning = "The optimizer forgets at every step what the steps before had taught it"

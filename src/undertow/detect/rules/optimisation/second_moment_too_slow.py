@@ -40,7 +40,7 @@ class SecondMomentTooSlow(Condition):
     """
 
     code, variant, formerly = "OPT008", "second-moment-too-slow", "memory"
-    stage, is_exact, is_standing = Stage.OPTIMIZER, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     wakes_on = having("optimizer_memory_ratio")
     meaning = "The optimizer scales its steps by gradients of long ago"

@@ -41,7 +41,7 @@ class WeightDecayTooStrong(Condition):
     """
 
     code, variant, formerly = "OPT008", "weight-decay-too-strong", "decay"
-    stage, is_exact, is_standing = Stage.OPTIMIZER, True, True
+    stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer"})
     meaning = "The weights shrink whatever the gradients ask for"
