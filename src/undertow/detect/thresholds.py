@@ -50,5 +50,3 @@ SET_BACK_SHARE = 0.6  # of the matrices
 SET_BACK_TIMES = 2
 OVERWRITTEN_AGAIN = 5  # steps since the time before: what is projected or clamped is written to at every step
 OVERWRITTEN_JUMP = 3.0  # deviations of the loss, right after it
-
-# -- optimisation, data, loss (OPT, DAT, LSS) ----------------------------------------------------------------------
