@@ -11,9 +11,9 @@ import pytest
 from tests.detect.building import Training, chain
 
 from undertow.detect.engine import Engine
+from undertow.detect.engine.registry import conditions
 from undertow.detect.engine.view import FrameView
 from undertow.detect.rule import Verdict
-from undertow.detect.rules import RULES
 from undertow.schema.codes import CODES
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
@@ -97,9 +97,9 @@ def test_a_condition_that_comes_and_goes_is_one_finding() -> None:
 
 
 def test_every_rule_has_its_page_and_a_code_of_its_own() -> None:
-    codes = [rule.code for rule in RULES]
-    assert len(set(codes)) == len(codes)
-    for rule in RULES:
+    places = [(rule.code, rule.variant) for rule in conditions()]
+    assert len(set(places)) == len(places)
+    for rule in conditions():
         assert rule.code in CODES
         page = inspect.cleandoc(rule.__doc__ or "")
         for section in ("What it sees", "Why it is bad", "When it is wrong", "References"):
@@ -166,7 +166,7 @@ class Stumbling(Counter):
 def test_a_rule_that_stumbles_is_left_out_and_named(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "strict", False)
     training = Training().run(20)
-    engine = Engine([Stumbling(), *(rule() for rule in RULES)])
+    engine = Engine([Stumbling(), *conditions()])
     engine.set_layers(training.layers, training.graph)
     for first in range(0, 20, together):
         engine.observe_many(training.frames[first : first + together])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from undertow.detect import false_alarms
-from undertow.detect.rules import RULES
+from undertow.detect.engine.registry import conditions
 from undertow.explain.pages import page_of
 from undertow.schema.codes import CODES
 
 
 def test_every_rule_states_how_often_it_was_wrong() -> None:
-    for rule in RULES:
+    for rule in conditions():
         assert dict(page_of(rule.code).sections)["When it is wrong"].endswith(false_alarms.sentence(rule.code))
 
 

@@ -58,7 +58,7 @@ SHAPES: list[Finding] = [
     found("MOD001", measured("dropout_rate", 0.97)), found("MOD002", measured("norm_eps", 10.0)),
     found("NUM005", variant="output-overflow"), found("NUM005", variant="scaler-finds-no-scale"),
     found("NUM001", variant="nonfinite-gradient"),
-    found("WGT001", measured("update_ratio", 0.02)), found("WGT006", summary="It began as an exact copy."),
+    found("WGT001", measured("update_ratio", 0.02)),
     found("UPD003", measured("gradient_state", 2.0)),
     found("UPD003", measured("update_norm", 0.0)), found("UPD001", measured("backward_count", 16.0)),
     found("GRD002", layers=("rnn.weight_hh_l0",)),

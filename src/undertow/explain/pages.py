@@ -12,8 +12,7 @@ from undertow.detect.engine.registry import conditions
 from undertow.detect.false_alarms import sentence
 from undertow.detect.rules import RULES
 from undertow.errors import UnknownNameError
-from undertow.explain.remedies import BY_CODE, Program
-from undertow.explain.remedies.catalogue import TEMPLATES
+from undertow.explain.remedies import Program
 from undertow.explain.traits import stage_of
 from undertow.schema.codes import CODES, SUMMARIES
 from undertow.schema.findings import Remedy
@@ -88,7 +87,6 @@ def _section(title: str, variants: Sequence[VariantPage], code: str) -> str:
 
 def _remedies(code: str) -> tuple[Remedy, ...]:
     own = [remedy for one in conditions() if one.code == code for remedy in one.remedies]
-    own = own or [TEMPLATES[name] for name in BY_CODE.get(code, ())]
     return tuple({remedy.id: Program().fill(remedy) for remedy in own}.values())
 
 

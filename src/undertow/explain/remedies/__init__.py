@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from undertow.detect.engine.registry import condition_of, conditions_of
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE
-from undertow.explain.remedies.catalogue import BY_CODE, TEMPLATES, fitting
+from undertow.explain.remedies.catalogue import TEMPLATES
 from undertow.explain.remedies.optimisation import LOWER_RATE, rate_is_too_low
 from undertow.explain.remedies.program import Program
 from undertow.schema.findings import Finding, Remedy
 
-__all__ = ["BY_CODE", "LOWER_RATE", "REMEDIES", "Program", "with_remedies"]
+__all__ = ["LOWER_RATE", "REMEDIES", "Program", "with_remedies"]
 
 # As a page shows them, for trainings in general.
 REMEDIES: dict[str, Remedy] = {name: Program().fill(remedy) for name, remedy in TEMPLATES.items()}
@@ -28,8 +28,7 @@ def with_remedies(finding: Finding, program: Program | None = None, *, diverged:
     else:  # which of several conditions it was is not known
         known = conditions_of(finding.code)
         fits = [one for one in known if one.lowers_steps == rate_is_too_low(finding)] or known
-        alike = {remedy.id: remedy for one in fits for remedy in one.remedies}
-        chosen = [*alike.values(), *(TEMPLATES[name] for name in fitting(finding))]
+        chosen = list({remedy.id: remedy for one in fits for remedy in one.remedies}.values())
     if diverged:
         chosen = [LOWER_LEARNING_RATE, *(remedy for remedy in chosen if remedy.id != LOWER_RATE)]
     filled = (program or Program()).fill

@@ -1,0 +1,138 @@
+"""WGT006: the whole model is set back to an earlier state."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.consecutive import grown
+from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
+from undertow.detect.engine.view import FrameView
+from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.matrices import matrices_of
+from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE
+from undertow.detect.features.wording import known
+from undertow.schema.findings import Evidence
+from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
+
+
+class WeightsSetBack(Condition):
+    """All weights are set back to an earlier state while training goes on.
+
+    What it sees
+    ------------
+    Most weight matrices are suddenly nearer to their start than their own updates could have taken them, while the
+    optimizer stays the same one: no way is longer than the sum of its steps. It counts at the second time, or at once
+    when the weights are back at their very start and the loss leaps.
+
+    Why it is bad
+    -------------
+    An old state that is loaded again in every epoch undoes everything learned since.
+
+    When it is wrong
+    ----------------
+    A model that is set back together with its optimizer, as for another fold, is left alone; so is a new phase in which
+    other layers train than before.
+
+    References
+    ----------
+    PyTorch documentation, "Saving and Loading Models".
+    """
+
+    code, variant, formerly = "WGT006", "weights-set-back", "set-back"
+    stage = Stage.COURSE
+    meaning = "Each time, everything learned since the earlier state is lost"
+    remedies = (LET_ONLY_THE_OPTIMIZER_WRITE,)
+
+    travel = Limit(1.5, "times the steps between two measured ones, times the longer update: the farthest way")
+    noise = Limit(0.15, "of the distance, which is known from sketches only")
+    share = Limit(0.6, "of the matrices: the model is set back, not a layer")
+    times = Limit(2, "times: once may be a checkpoint that is loaded on purpose")
+    leap = Limit(3, "deviations of the loss, since weights were measured last")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start = InitialWeights()
+        self._drift: NDArray[np.float64] = np.zeros(0)
+        self._length: NDArray[np.float64] = np.zeros(0)  # of the latest measured update
+        self._measured_step: int | None = None
+        self._is_trained: NDArray[np.int8] = np.zeros(0, np.int8)  # -1: not known yet
+        self._returns: list[int] = []
+        self._largest_jump = -1.0  # of the loss since weights were measured last
+        self._rebuilt_step = -1  # at which the optimizer or what it trains was another one
+
+    def grow(self, count: int) -> None:
+        self._start.grow(count)
+        self._drift, self._length = grown(self._drift, count, np.nan), grown(self._length, count, np.nan)
+        self._is_trained = grown(self._is_trained, count, -1)
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        if view.loss is not None:
+            self._largest_jump = max(self._largest_jump, view.loss.jump)
+        if view.frame.scalars.get("optimizer_made_anew") == 1 or self._trains_others(view):
+            self._returns.clear()
+            self._rebuilt_step = view.step
+        if view.ids("weight") is None:
+            return self.stay()
+        measured_before = self._measured_step or 0
+        back, fresh = self._shares(view)
+        leapt, self._largest_jump = self._largest_jump > self.leap, -1.0
+        is_fresh = fresh >= self.share
+        if measured_before < self._rebuilt_step <= view.step or not (is_fresh or (leapt and back >= self.share)):
+            return self.stay()
+        self._returns.append(view.step)
+        if len(self._returns) < self.times and not (leapt and is_fresh):
+            return self.stay()
+        return self.hold(len(self._returns), lambda: self._describe(view, is_fresh))
+
+    def _shares(self, view: FrameView) -> tuple[float, float]:
+        """Shares of the weight matrices that were set back, and that were set back to their very start."""
+        if not self._start.take(view) or view.row("update_norm") is None:
+            return 0.0, 0.0
+        matrices = matrices_of(view.layout)
+        ids, drifts = matrices.ids, matrices.values(view, "weight_drift")
+        with np.errstate(divide="ignore", invalid="ignore"):  # lengths in the units that the drift is in
+            lengths = matrices.values(view, "update_norm") / self._start.norm[ids]
+        lengths = np.where(np.isfinite(lengths), lengths, np.nan)
+        before, longest = self._drift[ids], np.fmax(self._length[ids], lengths)
+        gap = 0 if self._measured_step is None else view.step - self._measured_step
+        self._measured_step, self._drift[ids], self._length[ids] = view.step, drifts, lengths
+        measured = np.isfinite(before) & np.isfinite(drifts) & (longest > 0)
+        if not measured.any() or gap <= 0:
+            return 0.0, 0.0
+        before, drifts, farthest = before[measured], drifts[measured], self.travel * gap * longest[measured]
+        back = before - drifts > farthest + self.noise * before
+        return float(back.mean()), float((back & (drifts < farthest)).mean())
+
+    def _trains_others(self, view: FrameView) -> bool:
+        """Whether a layer is trained that was not before, or the other way round: another phase, with new parts."""
+        ids, states, holders = view.ids("gradient"), view.row("gradient_state"), view.row("gradient_optimizer")
+        if ids is None or states is None or holders is None:
+            return False
+        measured = ~np.isnan(holders)  # of optimizers in turn, each knows its own parameters only
+        chosen = ids[measured]
+        now = ((holders >= 0) & (states != GradientState.FROZEN))[measured].astype(np.int8)
+        before = self._is_trained[chosen]
+        self._is_trained[chosen] = now
+        return bool(((before >= 0) & (before != now)).any())
+
+    def _describe(self, view: FrameView, to_start: bool) -> Judgement:
+        drift = float(np.nanmedian(view.all_layers("weight_drift")[structure_of(view.layout).matrices]))
+        how = (
+            f"distance from the start over the weight at step {view.step}, median: nearer than their own updates could "
+            f"have taken them. Seen at step{'s' * (len(self._returns) > 1)} {', '.join(map(str, self._returns[-5:]))}"
+        )
+        evidence = [Evidence("weight_drift", None, known(drift), None, how)]
+        if view.loss is not None:
+            how = "the loss after it, and at its best"
+            evidence.append(Evidence("loss", None, view.loss.value, view.loss.best, how))
+        where = "where they began" if to_start else "an earlier state"
+        summary = (
+            f"All weights are set back to {where} while training goes on: what was learned is lost. Is an old state "
+            "loaded inside the loop?"
+        )
+        return Judgement(Severity.SEVERE, (), self._returns[0], 0.9, summary, tuple(evidence))
