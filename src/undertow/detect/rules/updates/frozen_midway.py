@@ -75,6 +75,8 @@ class FrozenMidway(Condition):
         if states is None or holders is None or ids is None or self._is_meant:
             return None
         now, before, known = states == GradientState.FROZEN, self._frozen[ids], ~np.isnan(states)
+        if not now.any() and not before.any():
+            return self.stay()
         if (now & ~before).any():
             self._freeze(view, now & ~before, holders[states == GradientState.PRESENT], holders)
         self._is_meant |= bool((before & ~now & known).any())

@@ -78,8 +78,11 @@ class FrozenUntrained(Condition):
         states, ids = view.row("gradient_state"), view.ids("gradient")
         if states is None or ids is None:
             return None
-        before = self._frozen[ids]
-        now = np.where(np.isnan(states), before, states == GradientState.FROZEN)
+        before, now = self._frozen[ids], states == GradientState.FROZEN
+        if not now.any() and not before.any():
+            self._known[ids] = True
+            return self.end()
+        now = np.where(np.isnan(states), before, now)
         if not np.array_equal(now, before):
             # Who releases layers has a plan, and so has who freezes them while training.
             self._is_meant |= bool(((before != now) & self._known[ids]).any())

@@ -69,8 +69,11 @@ class UnmovedWeights(Condition):
         return not self.is_open and not self._still.length.any()
 
     def observe(self, view: FrameView) -> Judgement | None:
-        moves, ids, pushed = view.row("update_norm"), view.ids("update"), self._updates.unmoved(view)
-        if moves is None or ids is None or pushed is None:
+        moves, ids = view.row("update_norm"), view.ids("update")
+        if moves is None or ids is None or (self.is_calm and not (moves == 0).any()):
+            return None
+        pushed = self._updates.unmoved(view)
+        if pushed is None:
             return None
         self._still.end(ids[(moves != 0) & ~np.isnan(moves)])
         if (moves > 0).any():
