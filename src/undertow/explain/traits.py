@@ -34,7 +34,7 @@ _BY_CODE = {code: stage for stage, codes in STAGES.items() for code in codes.spl
 _BY_KEY = {
     ("UPD003", "still"): Stage.COURSE,
     ("UPD003", "standstill"): Stage.COURSE,
-    ("LSS003", "reach"): Stage.BLOCKED,
+    ("LSS003", "reach"): Stage.SIGNAL,
     ("OPT007", "low"): Stage.BLOCKED,
     ("DAT001", "shift"): Stage.OPTIMIZER,
     ("WGT001", "runaway"): Stage.OPTIMIZER,

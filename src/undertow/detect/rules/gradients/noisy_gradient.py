@@ -46,7 +46,7 @@ class NoisyGradient(Condition):
     """
 
     code, variant, formerly = "GRD008", "noisy-gradient", "noise"
-    stage, is_vague, is_secondary = Stage.COURSE, True, True
+    stage, is_vague = Stage.COURSE, True
     remedies = (USE_LARGER_BATCHES, LOWER_LEARNING_RATE)
     needs = frozenset({"gradient"})
     wakes_on = where_scalar("backward_count", lambda count: count >= _LEAST_BATCHES) | where_scalar(

@@ -42,7 +42,7 @@ class OscillatingGradient(Condition):
     """
 
     code, variant, formerly = "GRD005", "oscillating-gradient", "direction"
-    stage, is_vague, is_secondary = Stage.COURSE, True, True
+    stage, is_vague = Stage.COURSE, True
     remedies = (LOWER_LEARNING_RATE, USUAL_MOMENTUM, SHUFFLE_THE_DATA)
     needs = frozenset({"gradient"})
     is_of_one_training = True

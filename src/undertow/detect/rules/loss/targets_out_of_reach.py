@@ -33,7 +33,7 @@ class TargetsOutOfReach(TargetsOutOfRange):
     """
 
     variant, formerly = "targets-out-of-reach", "reach"
-    stage = Stage.BLOCKED
+    stage, is_exact, is_standing = Stage.SIGNAL, True, True
     of_probabilities = False
     meaning = "Part of what is asked for can never be learnt"
     remedies = (

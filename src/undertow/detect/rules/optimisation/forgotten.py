@@ -38,7 +38,7 @@ class Forgotten(Condition):
     """
 
     code, variant, formerly = "OPT001", "forgotten", "lost"
-    stage, is_vague, is_secondary = Stage.COURSE, True, True
+    stage, is_vague = Stage.COURSE, True
     tracker = DivergingLoss
     remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     back_to = Limit(0.85, "of the first losses: all of the latest nine losses are above it")

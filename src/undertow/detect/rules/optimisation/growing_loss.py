@@ -41,7 +41,7 @@ class GrowingLoss(Condition):
     """
 
     code, variant, formerly = "OPT001", "growing-loss", "growing"
-    stage, is_vague, is_secondary = Stage.COURSE, True, True
+    stage, is_vague = Stage.COURSE, True
     tracker = DivergingLoss
     remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     grown_to = Limit(2.0, "times the highest of the first losses, for the median of nine")

@@ -55,7 +55,7 @@ class NotLearning(Condition):
     """
 
     code, variant, formerly = "OPT005", "not-learning", "flat"
-    stage, is_vague, is_secondary = Stage.OUTCOME, True, True
+    stage, is_vague = Stage.OUTCOME, True
     is_of_one_training = True
     remedies = (OVERFIT_ONE_BATCH, CHECK_THE_LABELS)  # the cause is not known: look, change nothing yet
     judged_after = Limit(60, "losses since the rate rose: long plateaus at the start are healthy for a while")

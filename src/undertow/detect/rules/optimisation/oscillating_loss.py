@@ -42,7 +42,7 @@ class OscillatingLoss(Condition):
     """
 
     code, variant, formerly = "OPT004", "oscillating-loss", "waves"
-    stage, is_vague, is_secondary = Stage.COURSE, True, True
+    stage, is_vague = Stage.COURSE, True
     is_of_one_training = True
     remedies = (LOWER_LEARNING_RATE, SHUFFLE_THE_DATA, USUAL_MOMENTUM)
     judged_after = Limit(10, "losses: the level is a median of nine")

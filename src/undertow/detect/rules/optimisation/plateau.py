@@ -40,7 +40,7 @@ class Plateau(Condition):
     """
 
     code, variant = "OPT002", "plateau"
-    stage, is_vague, is_secondary = Stage.OUTCOME, True, True
+    stage, is_vague = Stage.OUTCOME, True
     is_of_one_training = True
     needs = frozenset({"loss"})
     remedies = (

@@ -36,7 +36,7 @@ class ThrownOffAtStart(Condition):
     """
 
     code, variant, formerly = "OPT001", "thrown-off-at-start", "thrown"
-    stage, is_vague, is_secondary = Stage.COURSE, True, True
+    stage, is_vague = Stage.COURSE, True
     tracker = DivergingLoss
     remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     thrown_to = Limit(1.5, "times the first loss and chance level, for the median of nine; 1.2 is the most in health")

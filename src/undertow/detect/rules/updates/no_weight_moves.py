@@ -39,7 +39,7 @@ class NoWeightMoves(Condition):
     """
 
     code, variant, formerly = "UPD003", "no-weight-moves", "standstill"
-    stage, is_exact, is_local = Stage.COURSE, True, True
+    stage, is_exact = Stage.COURSE, True
     tracker = ParameterUpdates
     meaning = "Nothing is learnt at all"
     remedies = (CLEAR_GRADIENTS,)

@@ -48,7 +48,7 @@ class UnmovedWeights(Condition):
     """
 
     code, variant, formerly = "UPD003", "unmoved-weights", "still"
-    stage, is_exact, is_local = Stage.COURSE, True, True
+    stage, is_exact = Stage.COURSE, True
     tracker = ParameterUpdates
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
     remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, FREEZE_OPENLY)

@@ -45,7 +45,7 @@ class GrowingWeights(Condition):
     """
 
     code, variant, formerly = "WGT001", "growing-weights", "growing"
-    stage, is_secondary = Stage.COURSE, True
+    stage = Stage.COURSE
     needs = frozenset({"weight"})
     meaning = "Weights that grow without end make outputs and gradients grow with them"
     remedies = (DECAY_THE_WEIGHTS, LOWER_LEARNING_RATE)

@@ -40,7 +40,7 @@ class RunawayWeights(Condition):
     """
 
     code, variant, formerly = "WGT001", "runaway-weights", "runaway"
-    stage, is_secondary = Stage.OPTIMIZER, True
+    stage = Stage.OPTIMIZER
     needs = frozenset({"weight"})
     meaning = "Something rewards large weights, so outputs and gradients grow with them"
     remedies = (
