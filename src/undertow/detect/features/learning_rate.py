@@ -111,8 +111,10 @@ class LearningRate(Tracker):
         self.history = self.rates.setdefault(self.actor, RateHistory())
         rate, loss = view.scalar("lr"), view.loss
         self.history.add(rate, view.step)
-        self.fast.observe(view)
-        self.long_start.observe(view)
+        self.long_start.begin(view.step)
+        if "optimizer" in view.frame.blocks:
+            self.fast.observe(view)
+            self.long_start.observe(view)
         self.begun = view.step if self.begun < 0 else self.begun
         self.clipped = view.frame.scalars.get("clip_coefficient", self.clipped)
         if self.history.jump_step == view.step:

@@ -94,7 +94,8 @@ class NotLearning(Condition):
         loss = view.loss
         if loss is None or not loss.positive or loss.actors > 1:
             return self.stay()
-        self._learn_chance(view)
+        if "loss_kind" in view.frame.scalars:
+            self._learn_chance(view)
         classes_take = self.steps_to_a_class * self._classes if self._classes == self._classes else 0.0
         patience = max(self.judged_after, classes_take, self.visits * self._steps_for_all_rows(view))
         longer = patience / self.judged_after

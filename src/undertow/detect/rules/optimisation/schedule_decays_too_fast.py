@@ -13,7 +13,7 @@ from undertow.detect.features.remedies import RAISE_LEARNING_RATE
 from undertow.schema.findings import Evidence, Remedy
 from undertow.schema.severity import Severity
 
-_NEXT_TO_NOTHING = min(FALLEN_TO)
+_LITTLE, _NEXT_TO_NOTHING = max(FALLEN_TO), min(FALLEN_TO)
 
 
 class ScheduleDecaysTooFast(Condition):
@@ -70,7 +70,7 @@ class ScheduleDecaysTooFast(Condition):
         loss, history = view.loss, self._rate.history
         if loss is None or loss.actors == 2:
             return None
-        fallen = self._fallen_for(loss)
+        fallen = self._fallen_for(loss) if history.fallen_for(_LITTLE) else 0
         if fallen:
             return self.hold(None, lambda: self._describe(view.step, loss, fallen))
         if self.is_open and history.now < _NEXT_TO_NOTHING * history.peak:
