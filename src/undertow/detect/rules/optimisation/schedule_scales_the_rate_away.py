@@ -34,7 +34,7 @@ class ScheduleScalesTheRateAway(Condition):
     """
 
     code, variant, formerly = "OPT007", "schedule-scales-the-rate-away", "share"
-    stage = Stage.OPTIMIZER
+    stage, lowers_steps = Stage.OPTIMIZER, True
     tracker = LearningRate
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (
