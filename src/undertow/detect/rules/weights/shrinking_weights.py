@@ -93,9 +93,9 @@ class ShrinkingWeights(Condition):
         if written is not None and (written > WRITTEN).any():
             # Multiplied by something small between the steps: less is left than after the step before.
             shrinks |= (written > self.shrinks_fast_by) & (norms < (1 - self.shrinks_fast_by) * before)
-        shrinks &= ~(norms > self.grown_before * self._start.norm[ids])
         if not self._builds_up and not shrinks.any():
             return None
+        shrinks &= ~(norms > self.grown_before * self._start.norm[ids])
         spread = view.row("weight_row_spread")
         if spread is not None:
             shrinks &= ~(spread < self.equal_rows)
@@ -115,6 +115,8 @@ class ShrinkingWeights(Condition):
         """By more than chance, in the direction of zero."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
+            if not (lost > self.shrinks_by).any():
+                return np.zeros(len(lost), bool)
             shrinks = (lost > self.shrinks_by) & (lost > self.radial * ratios)
             return shrinks | ((lost > self.shrinks_fast_by) & (lost > self.radial_if_fast * ratios))
 

@@ -58,16 +58,17 @@ class WeightsSetBack(Condition):
         super().__init__()
         self._start = InitialWeights()
         self._drift: NDArray[np.float64] = np.zeros(0)
-        self._length: NDArray[np.float64] = np.zeros(0)  # of the latest measured update
+        self._update: NDArray[np.float64] = np.zeros(0)  # norm of the latest measured one
         self._measured_step: int | None = None
         self._is_trained: NDArray[np.int8] = np.zeros(0, np.int8)  # -1: not known yet
+        self._facts: tuple[bytes, ...] = ()  # about gradients, of the latest frame that had any
         self._returns: list[int] = []
         self._largest_jump = -1.0  # of the loss since weights were measured last
         self._rebuilt_step = -1  # at which the optimizer or what it trains was another one
 
     def grow(self, count: int) -> None:
         self._start.grow(count)
-        self._drift, self._length = grown(self._drift, count, np.nan), grown(self._length, count, np.nan)
+        self._drift, self._update = grown(self._drift, count, np.nan), grown(self._update, count, np.nan)
         self._is_trained = grown(self._is_trained, count, -1)
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -94,25 +95,32 @@ class WeightsSetBack(Condition):
         if not self._start.take(view) or view.row("update_norm") is None:
             return 0.0, 0.0
         matrices = matrices_of(view.layout)
-        ids, drifts = matrices.ids, matrices.values(view, "weight_drift")
-        with np.errstate(divide="ignore", invalid="ignore"):  # lengths in the units that the drift is in
-            lengths = matrices.values(view, "update_norm") / self._start.norm[ids]
-        lengths = np.where(np.isfinite(lengths), lengths, np.nan)
-        before, longest = self._drift[ids], np.fmax(self._length[ids], lengths)
+        ids, drifts, updates = matrices.ids, matrices.values(view, "weight_drift"), matrices.values(view, "update_norm")
+        before, updates_before = self._drift[ids], self._update[ids]
         gap = 0 if self._measured_step is None else view.step - self._measured_step
-        self._measured_step, self._drift[ids], self._length[ids] = view.step, drifts, lengths
+        self._measured_step, self._drift[ids], self._update[ids] = view.step, drifts, updates
+        with np.errstate(divide="ignore", invalid="ignore"):
+            nearer_by = before - drifts
+            if gap <= 0 or not (nearer_by > self.noise * before).any():  # as at nearly every step
+                return 0.0, 0.0
+            lengths = np.array([updates_before, updates]) / self._start.norm[ids]  # in the units of the drift
+        longest = np.fmax(*np.where(np.isfinite(lengths), lengths, np.nan))
         measured = np.isfinite(before) & np.isfinite(drifts) & (longest > 0)
-        if not measured.any() or gap <= 0:
+        if not measured.any():
             return 0.0, 0.0
-        before, drifts, farthest = before[measured], drifts[measured], self.travel * gap * longest[measured]
-        back = before - drifts > farthest + self.noise * before
-        return float(back.mean()), float((back & (drifts < farthest)).mean())
+        farthest = self.travel * gap * longest[measured]
+        back = nearer_by[measured] > farthest + self.noise * before[measured]
+        return float(back.mean()), float((back & (drifts[measured] < farthest)).mean())
 
     def _trains_others(self, view: FrameView) -> bool:
         """Whether a layer is trained that was not before, or the other way round: another phase, with new parts."""
         ids, states, holders = view.ids("gradient"), view.row("gradient_state"), view.row("gradient_optimizer")
         if ids is None or states is None or holders is None:
             return False
+        facts = ids.tobytes(), states.tobytes(), holders.tobytes()
+        if facts == self._facts:
+            return False
+        self._facts = facts
         measured = ~np.isnan(holders)  # of optimizers in turn, each knows its own parameters only
         chosen = ids[measured]
         now = ((holders >= 0) & (states != GradientState.FROZEN))[measured].astype(np.int8)
