@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 from undertow.detect import thresholds
+from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.loss_trend import Loss
 from undertow.schema.quantities import LossKind
+
+TRAINED_BEFORE = Limit(0.5, "of ln(classes): a lower first cross-entropy is not that of a guess")
 
 
 def has_fallen(loss: Loss | None, since: float) -> bool:
@@ -34,4 +37,4 @@ def starts_low(view: FrameView) -> bool:
     loss = view.loss
     if loss is None or view.scalar("loss_kind") != LossKind.CROSS_ENTROPY:
         return False
-    return loss.start < thresholds.TRAINED_BEFORE * math.log(max(view.scalar("loss_classes"), 2.0))
+    return loss.start < TRAINED_BEFORE * math.log(max(view.scalar("loss_classes"), 2.0))
