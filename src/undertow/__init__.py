@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from undertow.integrations.healthy_training import assert_trains_healthy
     from undertow.run import Run, open_run
     from undertow.schema.seeds.history import GradientHistory
-    from undertow.views.comparison import compare
+    from undertow.views.run_comparison import compare
     from undertow.watch import Watch, watch
 
 __all__ = [
@@ -45,7 +45,7 @@ _HOME = {
     "GradientHistory": "undertow.schema.seeds.history",
     "GradientFlowAnimator": "undertow.components.animator",
     "Run": "undertow.run",
-    "compare": "undertow.views.comparison",
+    "compare": "undertow.views.run_comparison",
     "open_run": "undertow.run",
     "Watch": "undertow.watch",
     "assert_trains_healthy": "undertow.integrations.healthy_training",

@@ -30,12 +30,12 @@ from undertow.schema.layers import LayerTable
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.settings import Settings
-from undertow.store.documents import RUN_FILE
 from undertow.store.latest import LATEST
 from undertow.store.listing import find_runs
 from undertow.store.missing import missing_files
 from undertow.store.names import known_name
 from undertow.store.reader import RunReader
+from undertow.store.run_documents import RUN_FILE
 
 if TYPE_CHECKING:
     from undertow.store.cloud.mirror import Mirror

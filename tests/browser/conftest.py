@@ -12,7 +12,7 @@ import pytest
 from tests.browser.runs import deep_run, hostile_run, landmarks_run, sick_run, sparse_run, spread_run
 from tests.cli.conftest import write
 from tests.detect.building import Training
-from tests.show_web.test_server import Served
+from tests.show.web.test_server import Served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

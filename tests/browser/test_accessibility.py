@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.accessibility import axe_core, complaints
 from tests.browser.conftest import Window
-from tests.show_web.test_server import Served
+from tests.show.web.test_server import Served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

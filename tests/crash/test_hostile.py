@@ -15,9 +15,9 @@ import pytest
 from tests.crash import frame_maker
 
 from undertow.errors import UnreadableRunError
-from undertow.store.catalogue import SEGMENTS_FOLDER
 from undertow.store.layout import METADATA_KEY, SegmentFacts, facts_of_block
 from undertow.store.reader import RunReader
+from undertow.store.segment_catalogue import SEGMENTS_FOLDER
 from undertow.store.segment_writer import SegmentWriter
 from undertow.store.template import Template
 

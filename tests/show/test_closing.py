@@ -11,7 +11,7 @@ from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import StepRange
 from undertow.schema.layers import LayerTable
 from undertow.show.closing import closing_line
-from undertow.views.wording import cost
+from undertow.views.report_wording import cost
 
 
 def line(facts: RunFacts, steps: int) -> str:

@@ -16,7 +16,7 @@ from undertow.components.run_verdicts import UNSTABLE
 from undertow.run import Run
 from undertow.show.notebook.cards import dynamics_card, flow_card
 from undertow.show.report.sections import SECTIONS, report_to_json
-from undertow.views import documents
+from undertow.views import page_documents
 from undertow.views.flow_rows import flow_rows
 from undertow.views.weights_page import weights
 
@@ -133,7 +133,7 @@ def test_sections_say_what_the_findings_say(case: tuple[Run, str | None]) -> Non
 
 def test_pages_pictures_and_cards_say_it_too(case: tuple[Run, str | None]) -> None:
     run, expected = case
-    page = documents.flow(run)
+    page = page_documents.flow(run)
     assert bool(page["vanishing_regions"]) == (expected == "GRD001")
     assert bool(page["dead_zones"]) == (expected == "GRD004")
     assert page["exploding_regions"] == []

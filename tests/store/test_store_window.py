@@ -13,7 +13,7 @@ from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
 from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.reader import RunReader
-from undertow.store.rows import RowTable
+from undertow.store.row_index import RowTable
 from undertow.store.window import Window
 
 UPDATE = STREAMS["update"]

@@ -16,7 +16,7 @@ from undertow.schema.layers import Layer, LayerTable
 from undertow.schema.quantities import STREAMS
 from undertow.store.writer import RunWriter
 from undertow.views.flow_rows import flow_rows
-from undertow.views.heatmap import Cell
+from undertow.views.heatmap_cells import Cell
 
 GRADIENT = STREAMS["gradient"].names
 

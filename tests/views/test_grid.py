@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.show_web.test_tiles import written
+from tests.views.test_tiles import written
 
 from undertow.store.reader import RunReader
 from undertow.views.grid import folded, grid_of
-from undertow.views.heatmap import Cell
+from undertow.views.heatmap_cells import Cell
 from undertow.views.palette import palette_of
 
 STEPS, LAYERS = 101, 7

@@ -10,7 +10,7 @@ from tests.views.vision import VISIONS, nearest, seen
 
 from undertow.errors import SettingError
 from undertow.schema.seeds.flow_records import ColorScheme
-from undertow.views.heatmap import Cell
+from undertow.views.heatmap_cells import Cell
 from undertow.views.inks import INKS, Theme, line_colours
 from undertow.views.palette import NAMES, Pattern, contrast, luminance, palette_of
 

@@ -19,8 +19,8 @@ from undertow.cli.output import RUN_HELP, busy, show
 def command(runs: tuple[str, ...], as_json: bool, all_layers: bool) -> None:
     if len(runs) < 2:
         raise click.UsageError("A comparison needs two runs: give at least two.")
-    from undertow.show.report.comparison import comparison_report, comparison_to_json
-    from undertow.views.comparison import compare
+    from undertow.show.report.comparison_report import comparison_report, comparison_to_json
+    from undertow.views.run_comparison import compare
 
     with busy(f"comparing {len(runs)} runs"):
         comparison = compare(*runs)

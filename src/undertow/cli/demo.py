@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from undertow.demos.case import Case
     from undertow.run import Run
     from undertow.show.terminal.beside import View
-    from undertow.show.terminal.lines import Lines
+    from undertow.show.terminal.plain_lines import Lines
 
 DEFAULT_FAULT = "forgotten_detach"
 LEAST_STEPS = 240  # enough to watch, a few seconds on one core
@@ -126,7 +126,7 @@ def _lines(folder: Path, steps: int) -> Lines:
     from undertow.run import open_run
     from undertow.show.terminal.ability import ability_of
     from undertow.show.terminal.camera import Camera
-    from undertow.show.terminal.lines import Lines
+    from undertow.show.terminal.plain_lines import Lines
 
     return Lines(Camera(open_run(folder)), lambda line: click.echo(line, err=True), ability_of(sys.stderr), steps)
 
@@ -135,8 +135,8 @@ def _draw(run: Run, screen: Console) -> None:
     """The whole training in one picture."""
     from undertow.show.terminal.ability import ability_of
     from undertow.show.terminal.camera import Camera
-    from undertow.show.terminal.lines import still
     from undertow.show.terminal.picture import Picture
+    from undertow.show.terminal.plain_lines import still
 
     picture = Picture(Camera(run), ability_of(sys.stderr))
     for line in still(picture, screen.width, _STILL_ROWS):

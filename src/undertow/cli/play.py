@@ -32,8 +32,8 @@ def command(run: str, quantity: str, layers: str, palette: str, colours: str, on
     from undertow.run import open_run
     from undertow.show.terminal.ability import Depth, ability_of, can_be_drawn_on
     from undertow.show.terminal.camera import Camera
-    from undertow.show.terminal.lines import Lines, still
     from undertow.show.terminal.picture import Picture
+    from undertow.show.terminal.plain_lines import Lines, still
     from undertow.store.names import known_name
     from undertow.views.palette import palette_of
 

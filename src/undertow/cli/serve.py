@@ -57,7 +57,7 @@ def _root_and_page(given: Path | None) -> tuple[Path, str]:
     """The folder whose runs are served, and the page of the run if one was named."""
     from undertow.run import locate
     from undertow.settings import Settings
-    from undertow.store.documents import RUN_FILE
+    from undertow.store.run_documents import RUN_FILE
 
     if given is None:
         return Settings.resolve().directory, ""

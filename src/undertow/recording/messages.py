@@ -17,7 +17,7 @@ from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import Layer, LayerTable
 from undertow.schema.quantities import STREAMS
-from undertow.store.batch import batches, plain
+from undertow.store.write_batch import batches, plain
 
 _NO_LIMIT = 1 << 30
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from undertow.schema.codes import CODES
 from undertow.schema.findings import Diagnosis
-from undertow.views.wording import percent
+from undertow.views.report_wording import percent
 
 
 def closing_line(diagnosis: Diagnosis, folder: Path | str | None) -> str:

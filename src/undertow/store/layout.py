@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.schema.quantities import Stream
-from undertow.store.messages import BatchMessage, DamagedMessageError
+from undertow.store.arrow_messages import BatchMessage, DamagedMessageError
 
 METADATA_KEY = "undertow"
 SCALARS = "scalars"

@@ -10,9 +10,9 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.schema.addresses import address_of
-from undertow.store.documents import RUN_FILE
 from undertow.store.missing import missing_files
 from undertow.store.reader import RunReader
+from undertow.store.run_documents import RUN_FILE
 
 DEEPEST = 3  # folders between the root and a run
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from undertow.schema.facts import RunFacts
-from undertow.store.catalogue import SEGMENTS_FOLDER
+from undertow.store.segment_catalogue import SEGMENTS_FOLDER
 
 _SILENT_SECONDS = 60.0
 _CLOCK_SLACK = 5.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from undertow.schema.quantities import GRADIENT
-from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of, segment_name
 from undertow.store.layout import SCALARS
 from undertow.store.reader import RunReader
+from undertow.store.segment_catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of, segment_name
 
 
 def missing_files(reader: RunReader) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.store.rows import Integers, RowTable, passes
+from undertow.store.row_index import Integers, RowTable, passes
 
 
 def overlay(

@@ -13,17 +13,17 @@ from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.frames import Frame
 from undertow.schema.quantities import QUANTITIES, STREAMS
-from undertow.store import documents
-from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, Catalogue
-from undertow.store.frames import FrameSource
+from undertow.store import run_documents
+from undertow.store.frame_assembly import FrameSource
 from undertow.store.journal import EVENTS_FILE, read_journal
 from undertow.store.layout import ABSENT, SCALARS, SegmentFacts
-from undertow.store.levels import Levels
 from undertow.store.liveness import is_alive
 from undertow.store.overlay import overlay
-from undertow.store.rows import Integers, RowTable, Timeline
+from undertow.store.row_index import Integers, RowTable, Timeline
 from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
+from undertow.store.segment_catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, Catalogue
 from undertow.store.window import Window, summarize_window
+from undertow.store.zoom_levels import Levels
 
 _ATTEMPTS = 8  # a writer that replaces a file between two looks does so rarely
 _FRAMES_AT_ONCE = 64
@@ -38,7 +38,7 @@ class RunReader:
         if not self.folder.is_dir():
             what = "is not a folder" if self.folder.exists() else "does not exist"
             raise UnreadableRunError(f"{self.folder} {what}", way_out="`undertow runs` lists the runs of a folder.")
-        self.facts: RunFacts = documents.read_facts(self.folder)
+        self.facts: RunFacts = run_documents.read_facts(self.folder)
         self._frame_rows = Catalogue(self.folder / SEGMENTS_FOLDER, lambda stream: stream == SCALARS)
         self._segments = Catalogue(self.folder / SEGMENTS_FOLDER, lambda stream: stream != SCALARS)
         self._zoom = Catalogue(self.folder / ZOOM_FOLDER)
@@ -77,14 +77,14 @@ class RunReader:
         return changed
 
     def _read_documents(self) -> bool:
-        files = (documents.RUN_FILE, documents.LAYERS_FILE, EVENTS_FILE)
+        files = (run_documents.RUN_FILE, run_documents.LAYERS_FILE, EVENTS_FILE)
         versions = tuple(_version(self.folder / name) for name in files)
         if versions == self._document_versions:
             return False
         first = not self._document_versions
         try:
-            self.facts = documents.read_facts(self.folder)
-            self.layers, self.graph = documents.read_layers(self.folder)
+            self.facts = run_documents.read_facts(self.folder)
+            self.layers, self.graph = run_documents.read_layers(self.folder)
             self._document_problems = []
         except UnreadableRunError as error:
             if first:
@@ -269,7 +269,7 @@ class RunReader:
             if ids and not (min(ids) >= 0 and max(ids) < len(self.layers)):
                 name = f"{segment.path.parent.name}/{segment.path.name}"
                 catalogue.problems[segment.path] = (
-                    f"{name} is left out: it has layers that {documents.LAYERS_FILE} lacks"
+                    f"{name} is left out: it has layers that {run_documents.LAYERS_FILE} lacks"
                 )
             else:
                 good.append(segment)

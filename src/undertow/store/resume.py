@@ -9,11 +9,11 @@ from pathlib import Path
 from undertow.errors import UnwritableRunError
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.layers import LayerTable
-from undertow.store import documents
-from undertow.store.catalogue import SEGMENTS_FOLDER, Catalogue
+from undertow.store import run_documents
 from undertow.store.layout import SCALARS
 from undertow.store.liveness import is_alive
-from undertow.store.rows import RowTable, Timeline
+from undertow.store.row_index import RowTable, Timeline
+from undertow.store.segment_catalogue import SEGMENTS_FOLDER, Catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class EarlierPart:
 
     @classmethod
     def of(cls, folder: Path, may_be_alive: bool = False) -> EarlierPart:
-        facts = documents.read_facts(folder)
+        facts = run_documents.read_facts(folder)
         running = not may_be_alive and facts.status is RunStatus.RUNNING and facts.process != os.getpid()
         if running and is_alive(folder, facts):
             raise UnwritableRunError(
                 f"{folder} is being written by process {facts.process}",
                 way_out="Wait for it to end, or choose another run folder.",
             )
-        layers, _ = documents.read_layers(folder)
+        layers, _ = run_documents.read_layers(folder)
         catalogue = Catalogue(folder / SEGMENTS_FOLDER)
         catalogue.refresh()
         timeline = Timeline(RowTable.of(catalogue.segments((SCALARS, 1))))

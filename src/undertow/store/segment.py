@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.store.layout import LAST_SEQUENCE, METADATA_KEY, SEQUENCE, Column, SegmentFacts, columns_of, data_places
-from undertow.store.messages import (
+from undertow.store.arrow_messages import (
     END_OF_STREAM,
     PREFIX_SIZE,
     BatchMessage,
@@ -26,6 +25,7 @@ from undertow.store.messages import (
     read_batch,
     read_schema,
 )
+from undertow.store.layout import LAST_SEQUENCE, METADATA_KEY, SEQUENCE, Column, SegmentFacts, columns_of, data_places
 
 _FIRST_READ = 1 << 16
 

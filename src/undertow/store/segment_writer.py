@@ -10,8 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from undertow.store.arrow_messages import END_OF_STREAM
 from undertow.store.layout import SegmentFacts
-from undertow.store.messages import END_OF_STREAM
 from undertow.store.template import Template
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from nanoarrow.ipc import StreamWriter
 from numpy.typing import NDArray
 
+from undertow.store.arrow_messages import PREFIX_SIZE, flatbuffer_size, read_batch
 from undertow.store.layout import (
     FRAMES,
     KEY,
@@ -32,7 +33,6 @@ from undertow.store.layout import (
     columns_of,
     data_places,
 )
-from undertow.store.messages import PREFIX_SIZE, flatbuffer_size, read_batch
 
 _ARROW_TYPES: Mapping[str, Any] = {
     "<i8": na.Type.INT64,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from undertow.store.catalogue import files_of
 from undertow.store.layout import SCALARS, ZOOM_LEVELS
 from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
+from undertow.store.segment_catalogue import files_of
 from undertow.store.tracks import Closed, Files, rewrite
 
 

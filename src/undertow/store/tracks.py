@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.store.catalogue import segment_name
 from undertow.store.layout import ABSENT, SCALARS, SegmentFacts, facts_of_scalars
 from undertow.store.row_buffer import RowBuffer
 from undertow.store.segment import DamagedSegmentError, Segment, SegmentReplacedError
+from undertow.store.segment_catalogue import segment_name
 from undertow.store.segment_writer import SegmentWriter, write_packed
 from undertow.store.template import Template
 from undertow.store.zoom_writer import Pyramid, Summaries

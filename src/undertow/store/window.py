@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.overlay import find_layers
-from undertow.store.rows import Integers, RowTable
+from undertow.store.row_index import Integers, RowTable
 from undertow.store.segment import Segment
 
 LevelTables = Mapping[int, RowTable]  # frames per row → rows; level 1 is the frames themselves

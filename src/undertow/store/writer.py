@@ -21,14 +21,14 @@ from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import LayerGraph
 from undertow.schema.layers import LayerTable
 from undertow.schema.quantities import STREAMS
-from undertow.store import documents
-from undertow.store.batch import Batch, Group, batches, plain
-from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of
+from undertow.store import run_documents
 from undertow.store.journal import Journal
 from undertow.store.layout import facts_of_block
 from undertow.store.resume import EarlierPart
+from undertow.store.segment_catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of
 from undertow.store.thinning import DiskBudget
 from undertow.store.tracks import Files, ScalarTrack, Track
+from undertow.store.write_batch import Batch, Group, batches, plain
 
 SEGMENT_BYTES = 16 << 20
 _SMALLEST_SEGMENT_BYTES = 64 << 10
@@ -78,7 +78,7 @@ class RunWriter:
         facts.host = facts.host or socket.gethostname()
         facts.created = facts.created or time.time()
         try:
-            documents.write_facts(self.folder, facts)
+            run_documents.write_facts(self.folder, facts)
         except OSError as error:
             raise _unwritable(self.folder, error) from None
 
@@ -133,7 +133,7 @@ class RunWriter:
 
     def write_facts(self) -> None:
         try:
-            documents.write_facts(self.folder, self.facts)
+            run_documents.write_facts(self.folder, self.facts)
         except Exception as error:
             self.last_error = str(error)
 
@@ -155,7 +155,7 @@ class RunWriter:
         if self._closed:
             raise ValueError("the run is closed")
         if not self._save_layers():
-            raise OSError(f"{documents.LAYERS_FILE} cannot be written: {self.last_error}")
+            raise OSError(f"{run_documents.LAYERS_FILE} cannot be written: {self.last_error}")
         batch.number([self._next_sequence(frame) for frame in batch.frames])
         written: list[tuple[Track, Group]] = []
         lost: set[int] = set()  # places of frames in the batch
@@ -222,7 +222,7 @@ class RunWriter:
     def _save_layers(self) -> bool:
         if self._unsaved_layers is not None:
             try:
-                documents.write_layers(self.folder, *self._unsaved_layers)
+                run_documents.write_layers(self.folder, *self._unsaved_layers)
                 self._unsaved_layers = None
             except Exception as error:
                 self.last_error = str(error)
@@ -232,7 +232,7 @@ class RunWriter:
     def _prepare(self, resume: bool, takes_over: bool) -> EarlierPart | None:
         """Make the folder; None unless it holds a run that is to be continued."""
         try:
-            holds_run = (self.folder / documents.RUN_FILE).exists()
+            holds_run = (self.folder / run_documents.RUN_FILE).exists()
             (self.folder / SEGMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
             (self.folder / ZOOM_FOLDER).mkdir(exist_ok=True)
         except OSError as error:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.store.reader import RunReader
-from undertow.store.rows import Integers
+from undertow.store.row_index import Integers
 
 STREAMS = ("gradient", "weight")  # that have histograms or quantiles
 _QUANTILES = ("abs_p05", "abs_p50", "abs_p95", "max_abs")

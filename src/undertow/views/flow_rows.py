@@ -13,8 +13,8 @@ from undertow.run import Run
 from undertow.schema.layers import Layer
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeType
 from undertow.views.grid import Grid, grid_of
-from undertow.views.heatmap import Cell
-from undertow.views.rows import reading_order
+from undertow.views.heatmap_cells import Cell
+from undertow.views.layer_order import reading_order
 from undertow.views.verdict import judge
 
 QUANTITY = "gradient_norm"

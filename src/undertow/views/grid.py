@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from undertow.schema.layers import Layer
 from undertow.store.reader import RunReader
-from undertow.views import codes
-from undertow.views.heatmap import Cell
-from undertow.views.levels import levels_of
+from undertow.views import cell_codes
+from undertow.views.heatmap_cells import Cell
 from undertow.views.palette import Palette
 from undertow.views.scale import Scale, ScaleKind, scale_of
+from undertow.views.scale_positions import levels_of
 from undertow.views.tiles import cells_of
 
 _SIZE = 0x7FFF  # all bits of a code but the sign
@@ -79,11 +79,11 @@ def grid_of(reader: RunReader, quantity: str, layers: Sequence[Layer], span: tup
     cells = np.full(found.shape, Cell.VALUE, np.int8)
     if scale.kind is ScaleKind.LOGARITHMIC:
         cells[found == 0] = Cell.ZERO
-    cells[found == codes.NOT_SAMPLED] = Cell.NOT_SAMPLED
-    cells[found == codes.FROZEN] = Cell.FROZEN
-    cells[found == codes.NO_GRADIENT] = Cell.NO_GRADIENT
-    cells[(found == codes.NOT_A_NUMBER) | ((found & _SIZE) == codes.INFINITE)] = Cell.NONFINITE
-    values = np.where(cells == Cell.VALUE, codes.decode(found), np.float32(np.nan))
+    cells[found == cell_codes.NOT_SAMPLED] = Cell.NOT_SAMPLED
+    cells[found == cell_codes.FROZEN] = Cell.FROZEN
+    cells[found == cell_codes.NO_GRADIENT] = Cell.NO_GRADIENT
+    cells[(found == cell_codes.NOT_A_NUMBER) | ((found & _SIZE) == cell_codes.INFINITE)] = Cell.NONFINITE
+    values = np.where(cells == Cell.VALUE, cell_codes.decode(found), np.float32(np.nan))
     return Grid(quantity, tuple(layer.path for layer in layers), first, width, values, cells, scale)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from undertow.errors import SettingError
 from undertow.schema.seeds.flow_records import ColorScheme
-from undertow.views.heatmap import Cell
+from undertow.views.heatmap_cells import Cell
 
 Colour = tuple[int, int, int]
 

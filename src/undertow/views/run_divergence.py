@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from undertow.run import Run
 from undertow.schema.layers import Layer
 from undertow.schema.quantities import GradientState
-from undertow.views.rows import reading_order
+from undertow.views.layer_order import reading_order
 
 QUANTITY = "gradient_norm"
 TOLERANCE = 1e-6  # of the larger number: sums of floats in another order differ by about as much

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, Named, WeightsSummary
-from undertow.views.wording import percent
+from undertow.views.report_wording import percent
 
 Rows = list[tuple[str, str]]
 

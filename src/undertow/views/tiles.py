@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from undertow.schema.quantities import QUANTITIES, STREAMS, GradientState
 from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.reader import RunReader
-from undertow.store.rows import Integers
+from undertow.store.row_index import Integers
 from undertow.store.window import Window
-from undertow.views.codes import FROZEN, INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, Codes, encode
+from undertow.views.cell_codes import FROZEN, INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, Codes, encode
 
 COLUMNS = 256
 DEEPEST = 40  # zoom level at which one tile holds more steps than any training has

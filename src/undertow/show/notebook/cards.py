@@ -9,14 +9,14 @@ from undertow.schema.checkpoints import WeightReport
 from undertow.schema.findings import Diagnosis, Finding, Remedy, StepRange
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
-from undertow.show.notebook.drawing import drawing
 from undertow.show.notebook.markup import QUIET, box, code, coloured, folded, name, pairs, paragraph, text
+from undertow.show.notebook.small_heatmap import drawing
 from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.views.places import where
-from undertow.views.signs import GLYPHS
+from undertow.views.report_wording import evidence_line, headline, percent, when
+from undertow.views.severity_signs import GLYPHS
 from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 from undertow.views.verdict import judge
-from undertow.views.wording import evidence_line, headline, percent, when
 
 _MOST_FINDINGS = 12
 _ANYWHERE = StepRange(None, None, 0)  # summaries of an analysis by itself: nobody prints its steps

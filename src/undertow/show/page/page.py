@@ -9,8 +9,8 @@ from functools import cache
 
 from undertow.schema.findings import Diagnosis
 from undertow.show.page import STATIC
-from undertow.show.page.modules import joined
 from undertow.show.page.plain import plain
+from undertow.show.page.script_modules import joined
 
 _STYLES = ("style.css", "report.css")
 _PAGE = """<!doctype html>

@@ -14,7 +14,7 @@ from undertow.run import Run
 from undertow.schema.findings import Diagnosis
 from undertow.schema.quantities import QUANTITIES
 from undertow.show.page.quantise import quantise
-from undertow.views.codes import Codes
+from undertow.views.cell_codes import Codes
 from undertow.views.scale import scale_of
 from undertow.views.tiles import COLUMNS, STATISTICS, subjects, tile_of
 

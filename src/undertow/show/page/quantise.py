@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.views.codes import FROZEN, INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, Codes, decode
+from undertow.views.cell_codes import FROZEN, INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, Codes, decode
 from undertow.views.scale import ScaleKind
 
 MARKED = (0, NOT_A_NUMBER, INFINITE, INFINITE | 0x8000, NOT_SAMPLED, FROZEN, NO_GRADIENT)  # in the order of their bytes

@@ -19,8 +19,8 @@ from undertow.run import Run
 from undertow.schema.findings import Diagnosis
 from undertow.show.page.densities import PackedDensity, densities
 from undertow.show.page.pictures import Allowance, Picture, pictures
-from undertow.views import documents
-from undertow.views.lines import line_of_layer, line_of_scalar
+from undertow.views import page_documents
+from undertow.views.line_points import line_of_layer, line_of_scalar
 from undertow.views.scale import usual_of
 from undertow.views.verdict import Verdict
 from undertow.views.weights_page import weights
@@ -72,10 +72,10 @@ def _document(run: Run, verdict: Verdict, extent: Extent) -> dict[str, Any]:
     names = _scalars(run, extent.scalars)
     told: dict[str, Any] = {
         "pages": extent.pages,
-        "run": documents.described(_IDENTITY, run) | {"scalars": names},
-        "diagnosis": documents.diagnosis(run, verdict),
-        "colours": documents.colours(),
-        "times": documents.times(run),
+        "run": page_documents.described(_IDENTITY, run) | {"scalars": names},
+        "diagnosis": page_documents.diagnosis(run, verdict),
+        "colours": page_documents.colours(),
+        "times": page_documents.times(run),
         "scalars": {name: _line_of_scalar(run, name, extent.points) for name in names},
         "lines": _lines(run, verdict.diagnosis, extent.points) if "findings" in extent.pages else {},
         "explain": {code: page_of(code) for code in sorted({one.code for one in verdict.diagnosis.findings})},
@@ -96,7 +96,7 @@ def _carried(run: Run, document: dict[str, Any], shown: list[Picture], spreads: 
     }
 
 
-_ANNEXES: dict[str, Callable[[Run], Any]] = {"flow": documents.flow, "weights": weights}
+_ANNEXES: dict[str, Callable[[Run], Any]] = {"flow": page_documents.flow, "weights": weights}
 
 
 def _annex(make: Callable[[Run], Any], run: Run) -> Any:
@@ -112,7 +112,7 @@ def _scalars(run: Run, most: int) -> list[str]:
 
 
 def _line_of_scalar(run: Run, name: str, points: int) -> dict[str, Any]:
-    return _short(documents.line(line_of_scalar(run.steps, run.scalars(name), points)))
+    return _short(page_documents.line(line_of_scalar(run.steps, run.scalars(name), points)))
 
 
 def _lines(run: Run, diagnosis: Diagnosis, points: int) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _lines(run: Run, diagnosis: Diagnosis, points: int) -> dict[str, Any]:
         key = f"{one.quantity} {layer.id}"
         if key not in found:
             found[key] = _short(
-                documents.line(line_of_layer(run.reader.window(one.quantity, first, last, points, [layer.id])))
+                page_documents.line(line_of_layer(run.reader.window(one.quantity, first, last, points, [layer.id])))
             )
     return found
 

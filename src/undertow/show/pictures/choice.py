@@ -11,8 +11,8 @@ from undertow.run import Run
 from undertow.schema.layers import Layer
 from undertow.schema.quantities import QUANTITIES
 from undertow.store.names import known_name
-from undertow.views.lines import Line, line_of_scalar
-from undertow.views.rows import reading_order
+from undertow.views.layer_order import reading_order
+from undertow.views.line_points import Line, line_of_scalar
 from undertow.views.tiles import subjects
 
 USUAL = "gradient_norm"

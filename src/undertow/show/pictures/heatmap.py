@@ -11,8 +11,8 @@ from undertow.show.pictures.canvas import Box, Canvas, Style, with_pattern
 from undertow.show.pictures.choice import Choice, loss_line
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, legend, scalar_strip, step_axis, step_name, title
 from undertow.views.grid import Grid, folded, grid_of
-from undertow.views.labels import Label, labels_of
-from undertow.views.lines import Line
+from undertow.views.group_labels import Label, labels_of
+from undertow.views.line_points import Line
 
 _TALLEST = 1000  # of the field, unless the user gives a height
 _ROW = 22

@@ -13,7 +13,7 @@ from undertow.schema.checkpoints import Drift, TensorWeights, WeightIssue, Weigh
 from undertow.schema.severity import Health, Severity
 from undertow.show.report.text import STYLES
 from undertow.views.places import where
-from undertow.views.wording import GLYPHS, percent
+from undertow.views.report_wording import GLYPHS, percent
 
 _ISSUES_SHOWN = 8
 _DRIFT_SHOWN = 8

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from undertow.schema.findings import Diagnosis, Finding, Remedy
 from undertow.views.places import where
-from undertow.views.wording import GLYPHS, cost, evidence_line, headline, percent, when
+from undertow.views.report_wording import GLYPHS, cost, evidence_line, headline, percent, when
 
 
 def to_markdown(diagnosis: Diagnosis, tensors: Sequence[str] = ()) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 from undertow.schema.findings import Diagnosis, Finding
 from undertow.schema.severity import Health, Severity
 from undertow.views.places import where
-from undertow.views.wording import GLYPHS, cost, evidence_line, headline, percent, short_evidence, when
+from undertow.views.report_wording import GLYPHS, cost, evidence_line, headline, percent, short_evidence, when
 
 STYLES = {
     Severity.INFO: "dim",

@@ -15,8 +15,8 @@ from undertow.schema.layers import Layer
 from undertow.schema.quantities import QUANTITIES
 from undertow.store.journal import EVENTS_FILE
 from undertow.views.grid import Grid, grid_of
-from undertow.views.lines import line_of_scalar
-from undertow.views.rows import reading_order
+from undertow.views.layer_order import reading_order
+from undertow.views.line_points import line_of_scalar
 from undertow.views.scale import usual_of
 from undertow.views.tiles import subjects
 

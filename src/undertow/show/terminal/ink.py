@@ -11,9 +11,9 @@ from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.show.terminal.ability import Ability, Depth
 from undertow.show.terminal.writing import RESET
 from undertow.views.grid import Grid
-from undertow.views.heatmap import Cell
-from undertow.views.levels import levels_of
+from undertow.views.heatmap_cells import Cell
 from undertow.views.palette import Colour, Palette, luminance
+from undertow.views.scale_positions import levels_of
 
 Indices = NDArray[np.uint8]
 

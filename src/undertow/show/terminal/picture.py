@@ -15,15 +15,15 @@ from undertow.show.terminal.ability import Ability
 from undertow.show.terminal.axis import Axis
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.ink import PAPER, Indices, Ink
-from undertow.show.terminal.labels import labels_of, line_of, without_shared_beginning
+from undertow.show.terminal.line_labels import labels_of, line_of, without_shared_beginning
 from undertow.show.terminal.sparkline import is_wide, sparkline
 from undertow.show.terminal.worst import Sufferer, worst_layers
 from undertow.show.terminal.writing import BOLD, DIM, Writing, abbreviate, clean
 from undertow.views.grid import Grid, folded
-from undertow.views.heatmap import Cell
-from undertow.views.levels import number
+from undertow.views.heatmap_cells import Cell
 from undertow.views.palette import Palette, palette_of
-from undertow.views.signs import GLYPHS, HEALTH_GLYPHS
+from undertow.views.scale_positions import number
+from undertow.views.severity_signs import GLYPHS, HEALTH_GLYPHS
 
 STYLES = {
     Severity.INFO: DIM,

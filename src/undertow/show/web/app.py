@@ -23,9 +23,9 @@ from undertow.show.web.guard import LOOPBACK, Guard
 from undertow.show.web.library import Library
 from undertow.show.web.live import Streams
 from undertow.store.names import known_name
-from undertow.views import documents
+from undertow.views import page_documents
 from undertow.views.density import STREAMS, density_of
-from undertow.views.lines import line_of_layer, line_of_scalar
+from undertow.views.line_points import line_of_layer, line_of_scalar
 from undertow.views.run_divergence import divergence
 from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
@@ -87,15 +87,15 @@ class Pages:
     def run(self, request: Request) -> Response:
         identity = _text(request, "run")
         with self._library.reading(identity) as opened:
-            return _json(documents.described(identity, opened.run))
+            return _json(page_documents.described(identity, opened.run))
 
     def times(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
-            return _json(documents.times(opened.run))
+            return _json(page_documents.times(opened.run))
 
     def diagnosis(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
-            return _json(documents.diagnosis(opened.run, opened.judged()))
+            return _json(page_documents.diagnosis(opened.run, opened.judged()))
 
     def scale(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
@@ -124,7 +124,7 @@ class Pages:
         with self._library.reading(_text(request, "run")) as opened:
             values, steps = opened.run.scalars(_text(request, "name")), opened.run.steps
         inside = slice(*steps.searchsorted([first, last + 1]))
-        return _json(documents.line(line_of_scalar(steps[inside], values[inside], columns)))
+        return _json(page_documents.line(line_of_scalar(steps[inside], values[inside], columns)))
 
     def line(self, request: Request) -> Response:
         first, last, columns = _span(request)
@@ -133,7 +133,7 @@ class Pages:
             quantity = _quantity(request, opened.run.quantities)
             layer = reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
             window = reader.window(quantity, first, last, columns, [layer])
-        return _json(documents.line(line_of_layer(window)))
+        return _json(page_documents.line(line_of_layer(window)))
 
     def density(self, request: Request) -> Response:
         first, last, columns = _span(request)
@@ -142,11 +142,11 @@ class Pages:
             stream = known_name(_text(request, "stream"), STREAMS, "kind of values")
             layer = reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
             found = density_of(reader, stream, layer, first, last, columns)
-        return _json(documents.density(found))
+        return _json(page_documents.density(found))
 
     def flow(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
-            return _json(documents.flow(opened.run))
+            return _json(page_documents.flow(opened.run))
 
     def weights(self, request: Request) -> Response:
         with self._library.reading(_text(request, "run")) as opened:
@@ -157,7 +157,7 @@ class Pages:
             return _json(divergence(first.run, second.run))
 
     def colours(self, request: Request) -> Response:
-        return _json(documents.colours())
+        return _json(page_documents.colours())
 
     def explain(self, request: Request) -> Response:
         return _json(page_of(_text(request, "code")))
@@ -167,7 +167,7 @@ class Pages:
 
         def look() -> dict[str, Any]:
             with self._library.reading(identity) as opened:
-                return documents.progress(opened.run)
+                return page_documents.progress(opened.run)
 
         return self._streams.follow(request, look)
 

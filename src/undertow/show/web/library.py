@@ -13,8 +13,8 @@ from typing import Any
 
 from undertow.errors import UnknownNameError
 from undertow.run import Run
-from undertow.store.documents import RUN_FILE
 from undertow.store.listing import RunSummary, find_runs
+from undertow.store.run_documents import RUN_FILE
 from undertow.views.verdict import Glance, Verdict, glance_at, glance_at_journal, judge
 
 _OPEN_AT_ONCE = 16

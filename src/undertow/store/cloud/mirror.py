@@ -14,7 +14,7 @@ from undertow.errors import UnreadableRunError
 from undertow.store.cloud.cache import VERSIONS_FILE, cache_folder, make_room
 from undertow.store.cloud.place import Place, RemoteFile, reason_of
 from undertow.store.cloud.run_files import turn_of
-from undertow.store.documents import RUN_FILE, replace_file
+from undertow.store.run_documents import RUN_FILE, replace_file
 
 _SOONEST = 5.0  # seconds between two looks at a run that is still written
 

@@ -9,8 +9,8 @@ from undertow.errors import UnreadableRunError
 from undertow.store.cloud.mirror import Mirror
 from undertow.store.cloud.place import Place, reason_of
 from undertow.store.cloud.run_files import SCALARS_TURN, SEGMENT_END, turn_of
-from undertow.store.documents import RUN_FILE
 from undertow.store.listing import DEEPEST, RunSummary, summary_of
+from undertow.store.run_documents import RUN_FILE
 
 
 def remote_runs(address: str) -> list[RunSummary]:

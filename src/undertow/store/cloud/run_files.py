@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from undertow.store.catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER
-from undertow.store.documents import LAYERS_FILE, RUN_FILE
+from undertow.store.arrow_messages import END_OF_STREAM
 from undertow.store.layout import SCALARS
-from undertow.store.messages import END_OF_STREAM
+from undertow.store.run_documents import LAYERS_FILE, RUN_FILE
+from undertow.store.segment_catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER
 
 SEGMENT_END = ".arrows"
 SCALARS_TURN = 2

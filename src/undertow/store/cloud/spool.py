@@ -16,8 +16,8 @@ from undertow.store.cloud.cache import mark_of
 from undertow.store.cloud.mirror import Mirror
 from undertow.store.cloud.place import Place, reason_of
 from undertow.store.cloud.upload import INTERVAL, Uploader
-from undertow.store.documents import RUN_FILE
 from undertow.store.journal import EVENTS_FILE
+from undertow.store.run_documents import RUN_FILE
 
 _PATIENCE = 15.0  # seconds to wait for a first answer; a place that is silent is tried again while training
 Answer = TypeVar("Answer")

@@ -23,7 +23,7 @@ from undertow.store.cloud.run_files import (
     is_growing,
     turn_of,
 )
-from undertow.store.documents import RUN_FILE, read_facts
+from undertow.store.run_documents import RUN_FILE, read_facts
 
 INTERVAL = 10.0  # seconds between two looks at the folder
 _GROWING_BYTES_PER_SECOND = 1_000_000  # of files sent before they are finished, which will be sent again

@@ -170,7 +170,7 @@ class Picture {
   }
 }
 
-/** As `encode` in views/codes.py: rounded to the upper half of a float32. */
+/** As `encode` in views/cell_codes.py: rounded to the upper half of a float32. */
 function encode(value) {
   single[0] = value;
   return Math.min(0xffff, (bits[0] + 0x7fff + ((bits[0] >>> 16) & 1)) >>> 16);

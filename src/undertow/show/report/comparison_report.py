@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from undertow.views.comparison import Comparison, Curve, Pair
-from undertow.views.levels import number
 from undertow.views.places import where
+from undertow.views.run_comparison import Comparison, Curve, Pair
+from undertow.views.scale_positions import number
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LAYERS_SHOWN = 8

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from undertow.show.page.quantise import MARKED, MARKS, quantise, restore
-from undertow.views.codes import NOT_SAMPLED, decode, encode
+from undertow.views.cell_codes import NOT_SAMPLED, decode, encode
 from undertow.views.scale import ScaleKind
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from undertow.show.page.modules import joined
 from undertow.show.page.page import page
+from undertow.show.page.script_modules import joined
 
 
 def written(folder: Path, **modules: str) -> Path:

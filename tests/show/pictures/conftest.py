@@ -7,7 +7,7 @@ import pytest
 from tests.browser.runs import deep_run, hostile_run
 from tests.cli.conftest import write
 from tests.detect.building import Training
-from tests.show_web.test_tiles import written
+from tests.views.test_tiles import written
 
 from undertow.run import Run
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from tests.show_terminal.runs import HOSTILE, Story, story
+from tests.show.terminal.runs import HOSTILE, Story, story
 
 from undertow.run import open_run
 from undertow.show.terminal.ability import Ability, Depth

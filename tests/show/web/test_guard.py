@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from tests.show_web.conftest import TOKEN
+from tests.show.web.conftest import TOKEN
 
 from undertow.show.web.app import build_app
 from undertow.show.web.guard import LOOPBACK, new_token

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from undertow.errors import SettingError
 from undertow.run import Run, open_run
 from undertow.schema.severity import Health, Severity
-from undertow.views.lines import line_of_scalar
+from undertow.views.line_points import line_of_scalar
 from undertow.views.run_config_diff import Difference, differences_of
 from undertow.views.run_divergence import TOLERANCE, LayerDivergence, layer_divergences
 from undertow.views.verdict import judge

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.show_web.test_tiles import LAYERS, written
+from tests.views.test_tiles import LAYERS, written
 
 from undertow.run import Run
 from undertow.schema.layers import Layer
 from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.views import palette
-from undertow.views.lines import line_of_scalar
-from undertow.views.rows import reading_order
+from undertow.views.layer_order import reading_order
+from undertow.views.line_points import line_of_scalar
 from undertow.views.run_divergence import divergence
 from undertow.views.scale import ScaleKind, scale_of, usual_of
 

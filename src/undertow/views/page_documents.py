@@ -13,14 +13,14 @@ from undertow.run import Run
 from undertow.schema.quantities import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.store.journal import EVENTS_FILE
-from undertow.views import codes, palette
+from undertow.views import cell_codes, palette
 from undertow.views.analysis_documents import flow_document
 from undertow.views.density import STREAMS as DENSITY_STREAMS
 from undertow.views.density import Density
-from undertow.views.heatmap import Cell
-from undertow.views.lines import Line
+from undertow.views.heatmap_cells import Cell
+from undertow.views.layer_order import reading_order
+from undertow.views.line_points import Line
 from undertow.views.places import where
-from undertow.views.rows import reading_order
 from undertow.views.tiles import COLUMNS
 from undertow.views.verdict import Verdict, judge
 
@@ -172,10 +172,10 @@ def colours() -> dict[str, Any]:
 
 
 _CODES = {
-    Cell.NONFINITE: codes.NOT_A_NUMBER,
-    Cell.NO_GRADIENT: codes.NO_GRADIENT,
-    Cell.FROZEN: codes.FROZEN,
-    Cell.NOT_SAMPLED: codes.NOT_SAMPLED,
+    Cell.NONFINITE: cell_codes.NOT_A_NUMBER,
+    Cell.NO_GRADIENT: cell_codes.NO_GRADIENT,
+    Cell.FROZEN: cell_codes.FROZEN,
+    Cell.NOT_SAMPLED: cell_codes.NOT_SAMPLED,
     Cell.ZERO: 0,
 }
 

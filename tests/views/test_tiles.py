@@ -12,7 +12,7 @@ from tests.store.small_runs import new_writer
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
 from undertow.store.reader import RunReader
-from undertow.views.codes import INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, decode, encode
+from undertow.views.cell_codes import INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, decode, encode
 from undertow.views.tiles import COLUMNS, tile_of
 
 GRADIENT = STREAMS["gradient"].names

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
 from undertow.store.layout import ABSENT
-from undertow.store.rows import RowTable, Timeline
+from undertow.store.row_index import RowTable, Timeline
 from undertow.store.segment import Rows, Segment
 
 _ABSENT_BITS = np.float64(ABSENT).view(np.uint64)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from tests.show_terminal.runs import HOSTILE, PLAIN, Story, story
+from tests.show.terminal.runs import HOSTILE, PLAIN, Story, story
 
 from undertow.run import open_run
 from undertow.schema.severity import Severity
 from undertow.show.terminal.ability import Ability, Depth
 from undertow.show.terminal.camera import Camera
-from undertow.show.terminal.lines import Lines, still
 from undertow.show.terminal.picture import Moment, Picture
+from undertow.show.terminal.plain_lines import Lines, still
 from undertow.show.terminal.playback import Playback
 
 KEYS = ("space play", "? keys", "q quit")

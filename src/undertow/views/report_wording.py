@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from undertow.schema.findings import Diagnosis, Evidence, Finding, Overhead
-from undertow.views.signs import GLYPHS, HEALTH_GLYPHS
+from undertow.views.severity_signs import GLYPHS, HEALTH_GLYPHS
 
 __all__ = ["GLYPHS", "cost", "evidence_line", "headline", "percent", "short_evidence", "when"]
 

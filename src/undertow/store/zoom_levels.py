@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from undertow.store.rows import RowTable, Timeline
+from undertow.store.row_index import RowTable, Timeline
 from undertow.store.segment import Segment
 from undertow.store.window import LevelTables, Pick, count_rows, pick_rows
 

@@ -20,7 +20,7 @@ from undertow.run import Run
 from undertow.show.pictures import drawing, files
 from undertow.show.pictures.drawing import save_picture
 from undertow.store.exports import MissingPackageError
-from undertow.views.heatmap import Cell
+from undertow.views.heatmap_cells import Cell
 from undertow.views.palette import palette_of
 
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.cli.conftest import write
 from tests.detect.building import Training
-from tests.show_web.conftest import ADDRESS, TOKEN
+from tests.show.web.conftest import ADDRESS, TOKEN
 
 from undertow.run import Run
 from undertow.schema.facts import RunFacts
@@ -23,7 +23,7 @@ from undertow.schema.quantities import STREAMS
 from undertow.show.page import STATIC
 from undertow.show.web.app import build_app
 from undertow.store.writer import RunWriter
-from undertow.views.codes import NOT_A_NUMBER, NOT_SAMPLED, decode
+from undertow.views.cell_codes import NOT_A_NUMBER, NOT_SAMPLED, decode
 from undertow.views.tiles import COLUMNS
 
 

@@ -17,7 +17,7 @@ from undertow.errors import SettingError
 from undertow.run import Run
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.store.writer import RunWriter
-from undertow.views.comparison import CURVE_POINTS
+from undertow.views.run_comparison import CURVE_POINTS
 
 
 def write(folder: Path, training: Training, lr: float = 0.1, command: str = "train.py", name: str = "") -> Path:

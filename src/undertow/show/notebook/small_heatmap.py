@@ -9,12 +9,12 @@ from undertow.run import Run
 from undertow.show.notebook.markup import QUIET, text
 from undertow.show.notebook.png import data_address
 from undertow.views.grid import Grid, folded, grid_of
-from undertow.views.heatmap import Cell
-from undertow.views.labels import Label, labels_of
-from undertow.views.levels import ticks_of
-from undertow.views.lines import line_of_scalar
+from undertow.views.group_labels import Label, labels_of
+from undertow.views.heatmap_cells import Cell
+from undertow.views.layer_order import reading_order
+from undertow.views.line_points import line_of_scalar
 from undertow.views.palette import Palette, palette_of
-from undertow.views.rows import reading_order
+from undertow.views.scale_positions import ticks_of
 
 _QUANTITY = "gradient_norm"
 _COLUMNS, _ROWS = 400, 150  # at most; a page that is wider stretches them

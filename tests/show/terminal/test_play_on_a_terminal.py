@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from tests.show_terminal.runs import HOSTILE, Story, story
-from tests.show_terminal.terminal import Terminal, undertow
+from tests.show.terminal.runs import HOSTILE, Story, story
+from tests.show.terminal.terminal import Terminal, undertow
 
 TRUE = {"COLORTERM": "truecolor"}
 

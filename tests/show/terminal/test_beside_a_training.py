@@ -11,8 +11,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.show_terminal.runs import Story
-from tests.show_terminal.terminal import Terminal, undertow
+from tests.show.terminal.runs import Story
+from tests.show.terminal.terminal import Terminal, undertow
 
 TRUE = {"COLORTERM": "truecolor"}
 PROGRAM = """
