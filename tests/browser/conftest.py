@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.runs import deep_run, hostile_run, landmarks_run, sick_run, sparse_run, spread_run
+from tests.browser.runs import deep_run, hostile_run, histogram_run, sick_run, sparse_run, spread_run
 from tests.cli.conftest import write
 from tests.detect.building import Training
 from tests.show.web.test_server import Served
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     deep_run(root / "deep")
     hostile_run(root / "hostile")
     spread_run(root / "spread")
-    landmarks_run(root / "landmarks")
+    histogram_run(root / "histograms")
     sparse_run(root / "sparse")
     write(root / "empty", Training())
     return root

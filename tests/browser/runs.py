@@ -37,7 +37,7 @@ def spread_run(folder: Path) -> Path:
     return write(folder, Training().run(20, **spread, **drift), name="spread")
 
 
-def landmarks_run(folder: Path, silent_from: int | None = None) -> Path:
+def histogram_run(folder: Path, silent_from: int | None = None) -> Path:
     """Three quarters of every tensor from 1/8 to 1/4, the rest from 1/2 to 1; counted at every eighth step."""
     training = Training().run(
         20, gradient_abs_p05=0.13, gradient_abs_p50=0.2, gradient_abs_p95=0.9, gradient_max_abs=1.0
@@ -53,7 +53,7 @@ def landmarks_run(folder: Path, silent_from: int | None = None) -> Path:
         frame.blocks["histogram"] = Block(
             "histogram", parameters, np.full_like(values, np.nan) if is_silent else values
         )
-    return write(folder, training, name="landmarks")
+    return write(folder, training, name="histograms")
 
 
 def hostile_run(folder: Path) -> Path:

@@ -48,9 +48,9 @@ def test_a_layer_is_shown_as_a_distribution_and_the_address_remembers(window: Wi
 
 def test_what_is_guessed_between_quantiles_is_called_so(window: Window) -> None:
     page = window.open("#/run?run=spread&pins=0&spread=0")
-    page.get_by_text("guessed between the quantiles").wait_for()
-    window.page.goto(f"{window.base}#/run?run=landmarks&pins=0&spread=0")
-    page.get_by_text("counted at 3 landmark steps").wait_for()
+    page.get_by_text("interpolated between the quantiles").wait_for()
+    window.page.goto(f"{window.base}#/run?run=histograms&pins=0&spread=0")
+    page.get_by_text("counted at 3 histogram frames").wait_for()
     page.locator(".pins .chart").get_by_role("button", name="Table").click()
     shares = page.locator("dialog tbody tr", has_text="share from 2^-3 to 2^-2")
     assert shares.locator("td:nth-child(4)").all_inner_texts() == ["0.75", "0.75", "0.75"]
@@ -64,7 +64,7 @@ def test_the_history_of_a_weight(window: Window, scheme: str) -> None:
     charts = page.locator(".history .chart")
     charts.first.wait_for()
     titles = charts.locator(".caption strong").all_inner_texts()
-    assert titles[:2] == ["norm", "moved since the start, of its norm then"]
+    assert titles[:2] == ["norm", "drift from the start, relative to the initial norm"]
     page.get_by_role("button", name="second.weight").click()
     assert charts.count() == 0
 
@@ -76,9 +76,9 @@ def test_how_to_get_spectra_is_said_where_there_are_none(window: Window) -> None
 
 def test_spectra_of_a_checkpoint_stand_beside_the_run(window: Window, folder: Path) -> None:
     report = undertow.weights({"second.weight": np.diag([4.0, 2.0, 1.0]).astype(np.float32)})
-    (folder / "landmarks" / "weights.json").write_text(weights_to_json(report), encoding="utf-8")
-    (folder / "landmarks" / "weights-torn.json").write_text('{"undertow": "0.1', encoding="utf-8")
-    page = window.open("#/weights?run=landmarks")
+    (folder / "histograms" / "weights.json").write_text(weights_to_json(report), encoding="utf-8")
+    (folder / "histograms" / "weights-torn.json").write_text('{"undertow": "0.1', encoding="utf-8")
+    page = window.open("#/weights?run=histograms")
     row = page.locator(".spectra tbody tr")
     row.wait_for()
     assert row.locator("td").all_inner_texts()[:4] == ["second.weight", "3 × 3", "4", "1.31"]

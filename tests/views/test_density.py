@@ -1,4 +1,4 @@
-"""Distributions over steps: counted where there are landmarks, guessed from quantiles elsewhere, and told apart."""
+"""Distributions over steps: counted at histogram frames, interpolated between quantiles elsewhere, and labelled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.browser.runs import landmarks_run, spread_run
+from tests.browser.runs import histogram_run, spread_run
 from tests.cli.conftest import write
 from tests.detect.building import Training
 
@@ -16,8 +16,8 @@ from undertow.show.page.densities import densities
 from undertow.views.density import density_of
 
 
-def test_landmarks_hold_until_the_next_one(tmp_path: Path) -> None:
-    reader = open_run(landmarks_run(tmp_path / "run")).reader
+def test_histograms_hold_until_the_next_one(tmp_path: Path) -> None:
+    reader = open_run(histogram_run(tmp_path / "run")).reader
     found = density_of(reader, "gradient", 0, 0, 19, 100)
     assert found.is_measured
     assert found.steps.tolist() == [0, 8, 16]
@@ -26,20 +26,20 @@ def test_landmarks_hold_until_the_next_one(tmp_path: Path) -> None:
     assert found.shares.tolist() == [[0.75, 0.0, 0.25]] * 3
 
 
-def test_a_span_begins_with_the_landmark_before_it(tmp_path: Path) -> None:
-    reader = open_run(landmarks_run(tmp_path / "run")).reader
+def test_a_span_begins_with_the_histogram_before_it(tmp_path: Path) -> None:
+    reader = open_run(histogram_run(tmp_path / "run")).reader
     assert density_of(reader, "gradient", 0, 10, 12, 100).steps.tolist() == [8]
     assert density_of(reader, "gradient", 0, 0, 19, 2).steps.tolist() == [0, 16]
 
 
-def test_a_landmark_ends_where_the_next_one_has_nothing_to_tell(tmp_path: Path) -> None:
-    folder = landmarks_run(tmp_path / "run", silent_from=8)
+def test_a_histogram_ends_where_the_next_one_has_nothing_to_tell(tmp_path: Path) -> None:
+    folder = histogram_run(tmp_path / "run", silent_from=8)
     found = density_of(open_run(folder).reader, "gradient", 0, 0, 19, 100)
     assert found.steps.tolist() == [0]
     assert found.ends.tolist() == [7]
 
 
-def test_without_landmarks_shares_lie_evenly_between_quantiles(tmp_path: Path) -> None:
+def test_without_histograms_shares_lie_evenly_between_quantiles(tmp_path: Path) -> None:
     reader = open_run(spread_run(tmp_path / "run")).reader  # 5 %: 0.01, median 0.1, 95 %: 1, largest 3
     found = density_of(reader, "gradient", 0, 0, 19, 100)
     assert not found.is_measured
@@ -58,7 +58,7 @@ def test_quantiles_of_zero_tell_nothing(tmp_path: Path) -> None:
 
 
 def test_a_page_carries_shares_in_bytes(tmp_path: Path) -> None:
-    run = open_run(landmarks_run(tmp_path / "run"))
+    run = open_run(histogram_run(tmp_path / "run"))
     [packed] = densities(run, 100_000)  # no weights were counted
     facts = packed.facts
     cells = np.frombuffer(gzip.decompress(packed.data), np.uint8)

@@ -125,13 +125,13 @@ def invoke(*arguments: str | Path) -> Result:
 
 def test_the_command_tells_it_in_words(base: Path, parted: Path) -> None:
     text = invoke("compare", base, parted).stdout
-    assert "They part at step 7: gradients differ in second.weight, second.bias." in text
-    assert "By more than a tenth from step 12, first in second.weight, second.bias." in text
+    assert "They diverge at step 7: gradients differ in second.weight, second.bias." in text
+    assert "By more than 10 % from step 12, first in second.weight, second.bias." in text
     assert "optimizer.groups.0.lr  0.1" in text
     assert "loss at step" in text
     assert "They are the same: equal gradient norms at all 20 common steps" in invoke("compare", base, base).stdout
     three = invoke("compare", base, parted, base).stdout
-    assert "A and B part at step 7" in three
+    assert "A and B diverge at step 7" in three
     assert "A and C are the same" in three
 
 

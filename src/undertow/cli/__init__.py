@@ -21,7 +21,7 @@ COMMANDS = {
     "play": "Show a run as a moving heatmap in the terminal, live or replayed.",
     "runs": "List the runs of a folder.",
     "serve": "Show runs in a browser, live.",
-    "compare": "Say where runs part, and what was different.",
+    "compare": "Say where runs diverge, and what differs.",
     "export": "Write the numbers of a run to a file, or draw it.",
     "weights": "Say whether the weights of a checkpoint are healthy, and how far they moved.",
     "check": "Fail when a run has findings: for continuous integration.",

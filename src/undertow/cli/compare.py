@@ -8,8 +8,8 @@ from undertow.cli.output import RUN_HELP, busy, show
 
 
 @click.command(
-    help="Where runs part: the first step and layer at which their gradients differ, what was different when they were "
-    "started, and their curves over the same steps. Every other run is compared with the first one.\n\n"
+    help="Where runs diverge: the first step and layer at which their gradients differ, what differs in their "
+    "configuration, and their curves over the same steps. Every other run is compared with the first one.\n\n"
     f"{RUN_HELP}",
     epilog="Example:  undertow compare baseline latest",
 )

@@ -88,21 +88,25 @@ def _watch_and_report(training: Case, steps: int) -> None:
 
     screen.print(f"{training.name}: {training.summary}", highlight=False, markup=False)
     watch = undertow.watch(None, name=f"demo-{training.name}", every=1, quiet=True)  # every step: a full picture
-    view = View(watch.folder, share=0.8, most=_MOST_ROWS, total_steps=steps)
+    folder = watch.folder
+    if folder is None:  # a torch that is too old: the watch has said so
+        training.run(steps)
+        return
+    view = View(folder, share=0.8, most=_MOST_ROWS, total_steps=steps)
     try:
-        with _closed_on_termination(view), view if view.is_shown else _lines(watch.folder, steps), watch:
+        with _closed_on_termination(view), view if view.is_shown else _lines(folder, steps), watch:
             training.run(steps)
     except KeyboardInterrupt:
-        run = undertow.open_run(watch.folder)
+        run = undertow.open_run(folder)
         screen.print(f"\nInterrupted after {len(run.steps)} steps; the run is complete up to there.", highlight=False)
-        _say_what_next(screen, str(watch.folder))
+        _say_what_next(screen, str(folder))
         raise SystemExit(130) from None
-    run = undertow.open_run(watch.folder)
+    run = undertow.open_run(folder)
     _draw(run, screen)
     screen.print()
     tensors = [layer.path for layer in run.layers.parameters]
     show(report(run.diagnose(), tensors=tensors, rows=ROWS - 4))  # what to do next is to be seen with it
-    _say_what_next(screen, str(watch.folder))
+    _say_what_next(screen, str(folder))
 
 
 @contextmanager

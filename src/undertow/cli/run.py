@@ -43,9 +43,9 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
 @click.option(
     "--chronicler",
     metavar="auto|never|always",
-    help="Write the run from a process of its own: when worth it, never, always.",
+    help="Run the recorder in a process of its own: when it pays, never, always.",
 )
-@click.option("--sink", "sinks", metavar="KIND[:TARGET]", multiple=True, help="Pass numbers and findings on; see docs.")
+@click.option("--sink", "sinks", metavar="KIND[:TARGET]", multiple=True, help="Send metrics and findings there, too; see docs.")
 @click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
 @click.option(
     "--live/--no-live",

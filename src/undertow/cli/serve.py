@@ -14,7 +14,7 @@ from undertow.errors import UnreadableRunError
 
 @click.command(
     help="The dashboard, in a browser, for the runs below ROOT_OR_RUN (default: UNDERTOW_DIR, else runs/) or for one "
-    "run. It reads run folders only. The address on the first line holds a token: who has it may look.",
+    "run. It reads run folders only. The address on the first line holds a token: whoever has it can read the runs.",
     epilog="Example:  undertow serve runs/ --no-open",
 )
 @click.argument("root_or_run", required=False, type=click.Path(path_type=Path))
@@ -31,7 +31,7 @@ from undertow.errors import UnreadableRunError
     "allowed",
     multiple=True,
     metavar="NAME",
-    help="Answer to this name as well, as behind a proxy. May be repeated.",
+    help="Accept this host name as well, as behind a proxy. May be repeated.",
 )
 def command(root_or_run: Path | None, port: int | None, no_open: bool, host: str, allowed: tuple[str, ...]) -> None:
     root, page = _root_and_page(root_or_run)

@@ -1,4 +1,4 @@
-"""Who is told of what was found: callbacks, sinks, the terminal, and the training itself."""
+"""Reports findings while training: to callbacks, sinks, the terminal, and the training itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Notifications:
-    """Told of changes in the background thread; only `critical` is asked by the training's."""
+    """Notified in the background thread; only `critical` is called by the training's."""
 
     def __init__(self, settings: Settings, folder: Path, facts: RunFacts) -> None:
         self.callbacks: list[Callable[[Finding], object]] = []

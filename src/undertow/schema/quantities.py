@@ -241,7 +241,7 @@ SKETCH = Stream(
 )  # fmt: skip
 
 _SPREAD = (
-    "absolute values at landmark frames: the exponent of the lowest bucket, then the share of the non-zero finite "
+    "absolute values at histogram frames: the exponent of the lowest bucket, then the share of the non-zero finite "
     "elements in each power of two from there up; the lowest bucket holds smaller ones, too"
 )
 

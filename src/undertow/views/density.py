@@ -1,6 +1,6 @@
 """How the absolute values of one layer are spread, over steps: shares by power of two.
 
-Measured at the landmark frames of a run. A run without them has quantiles at every step; what lies between two of
+Measured at the histogram frames of a run. A run without them has quantiles at every step; what lies between two of
 those is then taken to be even on a logarithmic axis, and `is_measured` says that it is so.
 """
 
@@ -48,9 +48,9 @@ def density_of(reader: RunReader, stream: str, layer: int, first: int, last: int
 
 
 def _measured(steps: Integers, stored: NDArray[np.float32], first: int, last: int, columns: int) -> Density:
-    """The landmarks of a span and the one before it, which still holds where it begins; no more than columns.
+    """The histogram frames of a span and the one before it, which still holds where it begins; no more than columns.
 
-    A landmark holds until the next one, also where that has nothing to tell, as when nothing is finite any more.
+    A histogram holds until the next one, also where that has nothing to tell, as when nothing is finite any more.
     """
     begin, end = max(0, int(np.searchsorted(steps, first, "right")) - 1), int(np.searchsorted(steps, last, "right"))
     chosen = slice(begin, end, max(1, -(-(end - begin) // max(1, columns))))

@@ -163,7 +163,7 @@ def _links(groups: list[list[str]], flow: GradientFlowVisualization, home: dict[
 
 
 def _combined(whole: Grid, rows: tuple[FlowRow, ...], counts: list[int]) -> Grid:
-    """Norms of parts of a vector add up by squares; of marks the worst news is told."""
+    """Norms of parts of a vector add up by squares; of marks the worst one counts."""
     cells = np.full((len(rows), whole.columns), Cell.NOT_SAMPLED, np.int8)
     values = np.full(cells.shape, np.nan, np.float32)
     end = 0

@@ -22,7 +22,7 @@ _SIZE = 0x7FFF  # all bits of a code but the sign
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rows are layers, columns stretches of steps; the scale is that of the whole run."""
+    """Rows are layers, columns intervals of steps; the scale is that of the whole run."""
 
     quantity: str
     rows: tuple[str, ...]

@@ -12,13 +12,13 @@ from undertow.store.window import Window
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One entry per stretch of steps; NaN where no finite value was measured."""
+    """One entry per interval of steps; NaN where no finite value was measured."""
 
-    steps: NDArray[np.int64]  # first step of each stretch
+    steps: NDArray[np.int64]  # first step of each interval
     minimum: NDArray[np.float64]
     mean: NDArray[np.float64]
     maximum: NDArray[np.float64]
-    nonfinite: NDArray[np.bool_]  # an infinite value, or for scalars NaN, lies in the stretch
+    nonfinite: NDArray[np.bool_]  # an infinite value, or for scalars NaN, lies in the interval
 
 
 _USUALLY = 0.9  # share of steps that have a number, above which a gap is a number that was not finite

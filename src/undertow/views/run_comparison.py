@@ -1,4 +1,4 @@
-"""`undertow.compare`: where runs part, what was different from the start, and their curves over the same steps."""
+"""`undertow.compare`: where runs diverge, what differs in their configuration, and their curves over the same steps."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class ComparedRun:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A scalar over the same stretches of steps for all runs: means of what is finite, None where there is nothing."""
+    """A scalar over the same intervals of steps for all runs: means of what is finite, None where there is nothing."""
 
     name: str
-    steps: tuple[int, ...]  # first of each stretch
+    steps: tuple[int, ...]  # first of each interval
     values: tuple[tuple[float | None, ...], ...]  # a row for each run
-    nonfinite_step: tuple[int | None, ...]  # of each run: the first stretch in which it is not finite
+    nonfinite_step: tuple[int | None, ...]  # of each run: the first interval in which it is not finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Comparison:
 
     @property
     def step(self) -> int | None:
-        """Where the first run and any other part for the first time; None: nowhere."""
+        """Where the first run and any other diverge for the first time; None: nowhere."""
         steps = [pair.step for pair in self.pairs if pair.step is not None]
         return min(steps) if steps else None
 

@@ -53,7 +53,7 @@ def scale_of(reader: RunReader, quantity: str) -> Scale:
 
 
 def usual_of(reader: RunReader, quantity: str) -> NDArray[np.float32]:
-    """For each layer the median of its means over the stretches of the run; NaN where there is none."""
+    """For each layer the median of its means over the intervals of the run; NaN where there is none."""
     means = _overview(reader, quantity).mean
     usual = np.full(means.shape[1], np.nan, np.float32)
     measured = np.isfinite(means).any(axis=0)
@@ -62,7 +62,7 @@ def usual_of(reader: RunReader, quantity: str) -> NDArray[np.float32]:
 
 
 def _values(reader: RunReader, quantity: str) -> NDArray[np.float32]:
-    """Finite values of the whole run, the smallest and the largest of each stretch."""
+    """Finite values of the whole run, the smallest and the largest of each interval."""
     overview = _overview(reader, quantity)
     values = np.concatenate([overview.minimum.ravel(), overview.maximum.ravel()])
     return values[np.isfinite(values)]

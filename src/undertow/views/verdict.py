@@ -20,7 +20,7 @@ _QUICK = 1_000_000  # frames × layers that are judged anew within about a secon
 
 
 _UNJUDGED = (
-    "This run has no journal: nobody judged it while it was written. That takes long for a run of this size. "
+    "This run has no journal: it was not judged while it was written. That takes long for a run of this size. "
     "`undertow report` judges it from its numbers."
 )
 

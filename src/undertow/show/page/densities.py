@@ -1,4 +1,4 @@
-"""The distributions of every layer as a page can carry them: a byte for each share, at some of the landmark steps.
+"""The distributions of every layer as a page can carry them: a byte for each share, at some of the histogram frames.
 
 For each layer and step: a byte for the exponent of the lowest bucket (plus 127; 255 where nothing is known), then the
 shares as 255 · √share, so that small ones survive. `embedded.js` reads what is written here.

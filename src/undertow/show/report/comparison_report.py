@@ -23,13 +23,13 @@ _SETTINGS_SHOWN = 20
 
 
 def comparison_to_json(comparison: Comparison) -> str:
-    """Every field, and `step` and `layer` where they part first. NaN and infinity are null."""
+    """Every field, and `step` and `layer` where they diverge first. NaN and infinity are null."""
     record = {"step": comparison.step, "layer": comparison.layer} | msgspec.to_builtins(comparison)
     return msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
 
 
 def comparison_report(comparison: Comparison, *, all_layers: bool = False) -> RenderableType:
-    """Who they are, where they part, what was different, and their curves at a few steps."""
+    """Who they are, where they diverge, what differs, and their curves at a few steps."""
     parts: list[RenderableType] = [_runs(comparison), Text("")]
     for pair in comparison.pairs:
         parts += [*_divergence(pair, every_pair=len(comparison.pairs) > 1, all_layers=all_layers), Text("")]
@@ -83,12 +83,12 @@ def _divergence(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[R
         )
     else:
         differ = _text(f": gradients differ in {where(pair.layers, paths)}.")
-        yield Text(f"{who} part at step {pair.step:,}", "bold").append_text(differ)
+        yield Text(f"{who} diverge at step {pair.step:,}", "bold").append_text(differ)
         if pair.clear_step is None:
-            yield Text("Nowhere by more than a tenth.")
+            yield Text("Nowhere by more than 10 %.")
         elif pair.clear_step > pair.step:
             yield Text(
-                f"By more than a tenth from step {pair.clear_step:,}, first in {where(pair.clear_layers, paths)}."
+                f"By more than 10 % from step {pair.clear_step:,}, first in {where(pair.clear_layers, paths)}."
             )
         early = sorted((step, name) for name, step in pair.scalars.items() if step <= pair.step)
         if early:
@@ -98,8 +98,8 @@ def _divergence(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[R
     for layers, run in ((pair.only_in_first, 0), (pair.only_in_other, pair.run)):
         if layers:
             yield _text(f"Only {letter(run)} has {where(layers)}.")
-    parted = sorted((one for one in pair.by_layer if one.step is not None), key=lambda one: one.step or 0)
-    shown = parted if all_layers else parted[:_LAYERS_SHOWN]
+    diverged = sorted((one for one in pair.by_layer if one.step is not None), key=lambda one: one.step or 0)
+    shown = diverged if all_layers else diverged[:_LAYERS_SHOWN]
     if shown:
         yield Text("")
         table = _table("layer", "step", "A", letter(pair.run), "by 10 %")
@@ -107,8 +107,8 @@ def _divergence(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[R
             clear = "–" if one.clear_step is None else f"{one.clear_step:,}"
             table.add_row(_text(one.layer), f"{one.step:,}", *(_norm(norm) for norm in one.norms), clear)
         yield table
-        if len(parted) > len(shown):
-            yield Text(f"and {len(parted) - len(shown):,} more layers: --all shows them.", style="dim")
+        if len(diverged) > len(shown):
+            yield Text(f"and {len(diverged) - len(shown):,} more layers: --all shows them.", style="dim")
 
 
 def _norm(value: float | None) -> str:
@@ -117,9 +117,9 @@ def _norm(value: float | None) -> str:
 
 def _differences(comparison: Comparison) -> Iterator[RenderableType]:
     if not comparison.differences:
-        yield Text("They were started alike: same optimizers, settings, command, software and number of layers.")
+        yield Text("Their configurations are equal: same optimizers, settings, command, software and number of layers.")
         return
-    yield Text("What differs in how they were started", style="bold")
+    yield Text("What differs in their configuration", style="bold")
     table = _table("", *(letter(place) for place in range(len(comparison.runs))), numbers=False)
     for difference in comparison.differences[:_SETTINGS_SHOWN]:
         table.add_row(_text(difference.setting), *(_text(value or "–") for value in difference.values))

@@ -1,4 +1,4 @@
-"""A line of numbers in a row or two of characters, one for each stretch of steps."""
+"""A line of numbers in a row or two of characters, one for each interval of steps."""
 
 from __future__ import annotations
 

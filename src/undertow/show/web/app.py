@@ -195,7 +195,7 @@ async def _gone(request: Request, problem: Exception) -> Response:
 
 async def _mistake(request: Request, problem: Exception) -> Response:
     """One of ours. The page says so and goes on; what `serve` prints has the rest."""
-    said = f"Undertow made a mistake: {type(problem).__name__}: {str(problem)[:300]}"
+    said = f"Internal error of Undertow: {type(problem).__name__}: {str(problem)[:300]}"
     body = {"code": None, "problem": said, "way_out": "The other pages may still work; `undertow serve` printed more"}
     return Response(msgspec.json.encode(body), 500, media_type="application/json")
 

@@ -60,7 +60,7 @@ class Guard:
         if _host_name(headers.get("host", "")) not in self._hosts:
             return _say(421, "This name is not served here. `undertow serve --allow-host NAME` allows it.")
         if scope["method"] not in ("GET", "HEAD"):
-            return _say(405, "This server only answers; it takes nothing.")
+            return _say(405, "This server is read-only: it takes GET requests.")
         if len(query) > _LONGEST_QUERY:
             return _say(414, "This address is too long.")
         fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True)

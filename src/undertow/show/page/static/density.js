@@ -36,12 +36,12 @@ export function paintDensity(pen, plot, colour, { steps, ends, low, shares }, x,
   pen.restore();
 }
 
-/** What is measured, and what is guessed. */
+/** What is measured, and what is interpolated. */
 export function densityNote(density) {
   if (!density) return "";
   const { measured, steps } = density;
-  if (!measured) return "shade: guessed between the quantiles, evenly; the lowest 5 % are not drawn";
-  return `shade: share of elements by power of two, counted at ${stepText(steps.length)} landmark steps`;
+  if (!measured) return "shade: interpolated between the quantiles; the lowest 5 % are not drawn";
+  return `shade: share of elements by power of two, counted at ${stepText(steps.length)} histogram frames`;
 }
 
 /** For tables: a line for each bucket that holds anything. */

@@ -8,7 +8,7 @@ import { Span } from "./span.js";
 
 const CURVES = [
   { title: "norm", parts: ["weight_norm"] },
-  { title: "moved since the start, of its norm then", parts: ["weight_drift"], field: "relative" },
+  { title: "drift from the start, relative to the initial norm", parts: ["weight_drift"], field: "relative" },
   { title: "cosine to the start", parts: ["weight_cosine_to_start"], field: "cosine" },
   { title: "absolute values: median, 5 to 95 %, largest", parts: ["weight_abs_p05", "weight_abs_p50", "weight_abs_p95", "weight_max_abs"],
     names: ["5 %", "median", "95 %", "largest"], inks: ["--quiet", "--text", "--quiet", "--run-2"], between: [0, 2], logarithmic: true, spread: "weight" },

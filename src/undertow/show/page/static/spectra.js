@@ -37,6 +37,6 @@ export function spectra(run, checkpoints, why) {
   const troubles = checkpoints.filter((one) => one.problem).map((one) => element("p", { class: "problem small" }, named(one.file), ` cannot be shown: ${one.problem}`));
   return element("section", { class: "spectra" }, element("div", { class: "row" }, element("h2", {}, "Spectra"),
     known.length > 1 ? select("checkpoint", known.map((one) => [one.file, one.source]), known[0].file, show) : null), troubles,
-  known.length ? place : element("div", {}, element("p", { class: "quiet" }, `None yet: ${why ?? "no checkpoint of this run was looked at"}. To see singular values, ranks and tails of a checkpoint here:`),
+  known.length ? place : element("div", {}, element("p", { class: "quiet" }, `None yet: ${why ?? "no checkpoint of this run was analysed"}. To see singular values, ranks and tails of a checkpoint here:`),
     element("pre", { class: "line" }, "undertow weights CHECKPOINT --json > RUN_FOLDER/weights.json")));
 }

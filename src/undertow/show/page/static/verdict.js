@@ -18,7 +18,7 @@ export function why(finding) {
 }
 
 /** `onShow(finding)` brings its layers and steps into sight. */
-export function verdict(run, diagnosis, onShow, course = null) {
+export function verdict(run, diagnosis, onShow, lossHistory = null) {
   const { findings, steps } = diagnosis, first = findings.find((finding) => finding.severity !== "info") ?? null;
   const alarms = findings.filter((finding) => finding.severity !== "info").length;
   const head = element("div", { class: "head" },
@@ -29,7 +29,7 @@ export function verdict(run, diagnosis, onShow, course = null) {
     notes(diagnosis));
   if (!first) {
     const { fraction_of_step: cost, bytes_per_step: bytes } = diagnosis.overhead;
-    const calm = element("dl", {}, course ? line("Loss", steps.recorded > 1 ? `${short(course.first, 4)} at first, ${short(course.last, 4)} now, ${short(course.least, 4)} at best (step ${step(course.at)})` : short(course.last, 4)) : [],
+    const calm = element("dl", {}, lossHistory ? line("Loss", steps.recorded > 1 ? `${short(lossHistory.first, 4)} at first, ${short(lossHistory.last, 4)} now, ${short(lossHistory.least, 4)} at best (step ${step(lossHistory.at)})` : short(lossHistory.last, 4)) : [],
       cost === null ? [] : line("Cost", `watching took ${short(100 * cost, 2)} % of the step time${bytes ? `, ${size(bytes)} a step on disk` : ""}`),
       findings.length ? line("Notes", element("a", { href: link("findings", { run }) }, findings.length === 1 ? "1 thing to know" : `${findings.length} things to know`)) : []);
     return element("section", { class: "verdict", "aria-label": "Verdict" }, head, calm.children.length ? element("div", { class: "facts" }, calm) : null);

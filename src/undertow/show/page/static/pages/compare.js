@@ -76,22 +76,22 @@ class ComparePage {
 
   /** The first step at which their gradients differ. */
   async #part(run, other) {
-    const line = element("li", { class: "quiet" }, "Looking where they part …");
+    const line = element("li", { class: "quiet" }, "Looking for where they diverge …");
     this.divergences.append(line);
     const found = await getJson("divergence", { run: run.id, other: other.id }).catch((error) => ({ reason: error.message }));
     const names = [named(run.name), " and ", named(other.name)];
     line.className = "";
     if (found.reason) line.replaceChildren(...names, ` cannot be compared: ${found.reason}.`);
     else if (found.step === null) line.replaceChildren(...names, ` have equal gradient norms at all ${step(found.common_steps)} common steps, in ${step(found.common_layers)} layers.`);
-    else line.replaceChildren(...names, " part at step ", element("strong", {}, step(found.step)), ": gradient norms differ in ", ...where(found.layers), ".");
+    else line.replaceChildren(...names, " diverge at step ", element("strong", {}, step(found.step)), ": gradient norms differ in ", ...where(found.layers), ".");
   }
 
   /** Only what is not the same everywhere. */
   #differences() {
     const facts = this.runs.map((run) => flattened({ ...run.facts.settings, name: null, run_dir: null, directory: null, optimizer: run.facts.optimizers, torch: run.facts.torch, device: run.facts.device, command: run.facts.command.join(" "), layers: run.layers.parameters.length }));
     const names = [...new Set(facts.flatMap((one) => [...one.keys()]))].filter((name) => new Set(facts.map((one) => one.get(name) ?? "")).size > 1);
-    if (!names.length) return element("p", { class: "quiet" }, "They were started alike: same optimizers, settings, software and number of layers.");
-    return element("table", { class: "data" }, element("caption", {}, "What differs in how they were started"),
+    if (!names.length) return element("p", { class: "quiet" }, "Their configurations are equal: same optimizers, settings, software and number of layers.");
+    return element("table", { class: "data" }, element("caption", {}, "What differs in their configuration"),
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "setting"), this.runs.map((run, number) => element("th", { scope: "col" }, this.#swatch(number), named(run.name))))),
       element("tbody", {}, names.map((name) => element("tr", {}, element("th", { scope: "row" }, named(name)), facts.map((one) => element("td", {}, named(one.get(name) ?? "–")))))));
   }

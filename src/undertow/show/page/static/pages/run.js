@@ -119,16 +119,16 @@ class RunPage {
     });
     if (!diagnosis || this.ended) return;
     this.diagnosis = diagnosis;
-    const course = await this.#course();
+    const lossHistory = await this.#lossHistory();
     if (this.ended) return;
-    this.verdict.replaceChildren(verdict(this.run.id, diagnosis, (finding) => this.#showFinding(finding), course));
+    this.verdict.replaceChildren(verdict(this.run.id, diagnosis, (finding) => this.#showFinding(finding), lossHistory));
     const bands = diagnosis.findings.filter((finding) => finding.severity !== "info").map((finding) => ({
       first: finding.first_step, last: finding.ongoing ? Infinity : finding.last_step, severity: finding.severity, code: finding.code }));
     this.loss?.set({ bands: bands.slice(0, 12) });
   }
 
   /** How the loss went, for a run of which there is nothing else to tell. */
-  async #course() {
+  async #lossHistory() {
     const { run } = this;
     if (this.diagnosis.findings.some((finding) => finding.severity !== "info") || !run.scalars.includes("loss") || !run.steps.recorded) return null;
     const { first, last } = run.steps, near = 50; // steps: at the ends every number by itself
