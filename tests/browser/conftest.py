@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.runs import deep_run, hostile_run, histogram_run, sick_run, sparse_run, spread_run
+from tests.browser.runs import deep_run, histogram_run, hostile_run, sick_run, sparse_run, spread_run
 from tests.cli.conftest import write
 from tests.detect.building import Training
 from tests.show.web.test_server import Served

@@ -45,7 +45,7 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
     metavar="auto|never|always",
     help="Run the recorder in a process of its own: when it pays, never, always.",
 )
-@click.option("--sink", "sinks", metavar="KIND[:TARGET]", multiple=True, help="Send metrics and findings there, too; see docs.")
+@click.option("--sink", "sinks", metavar="KIND[:TARGET]", multiple=True, help="Also send metrics and findings there.")
 @click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
 @click.option(
     "--live/--no-live",

@@ -1,4 +1,4 @@
-"""Where two runs diverge: the first step at which a gradient differs, and in which layers; and when each layer follows."""
+"""Where two runs diverge: the first step at which a gradient differs, in which layers, and when others follow."""
 
 from __future__ import annotations
 

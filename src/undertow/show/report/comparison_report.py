@@ -87,9 +87,7 @@ def _divergence(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[R
         if pair.clear_step is None:
             yield Text("Nowhere by more than 10 %.")
         elif pair.clear_step > pair.step:
-            yield Text(
-                f"By more than 10 % from step {pair.clear_step:,}, first in {where(pair.clear_layers, paths)}."
-            )
+            yield Text(f"By more than 10 % from step {pair.clear_step:,}, first in {where(pair.clear_layers, paths)}.")
         early = sorted((step, name) for name, step in pair.scalars.items() if step <= pair.step)
         if early:
             more = f" and {len(early) - 3} more" if len(early) > 3 else ""
