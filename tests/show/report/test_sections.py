@@ -19,7 +19,7 @@ from undertow.schema import summaries
 from undertow.show.report import sections
 from undertow.show.report.sections import NEWEST, SECTIONS, report_to_json
 
-PAGE = Path(__file__).parents[2] / "docs/json.md"
+PAGE = Path(__file__).parents[3] / "docs/json.md"
 RECORDS = [one for one in vars(summaries).values() if is_dataclass(one) and isinstance(one, type)]
 CALM = {"weight_drift": 0.1, "weight_cosine_to_start": 0.99, "weight_std": 0.1, "weight_mean": 0.0}
 
