@@ -234,7 +234,7 @@ def test_a_soft_assignment_to_clusters_is_no_attention(watch):
 def test_a_mask_that_leaves_padding_only(watch, form, inverted, monkeypatch):
     padding = torch.arange(LENGTH)[None, :] >= torch.tensor([6, 5, 4])[:, None]
     mask = (~padding if inverted else padding)[:, None, None, :].expand(BATCH, 1, LENGTH, LENGTH)
-    monkeypatch.setattr("tests.probe.test_signals_attention.hidden", lambda _: mask)
+    monkeypatch.setattr("tests.probe.signals.test_attention.hidden", lambda _: mask)
     padded = (tokens() % 10 + 1).masked_fill(padding, 0)
     run = one_step(watch, Model(Attention(form, "padding")), padded, tokens())
     assert run.series("attention_state", "attention")[0] == (2.0 if inverted else 0.0)
