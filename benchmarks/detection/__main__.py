@@ -34,7 +34,6 @@ from benchmarks.environment import BESIDE_OTHERS
 from undertow.demos.case import Case
 
 SOURCE = ROOT / "src" / "undertow"
-THRESHOLDS = SOURCE / "detect" / "thresholds.py"
 TIMEOUT = 900  # seconds for all seeds of one case
 
 Record = dict[str, Any]
@@ -53,7 +52,7 @@ def main() -> int:
                 runs[record["case"]].append(record)
         judges = ["Undertow", *BASELINES, *([] if arguments.no_trainscope else ["trainscope"])]
         print_tier(tier, cases, dict(runs), judges)
-    print(f"\nthresholds {_thresholds()}, source {_fingerprint()}, seeds {arguments.seeds}, sampling {arguments.every}")
+    print(f"\nsource {_fingerprint()}, seeds {arguments.seeds}, sampling {arguments.every}")
     print(f"{len(records)} runs, {time.perf_counter() - start:.0f} s")
     return 0
 
@@ -159,10 +158,6 @@ def _has_trainscope() -> bool:
 def _fingerprint() -> str:
     files = sorted([*SOURCE.rglob("*.py"), *(ROOT / "corpus").rglob("*.py")])
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
-
-
-def _thresholds() -> str:
-    return hashlib.sha256(THRESHOLDS.read_bytes()).hexdigest()[:12] if THRESHOLDS.exists() else "none"
 
 
 if __name__ == "__main__":

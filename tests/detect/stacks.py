@@ -10,14 +10,13 @@ from tests.detect.building import Training
 
 from undertow.detect.engine import Engine
 from undertow.detect.engine.condition import Condition
-from undertow.detect.rule import Rule
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
 
 _MATRICES = {"Linear": (8, 8), "Conv2d": (8, 4, 3, 3), "RNN": (8, 8)}
 
 
-def training(*conditions: Rule | type[Condition]) -> Training:
+def training(*conditions: type[Condition]) -> Training:
     """Three Linear layers, watched by these conditions."""
     made = Training("first", "second", "head")
     made.engine = Engine(conditions)
@@ -30,9 +29,7 @@ def noisy(levels: Iterable[float], share: float = 0.02, seed: int = 0) -> Iterat
     return (float(level * math.exp(share * generator.standard_normal())) for level in levels)
 
 
-def stack(
-    rule: Rule | type[Condition] | Sequence[type[Condition]], *parts: str, frozen: tuple[str, ...] = ()
-) -> Training:
+def stack(rule: type[Condition] | Sequence[type[Condition]], *parts: str, frozen: tuple[str, ...] = ()) -> Training:
     """`stack(rule, "a:Linear", "b:ReLU")`; matrices have a weight and a bias, norms a scale, embeddings a table."""
     parameters: list[Layer] = []
     modules: list[Layer] = []

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from tests.detect.building import Training, chain
 
 from undertow.detect.engine import Engine
+from undertow.detect.engine.condition import Condition, Judgement
 from undertow.detect.engine.registry import conditions
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.view import FrameView
-from undertow.detect.rule import Verdict
 from undertow.schema.codes import CODES
 from undertow.schema.frames import Block, Frame
 from undertow.schema.quantities import STREAMS
@@ -118,22 +119,17 @@ def test_a_few_frames_far_apart_tell_as_much_as_many(sick: dict[str, Any]) -> No
     assert close.findings() == []
 
 
-class Counter:
+class Counter(Condition):
     """Counts what it is shown."""
 
-    code = "WGT001"
+    code, variant, stage = "WGT001", "counter", Stage.COURSE
     pace = ("weight", 5)
+    steps: ClassVar[list[int]] = []
 
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-
-    def grow(self, count: int) -> None:
-        pass
-
-    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> Judgement | None:
         if view.ids("weight") is not None:
             self.steps.append(view.step)
-        return ()
+        return None
 
 
 @pytest.mark.parametrize("weights_every", [1, 3, 10])
@@ -142,23 +138,23 @@ def test_a_slow_rule_sees_one_frame_in_its_pace(weights_every: int, together: in
     training = Training()
     for step in range(200):
         training.run(1, streams=("gradient", "weight") if step % weights_every == 0 else ("gradient",))
-    rule = Counter()
-    engine = Engine([rule])
+    Counter.steps.clear()
+    engine = Engine([Counter])
     engine.set_layers(training.layers, training.graph)
     for first in range(0, 200, together):
         engine.observe_many(training.frames[first : first + together])
     measured = [step for step in range(200) if step % weights_every == 0]
     early = [step for step in measured if step < 64]
-    assert rule.steps[: len(early)] == early
-    gaps = np.diff(rule.steps[len(early) - 1 :])
+    assert Counter.steps[: len(early)] == early
+    gaps = np.diff(Counter.steps[len(early) - 1 :])
     assert gaps.min() >= min(5, gaps.max())
     assert gaps.max() <= 5 + weights_every
 
 
 class Stumbling(Counter):
-    code = "WGT004"
+    variant = "stumbling"
 
-    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> Judgement | None:
         raise ZeroDivisionError("on purpose")
 
 
@@ -166,8 +162,10 @@ class Stumbling(Counter):
 def test_a_rule_that_stumbles_is_left_out_and_named(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "strict", False)
     training = Training().run(20)
-    engine = Engine([Stumbling(), *conditions()])
+    engine = Engine([Stumbling, *conditions()])
     engine.set_layers(training.layers, training.graph)
     for first in range(0, 20, together):
         engine.observe_many(training.frames[first : first + together])
-    assert engine.gaps() == ["WGT004 was not judged to the end: its rule stumbled over ZeroDivisionError: on purpose"]
+    assert engine.gaps() == [
+        "WGT001 (stumbling) was not judged to the end: its rule stumbled over ZeroDivisionError: on purpose"
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from numpy.random import default_rng
 from scipy import stats
 
 from undertow.detect.engine import Engine
+from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.loss_trend import Loss, LossTrend
-from undertow.detect.rule import Verdict
 from undertow.schema.frames import Frame
 
 
@@ -103,28 +105,25 @@ def test_absent_and_nonfinite_losses_are_no_losses() -> None:
     assert trend.observe(Frame(1, 0, 0.0, {"loss": 99.0})) is None  # logged by hand, for the same step
 
 
-class _Listener:
-    """Keeps what rules are shown."""
+class _Listener(Condition):
+    """Keeps what conditions are shown."""
 
-    code = "NUM002"
+    code, variant, stage = "NUM002", "listener", Stage.NONFINITE
+    seen: ClassVar[list[Loss | None]] = []
 
-    def __init__(self) -> None:
-        self.seen: list[Loss | None] = []
-
-    def grow(self, count: int) -> None:
-        """Nothing per layer."""
-
-    def observe(self, view: FrameView) -> tuple[Verdict, ...]:
+    def observe(self, view: FrameView) -> Judgement | None:
         self.seen.append(view.loss)
-        return ()
+        return None
 
 
-def test_rules_see_the_same_one_by_one_and_together() -> None:
+def test_conditions_see_the_same_one_by_one_and_together() -> None:
     frames = frames_of(noisy(np.linspace(3, 1, 60), 0.1))
-    single, together = _Listener(), _Listener()
-    one, many = Engine([single]), Engine([together])
-    for frame in frames:
-        one.observe(frame)
-    many.observe_many(frames)
-    assert len(single.seen) == 60
-    assert single.seen == together.seen or str(single.seen) == str(together.seen)  # NaN is not equal to itself
+    seen: list[list[Loss | None]] = []
+    for together in (1, 60):
+        _Listener.seen.clear()
+        engine = Engine([_Listener])
+        for first in range(0, 60, together):
+            engine.observe_many(frames[first : first + together])
+        seen.append(list(_Listener.seen))
+    assert len(seen[0]) == 60
+    assert str(seen[0]) == str(seen[1])  # NaN is not equal to itself

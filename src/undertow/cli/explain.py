@@ -38,10 +38,9 @@ def command(code: str | None, as_json: bool) -> None:
 
 def _print_list(as_json: bool) -> None:
     from undertow.detect.engine.registry import conditions
-    from undertow.detect.rules import RULES
     from undertow.schema.codes import CODES
 
-    spoken = {one.code for one in (*conditions(), *RULES)}
+    spoken = {one.code for one in conditions()}
     if as_json:
         import msgspec
 

@@ -13,8 +13,9 @@ from undertow.explain.localisation import located
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
 from undertow.explain.origin import at_its_module, origin_in, placed, poisoned_weight
 from undertow.explain.ranking import Ranking
-from undertow.explain.remedies import Program, with_remedies
+from undertow.explain.remedies import with_remedies
 from undertow.explain.traits import traits_of
+from undertow.explain.user_program import Program
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Coverage, Culprit, Diagnosis, Finding, Overhead, StepRange
 from undertow.schema.graph import LayerGraph

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from undertow.explain.meanings import meaning_of
-from undertow.explain.remedies import LOWER_RATE
-from undertow.explain.traits import traits_of
+from undertow.detect.features.remedies import LOWER_LEARNING_RATE
+from undertow.explain.traits import meaning_of, traits_of
 from undertow.schema.facts import RunFacts, RunStatus
 from undertow.schema.findings import Finding, StepRange
 
@@ -79,7 +78,7 @@ def nothing(facts: RunFacts, status: str) -> str:
 
 
 def _meaning(first: Finding, others: Sequence[Finding]) -> str:
-    if first.remedies and first.remedies[0].id == LOWER_RATE and first.code.startswith("NUM"):
+    if first.remedies and first.remedies[0].id == LOWER_LEARNING_RATE.id and first.code.startswith("NUM"):
         sentence = (
             "The values had grown out of all proportion before: the training diverged, and this is where it ended"
         )

@@ -10,10 +10,9 @@ from typing import Any
 
 from undertow.detect.engine.registry import conditions
 from undertow.detect.false_alarms import sentence
-from undertow.detect.rules import RULES
 from undertow.errors import UnknownNameError
-from undertow.explain.remedies import Program
 from undertow.explain.traits import stage_of
+from undertow.explain.user_program import Program
 from undertow.schema.codes import CODES, SUMMARIES
 from undertow.schema.findings import Remedy
 
@@ -51,7 +50,7 @@ def page_of(code: str) -> Page:
         else:
             raise UnknownNameError(f"{code!r} is not a code of Undertow", way_out=_near(wanted))
     name = CODES[wanted]
-    sources = [one for one in (*conditions(), *RULES) if one.code == wanted]
+    sources = [one for one in conditions() if one.code == wanted]
     if not sources:
         summary = f"{name.replace('-', ' ').capitalize()}: reserved. This version has no rule that reports it."
         return Page(wanted, name, summary, (), (), (), (), exists=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from undertow.detect.engine.condition import Condition
 from undertow.detect.engine.stage import Stage
-from undertow.explain.traits import Traits, traits_of
+from undertow.explain.traits import traits_of
 from undertow.schema.findings import Finding
 
 SLACK = 10  # steps; a statistical condition cannot tell the first bad step more closely
@@ -85,7 +86,7 @@ def _holders(path: str) -> set[str]:
     return {path, path.rpartition(".")[0], ".".join(path.split(".")[:-2])} - {""}
 
 
-def _makes_nonfinite(cause: Finding, effect: Finding, first: Traits, weights_came_first: bool) -> bool:
+def _makes_nonfinite(cause: Finding, effect: Finding, first: type[Condition], weights_came_first: bool) -> bool:
     """The first step of a non-finite value is known for certain, so its cause must have begun before it."""
     if first.stage is not Stage.NONFINITE:
         was_there = first.is_standing or first.stage <= Stage.INITIALISATION

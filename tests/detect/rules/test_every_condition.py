@@ -51,3 +51,7 @@ def test_files_are_short() -> None:
     lengths = {file_of(one).name: len(file_of(one).read_text().splitlines()) for one in conditions()}
     assert median(lengths.values()) <= 120
     assert {name: length for name, length in lengths.items() if length > 250} == {}
+
+
+def test_every_code_has_a_condition() -> None:
+    assert {one.code for one in conditions()} == set(CODES)

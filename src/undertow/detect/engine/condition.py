@@ -54,9 +54,7 @@ class Condition:
     is_standing: ClassVar[bool] = False  # there from the start, whenever a measurement first shows it
     is_momentary: ClassVar[bool] = False  # explains what begins soon after, not much later
     is_vague: ClassVar[bool] = False  # says that something is wrong, not why
-    is_secondary: ClassVar[bool] = False  # found beside a cause with a better name
     is_local: ClassVar[bool] = False  # explains findings of the same modules only
-    lowers_steps: ClassVar[bool] = False  # of a cause: it makes updates too small, not too large
 
     meaning: ClassVar[str] = ""  # for the training: the second sentence of the story, without a full stop
     remedies: ClassVar[tuple[Remedy, ...]] = ()  # the best first

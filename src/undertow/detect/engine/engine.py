@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,13 +27,8 @@ class Engine:
 
     strict: ClassVar[bool] = False  # for tests: an error in a condition is raised
 
-    def __init__(self, chosen: Iterable[Any] | None = None) -> None:
-        from undertow.detect.engine.legacy import LegacyWatcher
-        from undertow.detect.rules import RULES
-
-        kinds = [*conditions(), *RULES] if chosen is None else list(chosen)
-        new = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Condition)]
-        self._watchers: list[Any] = [*(LegacyWatcher(kind) for kind in kinds if kind not in new), *watchers_of(new)]
+    def __init__(self, chosen: Iterable[type[Condition]] | None = None) -> None:
+        self._watchers = watchers_of(conditions() if chosen is None else chosen)
         self._layout = LayerIndex()
         self._losses = LossTrend()
         self._ledger = Ledger()

@@ -18,5 +18,3 @@ class Stage(IntEnum):
     NONFINITE = 7
     COURSE = 8  # what the loss and the weights do over many steps
     OUTCOME = 9  # nothing is learned: follows from any fault that has a name
-    # Names of the old order, until every condition says its new stage.
-    LOSS, FORWARD, BACKWARD, UPDATE = 0, 5, 4, 4

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from undertow.detect import thresholds
 from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.view import FrameView
 from undertow.detect.features.loss_trend import Loss
 from undertow.schema.quantities import LossKind
 
-TRAINED_BEFORE = Limit(0.5, "of ln(classes): a lower first cross-entropy is not that of a guess")
+_GAINED = Limit(4.0, "deviations of a single loss: a median of nine batches hardly strays by two")
+_REMAINING = Limit(0.9, "of the starting loss: learning the mean of the labels alone gains a few per cent")
+_TRAINED_BEFORE = Limit(0.5, "of ln(classes): a cross-entropy that starts below it was trained before")
 
 
 def has_fallen(loss: Loss | None, since: float) -> bool:
@@ -18,18 +19,12 @@ def has_fallen(loss: Loss | None, since: float) -> bool:
     if loss is None:
         return False
     gained = since - loss.level
-    return gained > thresholds.PROGRESS_DEVIATIONS * loss.noise and not (
-        loss.positive and loss.level > thresholds.PROGRESS_REMAINING * since
-    )
+    return gained > _GAINED * loss.noise and not (loss.positive and loss.level > _REMAINING * since)
 
 
 def has_learnt(loss: Loss | None) -> bool:
     """The loss is clearly below its start: beyond the noise, and by a tenth where that can be said."""
-    return (
-        loss is not None
-        and loss.gain > thresholds.PROGRESS_DEVIATIONS
-        and not loss.remaining > thresholds.PROGRESS_REMAINING
-    )
+    return loss is not None and loss.gain > _GAINED and not loss.remaining > _REMAINING
 
 
 def starts_low(view: FrameView) -> bool:
@@ -37,4 +32,4 @@ def starts_low(view: FrameView) -> bool:
     loss = view.loss
     if loss is None or view.scalar("loss_kind") != LossKind.CROSS_ENTROPY:
         return False
-    return loss.start < TRAINED_BEFORE * math.log(max(view.scalar("loss_classes"), 2.0))
+    return loss.start < _TRAINED_BEFORE * math.log(max(view.scalar("loss_classes"), 2.0))

@@ -45,8 +45,6 @@ class Program:
 
     def fill(self, remedy: Remedy, finding: Finding | None = None) -> Remedy:
         """The remedy with its code for this optimizer and this layer."""
-        if "$" not in remedy.how:
-            return remedy
         return replace(remedy, how=Template(remedy.how).substitute(self._names(finding)))
 
     def _names(self, finding: Finding | None) -> dict[str, str]:
