@@ -37,7 +37,7 @@ class LearningRateTooLow(Condition):
     """
 
     code, variant, formerly = "OPT007", "learning-rate-too-low", "low"
-    stage, lowers_steps = Stage.BLOCKED, True
+    stage = Stage.BLOCKED
     tracker = LearningRate
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (RAISE_LEARNING_RATE,)

@@ -41,7 +41,7 @@ class ScheduleDecaysTooFast(Condition):
     """
 
     code, variant, formerly = "OPT007", "schedule-decays-too-fast", "schedule"
-    stage, lowers_steps = Stage.OPTIMIZER, True
+    stage = Stage.OPTIMIZER
     tracker = LearningRate
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (

@@ -34,7 +34,7 @@ class ScheduleScalesTheRateAway(Condition):
     """
 
     code, variant, formerly = "OPT007", "schedule-scales-the-rate-away", "share"
-    stage, lowers_steps = Stage.OPTIMIZER, True
+    stage = Stage.OPTIMIZER
     tracker = LearningRate
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (

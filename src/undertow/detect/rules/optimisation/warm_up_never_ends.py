@@ -35,7 +35,7 @@ class WarmUpNeverEnds(Condition):
     """
 
     code, variant = "OPT007", "warm-up-never-ends"
-    stage, lowers_steps = Stage.OPTIMIZER, True
+    stage = Stage.OPTIMIZER
     tracker = LearningRate
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (RAISE_LEARNING_RATE,)
