@@ -13,7 +13,7 @@ UNCLEAR = "Something is wrong, and the cause is not clear from what was measured
 def traits_of(finding: Finding) -> type[Condition]:
     """The condition that raised it; where that is not known, the one of its code that sits at the earliest stage."""
     known = condition_of(finding.code, finding.variant)
-    return known or min(conditions_of(finding.code), key=lambda one: one.stage)
+    return known or min(conditions_of(finding.code), key=lambda one: (one.stage, not one.remedies))
 
 
 def stage_of(code: str) -> Stage:
