@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from undertow.explain.pages import Page, page_of
+from undertow.explain.pages import Page, page_of, told
 from undertow.schema.codes import CODES
 from undertow.schema.quantities import QUANTITIES, STORED_HISTOGRAM_WIDTH, STORED_SKETCH_WIDTH, STREAMS, Stream
 
@@ -86,12 +86,13 @@ def codes_page() -> str:
 def _code_parts(page: Page) -> Iterator[str]:
     yield f"## {page.code} {page.name}"
     yield page.summary
-    for title, text in page.sections:
-        yield f"### {title}"
-        yield "\n".join(f"- {line.strip()}" for line in text.splitlines()) if title == "References" else _wrapped(text)
-    for title, codes in (("Can bring about", page.leads_to), ("Can follow from", page.follows_from)):
-        if codes:
-            yield _wrapped(f"{title}: {', '.join(codes)}.")
+    for heading, sections in told(page):
+        if heading:
+            yield f"### {heading}"
+        for title, text in sections:
+            yield f"#### {title}" if len(page.variants) > 1 else f"### {title}"
+            lines = "\n".join(f"- {line.strip()}" for line in text.splitlines())
+            yield lines if title == "References" else _wrapped(text)
     if page.remedies:
         yield "### What to do"
     for remedy in page.remedies:

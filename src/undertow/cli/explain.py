@@ -56,12 +56,13 @@ def _rendered(page: Page) -> RenderableType:
     from rich.padding import Padding
     from rich.text import Text
 
+    from undertow.explain.pages import told
+
     parts: list[RenderableType] = [Text(f"{page.code} {page.name}", style="bold"), Text(page.summary)]
-    for title, text in page.sections:
-        parts += [Text(f"\n{title}", style="bold"), Padding(Text(text), (0, 0, 0, 2))]
-    for title, codes in (("Can bring about", page.leads_to), ("Can follow from", page.follows_from)):
-        if codes:
-            parts += [Text(f"\n{title}", style="bold"), Padding(Text(", ".join(codes)), (0, 0, 0, 2))]
+    for heading, sections in told(page):
+        parts += [Text(f"\n{heading}", style="bold underline")] if heading else []
+        for title, text in sections:
+            parts += [Text(f"\n{title}", style="bold"), Padding(Text(text), (0, 0, 0, 2))]
     if page.remedies:
         parts.append(Text("\nWhat to do", style="bold"))
     for remedy in page.remedies:

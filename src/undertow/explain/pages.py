@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from undertow.detect.engine.registry import conditions
+from undertow.detect.engine.stage import Stage
 from undertow.detect.false_alarms import sentence
 from undertow.errors import UnknownNameError
-from undertow.explain.traits import stage_of
+from undertow.explain.traits import can_explain, stage_of
 from undertow.explain.user_program import Program
 from undertow.schema.codes import CODES, SUMMARIES
 from undertow.schema.findings import Remedy
@@ -103,11 +104,26 @@ def parse(docstring: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     return summary, tuple(sections)
 
 
+def told(page: Page) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """A page as it is read: headings with their sections. Of several conditions each has its own, then what is said of
+    the code as a whole.
+    """
+    whole = dict(page.sections)
+    if len(page.variants) > 1:
+        for one in page.variants:
+            yield f"{one.variant}: {one.summary}", [part for part in one.sections if part[0] != "References"]
+        yield "", [("How often it is wrong", sentence(page.code)), ("References", whole["References"])]
+    else:
+        yield "", list(page.sections)
+    place = stage_of(page.code)
+    explained = f"It can explain {', '.join(page.leads_to)}" if page.leads_to else "It explains nothing else"
+    yield "", [("Among causes", f"Stage {place + 1} of {len(Stage)}, {place.name.lower()}. {explained}.")]
+
+
 def _neighbours(code: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a code can bring about, and what can bring it about: codes of later stages, and of earlier ones."""
-    mine = stage_of(code)
-    after = tuple(other for other in CODES if stage_of(other) > mine)
-    return after, tuple(other for other in CODES if stage_of(other) < mine)
+    """What a code can bring about, and what can bring it about: by their stages."""
+    after = tuple(other for other in CODES if can_explain(code, other))
+    return after, tuple(other for other in CODES if can_explain(other, code))
 
 
 def _near(wanted: str) -> str:

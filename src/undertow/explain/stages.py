@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from undertow.detect.engine.condition import Condition
 from undertow.detect.engine.stage import Stage
-from undertow.explain.traits import traits_of
+from undertow.explain.traits import LOCAL_EFFECTS, traits_of
 from undertow.schema.findings import Finding
 
 SLACK = 10  # steps; a statistical condition cannot tell the first bad step more closely
@@ -77,7 +77,7 @@ def _explains_locally(cause: Finding, effect: Finding, stage: Stage) -> bool:
     """
     if stage is Stage.OUTCOME:
         return True
-    if stage not in (Stage.SIGNAL, Stage.BLOCKED, Stage.COURSE):
+    if stage not in LOCAL_EFFECTS:
         return False
     return any(_holders(one) & _holders(other) for one in cause.layers for other in effect.layers)
 

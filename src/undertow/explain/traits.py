@@ -7,6 +7,8 @@ from undertow.detect.engine.registry import condition_of, conditions_of
 from undertow.detect.engine.stage import Stage
 from undertow.schema.findings import Finding
 
+# What a layer that is not trained can bring about: it carries no signal, and holds up what is learned.
+LOCAL_EFFECTS = (Stage.SIGNAL, Stage.BLOCKED, Stage.COURSE, Stage.OUTCOME)
 UNCLEAR = "Something is wrong, and the cause is not clear from what was measured"
 
 
@@ -19,6 +21,16 @@ def traits_of(finding: Finding) -> type[Condition]:
 def stage_of(code: str) -> Stage:
     """The earliest stage of the conditions behind a code."""
     return min(one.stage for one in conditions_of(code))
+
+
+def can_explain(cause: str, effect: str) -> bool:
+    """Whether findings of one code can bring about those of another, wherever and whenever they are."""
+    first, second = stage_of(cause), stage_of(effect)
+    if second <= Stage.INITIALISATION or cause == effect:
+        return False
+    if all(one.is_local for one in conditions_of(cause)):
+        return second in LOCAL_EFFECTS
+    return first < second
 
 
 def meaning_of(finding: Finding) -> str:
