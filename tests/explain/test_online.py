@@ -52,8 +52,8 @@ def test_a_fresh_engine_writes_the_same_journal(tmp_path: Path, name: str) -> No
     engine.set_layers(run.layers, run.graph)
     replayed = [change for frame in run.reader.frames(-1) for change in engine.observe(frame)]
     # A journal of JSON has no NaN and no infinity.
-    assert [(change.change, change.key, _plain(change.finding)) for change in replayed] == [
-        (change.change, change.key, _plain(change.finding)) for change in journal
+    assert [(change.change, change.place, _plain(change.finding)) for change in replayed] == [
+        (change.change, change.place, _plain(change.finding)) for change in journal
     ]
     assert {change.change for change in journal} <= set(Change)
 

@@ -42,7 +42,7 @@ class Notifications:
     def _announce(self, change: FindingChange, troubles: list[str]) -> None:
         finding = change.finding
         if self._feed is not None:
-            self._feed.finding(change.key, finding)
+            self._feed.finding(finding.variant, finding)
         to_call = list(self.callbacks)
         if finding.severity is Severity.CRITICAL and finding.code not in self._warned:
             self._warned.add(finding.code)

@@ -68,7 +68,7 @@ class RunRecorder:
         last_step = recorder._recall(earlier, until)
         events = earlier.events()
         told = [event for event in events if until is None or (event.get("step") or 0) <= last_step]
-        last_words = {(change.finding.code, change.key): change for change in changes_in(told)}
+        last_words = {change.place: change for change in changes_in(told)}
         recorder._engine.recall(last_words.values(), adopt=True)
         if until is not None:
             recorder._in_journal = {_identity(event) for event in events}

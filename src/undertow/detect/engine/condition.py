@@ -122,7 +122,7 @@ class Condition:
         return ENDED
 
 
-def frames_to_see(batch: FrameBatch, watcher: Condition | Tracker) -> Iterator[int]:
+def frames_to_see(batch: FrameBatch, watcher: Condition) -> Iterator[int]:
     """Places of the frames that a condition has to see, given that it has seen those before: while it is calm only
     those that it wakes on, and none that has nothing of what it needs.
     """

@@ -28,10 +28,6 @@ class FindingChange:
     def place(self) -> Place:
         return self.finding.code, self.finding.variant
 
-    @property
-    def key(self) -> str:
-        return self.finding.variant
-
 
 @dataclass(slots=True)
 class _Case:

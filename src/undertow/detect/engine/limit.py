@@ -8,7 +8,7 @@ from typing import Any
 class Limit(float):
     """Compares and computes as the number it is. `why` says what a healthy training shows, or what the number means.
 
-    Limits are attributes of the condition's class: the page of its code lists them, so a bare number in a comparison
+    Limits are attributes of the condition's class, and `Condition.limits` lists them: a bare number in a comparison
     is a limit that nobody can look up. An instance has the plain number in their place. To numpy a subclass of float
     is a float64, beside which a rate of 0.9 in float32 is not "0.9 and more".
     """

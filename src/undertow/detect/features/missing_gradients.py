@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.condition import Condition, Judgement
 from undertow.detect.engine.consecutive import LayerStreak, grown
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.tracker import Tracker
 from undertow.detect.engine.view import FrameView
 from undertow.detect.engine.wake import changed, having
 from undertow.detect.features.module_structure import structure_of
+from undertow.detect.features.remedies import DROP_UNUSED_PARAMETERS
 from undertow.schema.findings import Evidence
 from undertow.schema.quantities import GradientState
+from undertow.schema.severity import Severity
 
 Mask = NDArray[np.bool_]
 
@@ -192,6 +198,37 @@ class MissingGradients(Tracker):
         first_run, first_declared = float(np.min(layout.order[flowing])), int(np.flatnonzero(flowing)[0])
         placed = np.isfinite(layout.order)
         return np.where(placed, layout.order < first_run, np.arange(layout.count) < first_declared)
+
+
+class WithoutGradient(Condition):
+    """A group of layers without a gradient that is only remarked on; a subclass says which, and how it reads."""
+
+    code, stage, is_exact, is_local = "GRD003", Stage.PROGRAM, True, True
+    tracker = MissingGradients
+    remedies = (DROP_UNUSED_PARAMETERS,)
+    severity: ClassVar[Severity] = Severity.INFO
+    confidence: ClassVar[float] = 0.9
+
+    def __init__(self, tracker: MissingGradients) -> None:
+        super().__init__()
+        self._gradients = tracker
+
+    def members(self) -> Mask:
+        raise NotImplementedError
+
+    def sentence(self, layout: LayerIndex, layers: tuple[int, ...]) -> str:
+        raise NotImplementedError
+
+    def observe(self, view: FrameView) -> Judgement | None:
+        if not self._gradients.is_informed:
+            return None
+        members = self.members()
+        return self.hold(members.tobytes(), lambda: self._describe(view.layout)) if members.any() else self.end()
+
+    def _describe(self, layout: LayerIndex) -> Judgement:
+        layers = tuple(layout.in_order(np.flatnonzero(self.members())))
+        since, evidence = self._gradients.since(layers), self._gradients.evidence(layout, layers)
+        return Judgement(self.severity, layers, since, self.confidence, self.sentence(layout, layers), evidence)
 
 
 def _if_several_modules(layout: LayerIndex, missing: Mask) -> Mask:

@@ -119,6 +119,6 @@ class Camera:
         if size == self._journal_size:
             return False
         self._journal_size = size
-        latest = {(change.finding.code, change.key): change.finding for change in changes_in(self.run.events)}
+        latest = {change.place: change.finding for change in changes_in(self.run.events)}
         self.findings = sorted(latest.values(), key=lambda one: one.detected_step)
         return True

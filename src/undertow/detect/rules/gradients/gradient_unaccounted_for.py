@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from undertow.detect.engine.condition import Condition, Judgement
 from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.features.missing_gradients import MissingGradients
-from undertow.detect.features.remedies import DROP_UNUSED_PARAMETERS
+from undertow.detect.features.missing_gradients import Mask, WithoutGradient
 from undertow.detect.features.wording import count_of, name_layers
 from undertow.schema.severity import Severity
 
 
-class GradientUnaccountedFor(Condition):
+class GradientUnaccountedFor(WithoutGradient):
     """Parameters in the optimizer get no gradient, and whether they run is not known.
 
     What it sees
@@ -35,27 +29,15 @@ class GradientUnaccountedFor(Condition):
     PyTorch documentation, "Autograd mechanics".
     """
 
-    code, variant, formerly = "GRD003", "gradient-unaccounted-for", "unknown"
-    stage, is_exact, is_local = Stage.PROGRAM, True, True
-    tracker = MissingGradients
+    variant, formerly = "gradient-unaccounted-for", "unknown"
     meaning = "These layers keep their initial values while the rest learns around them, so the loss still looks fine"
-    remedies = (DROP_UNUSED_PARAMETERS,)
+    severity, confidence = Severity.MILD, 0.5
 
-    def __init__(self, tracker: MissingGradients) -> None:
-        super().__init__()
-        self._gradients = tracker
+    def members(self) -> Mask:
+        return self._gradients.unknown
 
-    def observe(self, view: FrameView) -> Judgement | None:
-        if not self._gradients.is_informed:
-            return None
-        members = self._gradients.unknown
-        return self.hold(members.tobytes(), lambda: self._describe(view.layout)) if members.any() else self.end()
-
-    def _describe(self, layout: LayerIndex) -> Judgement:
-        layers = tuple(layout.in_order(np.flatnonzero(self._gradients.unknown)))
-        summary = (
+    def sentence(self, layout: LayerIndex, layers: tuple[int, ...]) -> str:
+        return (
             f"{count_of(len(layers), 'layer')} held by the optimizer got no gradient: {name_layers(layout, layers)}; "
             "they may be unused or cut off."
         )
-        evidence = self._gradients.evidence(layout, layers)
-        return Judgement(Severity.MILD, layers, self._gradients.since(layers), 0.5, summary, evidence)

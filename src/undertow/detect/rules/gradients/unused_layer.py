@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from undertow.detect.engine.condition import Condition, Judgement
 from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.features.missing_gradients import MissingGradients
-from undertow.detect.features.remedies import DROP_UNUSED_PARAMETERS
+from undertow.detect.features.missing_gradients import Mask, WithoutGradient
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema.severity import Severity
 
 
-class UnusedLayer(Condition):
+class UnusedLayer(WithoutGradient):
     """Parameters in the optimizer belong to modules that never run in a pass that leads to a loss.
 
     What it sees
@@ -35,27 +28,14 @@ class UnusedLayer(Condition):
     PyTorch documentation, "Autograd mechanics".
     """
 
-    code, variant, formerly = "GRD003", "unused-layer", "unused"
-    stage, is_exact, is_local = Stage.PROGRAM, True, True
-    tracker = MissingGradients
+    variant, formerly = "unused-layer", "unused"
     meaning = "These layers take no part in the training"
-    remedies = (DROP_UNUSED_PARAMETERS,)
 
-    def __init__(self, tracker: MissingGradients) -> None:
-        super().__init__()
-        self._gradients = tracker
+    def members(self) -> Mask:
+        return self._gradients.unused
 
-    def observe(self, view: FrameView) -> Judgement | None:
-        if not self._gradients.is_informed:
-            return None
-        members = self._gradients.unused
-        return self.hold(members.tobytes(), lambda: self._describe(view.layout)) if members.any() else self.end()
-
-    def _describe(self, layout: LayerIndex) -> Judgement:
-        layers = tuple(layout.in_order(np.flatnonzero(self._gradients.unused)))
-        summary = (
+    def sentence(self, layout: LayerIndex, layers: tuple[int, ...]) -> str:
+        return (
             f"{count_of(len(layers), 'layer')} held by the optimizer never ran in a forward pass that led to a loss: "
             f"{name_layers(layout, layers)}."
         )
-        evidence = self._gradients.evidence(layout, layers)
-        return Judgement(Severity.INFO, layers, self._gradients.since(layers), 0.9, summary, evidence)
