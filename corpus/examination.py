@@ -7,7 +7,7 @@ from pathlib import Path
 
 import undertow
 from undertow.demos.case import Case
-from undertow.schema.findings import Diagnosis, Finding
+from undertow.schema import Diagnosis, Finding
 
 
 @dataclass(frozen=True, slots=True)

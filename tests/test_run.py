@@ -13,9 +13,7 @@ from undertow.detect.engine import Engine
 from undertow.detect.engine.journal import changes_in, to_record
 from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.run import Run, open_run
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Frame
-from undertow.schema.severity import Health
+from undertow.schema import Frame, Health, RunFacts, RunStatus
 from undertow.store.writer import RunWriter
 
 

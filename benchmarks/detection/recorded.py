@@ -11,7 +11,7 @@ from typing import Any
 
 import undertow
 from undertow.demos.case import Case, Fault
-from undertow.schema.findings import Diagnosis, Finding
+from undertow.schema import Diagnosis, Finding
 
 TRUTH = "truth.json"  # beside the run's own files
 Condition = tuple[str, str]  # code and variant

@@ -23,7 +23,7 @@ from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.messages import encode
 from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.distributed.rendezvous import Link
-from undertow.schema.layers import LayerTable
+from undertow.schema import LayerTable
 
 RANKS, LAYERS, FRAMES, PORT = 4, 500, 20, 29_461
 

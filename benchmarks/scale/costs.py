@@ -21,11 +21,7 @@ from undertow.probe.distributed.contribution import FOLD_WIDTH
 from undertow.probe.distributed.merging import Gathered, Holding
 from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Roster, SlotFacts, decode, encode
 from undertow.probe.distributed.rank_layout import RankLayout
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, Layer, LayerGraph, LayerKind, LayerTable, RunFacts
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
 from undertow.views.tiles import tile_of

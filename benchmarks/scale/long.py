@@ -18,10 +18,7 @@ from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.messages import encode
 from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.schedule import Governor
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import Frame, LayerGraph, LayerTable, RunFacts, RunStatus
 from undertow.store.writer import RunWriter
 
 _TOGETHER = 256  # frames that come together when steps are short

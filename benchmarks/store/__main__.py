@@ -20,10 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Block, Frame, Layer, LayerGraph, LayerTable, RunFacts
 from undertow.schema.quantities import QUANTITIES, STREAMS, Merge, Quantity, Stream
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, Layer, LayerGraph, LayerTable, RunFacts, RunStatus
 from undertow.store.writer import RunWriter
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")

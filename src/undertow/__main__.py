@@ -1,7 +1,5 @@
 """`python -m undertow` is the same program as `undertow`."""
 
-from __future__ import annotations
-
 import sys
 
 from undertow.cli import main

@@ -1,7 +1,5 @@
 """Errors for users: what happened, the offending value, and the way out."""
 
-from __future__ import annotations
-
 
 class UndertowError(Exception):
     """Base of every error Undertow raises on purpose.

@@ -21,12 +21,9 @@ from undertow.detect.engine.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.explain.blindness import blind_spots
 from undertow.run_context import RunContext
+from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange
 from undertow.schema.addresses import address_of
 from undertow.schema.checkpoints import WeightReport
-from undertow.schema.facts import RunFacts
-from undertow.schema.findings import Diagnosis, Finding, StepRange
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.settings import Settings

@@ -1,7 +1,5 @@
 """What explains findings besides themselves, the same while a run is written and when it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +10,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.explain.diagnosis import diagnose, explained_among
 from undertow.explain.divergence import ValueHistory
-from undertow.schema.facts import RunFacts
-from undertow.schema.findings import Diagnosis, Finding, StepRange
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange
 from undertow.store.reader import RunReader
 
 _AT_EACH_END = 256  # recorded steps

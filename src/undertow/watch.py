@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.probe.torch_version import require_torch, too_old
 from undertow.recording.watch_handle import NullWatch, Watch
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 from undertow.settings import Settings
 
 if TYPE_CHECKING:

@@ -16,11 +16,8 @@ from undertow.analyze.run_series import NewestSteps, TrainingSeries
 from undertow.analyze.series import LayerSeries
 from undertow.components.enhanced_analysis import enhanced_analysis
 from undertow.components.run_analyses import dynamics_of_run, flow_of_run
+from undertow.schema import Finding, GraphNode, GraphSource, Layer, LayerGraph, LayerKind, LayerTable, Severity
 from undertow.schema.codes import CODES
-from undertow.schema.findings import Finding
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.severity import Severity
 from undertow.views.analysis_documents import dynamics_document, flow_document
 
 

@@ -11,8 +11,7 @@ from tests.detect.building import HEALTHY, Training
 
 import undertow
 from undertow.components.run_weights import NOT_RECORDED, weights_of_run
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.severity import Health, Severity
+from undertow.schema import Health, RunFacts, RunStatus, Severity
 from undertow.store.writer import RunWriter
 
 MEASURED = {

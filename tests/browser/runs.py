@@ -11,10 +11,7 @@ import numpy as np
 from tests.cli.conftest import write
 from tests.detect.building import Training
 
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Block, Frame, GraphNode, GraphSource, Layer, LayerGraph, LayerTable, RunFacts, RunStatus
 from undertow.schema.quantities import STORED_HISTOGRAM_WIDTH, STREAMS
 from undertow.store.writer import RunWriter
 

@@ -14,11 +14,7 @@ from tests.browser.test_dashboard import wait_for_picture
 from tests.cli.conftest import write
 from tests.detect.building import Training
 
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, Layer, LayerGraph, LayerTable, RunFacts
 from undertow.store.writer import RunWriter
 
 

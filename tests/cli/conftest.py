@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.detect.building import Training
 
-from undertow.schema.facts import RunFacts, RunStatus
+from undertow.schema import RunFacts, RunStatus
 from undertow.store.writer import RunWriter
 
 

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 import undertow
 from undertow.checkpoints import UnreadableCheckpointError
+from undertow.schema import Health, Severity
 from undertow.schema.checkpoints import WeightReport
-from undertow.schema.severity import Health, Severity
 
 
 def trained(seed: int = 0) -> torch.nn.Sequential:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from undertow import GradientFlowVisualizer, GradientHistory
-from undertow.schema import GradientVisualizationConfig, InputError
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
+from undertow.schema import GradientVisualizationConfig, GraphNode, GraphSource, InputError, LayerGraph
 
 GOLDEN = {"a": [1, 2, 4, 3, 5], "b": [0.5, 0.4, 0.3, 0.35, 0.2], "c": [0, 0, 0, 0, 0]}
 CHAIN = [("a", "b"), ("b", "c")]

@@ -13,11 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, Layer, LayerGraph, LayerTable, RunFacts
 from undertow.store.writer import RunWriter
 
 LAYERS = 7

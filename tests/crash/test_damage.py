@@ -13,7 +13,7 @@ import pytest
 from tests.crash import frame_maker
 
 from undertow.errors import UnreadableRunError
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 from undertow.store.reader import RunReader
 
 FRAMES = 20

@@ -13,7 +13,7 @@ import pytest
 from tests.crash import frame_maker
 
 from undertow.errors import UnwritableRunError
-from undertow.schema.facts import RunFacts
+from undertow.schema import RunFacts
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
 

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from undertow.detect.engine import Engine
-from undertow.detect.engine.condition import Condition
-from undertow.schema.findings import Finding
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.detect.engine import Condition, Engine
+from undertow.schema import (
+    STREAMS,
+    Block,
+    Finding,
+    Frame,
+    GraphNode,
+    GraphSource,
+    Layer,
+    LayerGraph,
+    LayerKind,
+    LayerTable,
+)
 
 HEALTHY = {
     "gradient_norm": 0.1,

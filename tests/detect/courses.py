@@ -10,10 +10,9 @@ import numpy as np
 from numpy.random import default_rng
 from tests.detect.building import Training
 
-from undertow.detect.engine import Engine
-from undertow.detect.engine.condition import Condition
+from undertow.detect.engine import Condition, Engine
 from undertow.detect.engine.registry import conditions_of
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 CROSS_ENTROPY = {"loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0, "loss_rows": 64.0, "loss_factor": 1.0}
 # Conditions of one code share what they follow, and stand back for one another.

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from numpy.random import default_rng
 from tests.detect.building import Training
 
-from undertow.detect.engine import Engine
-from undertow.detect.engine.condition import Condition
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.detect.engine import Condition, Engine
+from undertow.schema import GraphNode, GraphSource, Layer, LayerGraph, LayerKind, LayerTable
 
 _MATRICES = {"Linear": (8, 8), "Conv2d": (8, 4, 3, 3), "RNN": (8, 8)}
 

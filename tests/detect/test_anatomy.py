@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from tests.detect.stacks import stack
 
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, LayerIndex
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
 from undertow.detect.rules.activations.saturated import Saturated
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Layer, LayerTable
 
 
 def structure(*parts: str) -> tuple[ModuleStructure, dict[str, int]]:

@@ -10,15 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.detect.building import Training, chain
 
-from undertow.detect.engine import Engine, FindingChange
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where_scalar
-from undertow.schema.frames import Block, Frame
-from undertow.schema.layers import LayerTable
-from undertow.schema.quantities import STREAMS
-from undertow.schema.severity import Severity
+from undertow.detect.engine import Condition, Engine, FindingChange, FrameView, Judgement, Stage, where_scalar
+from undertow.schema import STREAMS, Block, Frame, LayerTable, Severity
 
 NAN, INF = float("nan"), float("inf")
 LAYERS, GRAPH = chain("first", "second", "third")

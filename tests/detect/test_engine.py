@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 from tests.detect.building import Training, chain
 
-from undertow.detect.engine import Engine
-from undertow.detect.engine.condition import Condition, Judgement
+from undertow.detect.engine import Condition, Engine, FrameView, Judgement, Stage
 from undertow.detect.engine.registry import conditions
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.schema import STREAMS, Block, Frame
 from undertow.schema.codes import CODES
-from undertow.schema.frames import Block, Frame
-from undertow.schema.quantities import STREAMS
 
 
 def test_health_is_silent() -> None:

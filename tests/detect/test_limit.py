@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from undertow.detect.engine.limit import Limit
+from undertow.detect.engine import Limit
 
 
 def test_a_limit_is_the_same_number_to_float32_as_a_plain_one() -> None:

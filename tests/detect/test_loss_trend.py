@@ -11,12 +11,9 @@ import pytest
 from numpy.random import default_rng
 from scipy import stats
 
-from undertow.detect.engine import Engine
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, Engine, FrameView, Judgement, Stage
 from undertow.detect.features.loss_trend import Loss, LossTrend
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 
 
 def frames_of(losses: Iterable[float], rates: Iterable[Mapping[str, float]] | None = None) -> list[Frame]:

@@ -21,7 +21,7 @@ from undertow.probe.distributed.portions import Portion
 from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.distributed.whole_frame import whole_frame
 from undertow.probe.readings import RawFrame
-from undertow.schema.layers import LayerKind, LayerTable
+from undertow.schema import LayerKind, LayerTable
 
 SHAPES = {"wide": (41, 6), "narrow": (3, 50), "short": (7,)}
 Cut = Callable[[int, tuple[int, ...]], Portion]  # what a rank holds of a tensor of this shape

@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from undertow.detect.engine import Stage
 from undertow.detect.engine.registry import conditions
-from undertow.detect.engine.stage import Stage
 from undertow.explain.diagnosis import explained
 from undertow.explain.localisation import common_gate, located
 from undertow.explain.ranking import Ranking
 from undertow.explain.stages import BECAUSE, because
+from undertow.schema import (
+    Evidence,
+    Finding,
+    GraphNode,
+    GraphSource,
+    Layer,
+    LayerGraph,
+    LayerKind,
+    LayerTable,
+    Severity,
+)
 from undertow.schema.codes import CODES
-from undertow.schema.findings import Evidence, Finding
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.severity import Severity
 
 
 def found(code: str, first: int = 0, detected: int | None = None, severity: str = "severe", **more: Any) -> Finding:

@@ -12,11 +12,19 @@ import pytest
 from undertow.explain.diagnosis import diagnose, explained
 from undertow.explain.divergence import ValueHistory
 from undertow.explain.pages import page_of
+from undertow.schema import (
+    Diagnosis,
+    Finding,
+    Health,
+    Layer,
+    LayerKind,
+    LayerTable,
+    RunFacts,
+    RunStatus,
+    Severity,
+    StepRange,
+)
 from undertow.schema.codes import CODES
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Diagnosis, Finding, StepRange
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.severity import Health, Severity
 
 NONE = StepRange(None, None, 0)
 LAYERS = LayerTable.of(

@@ -12,7 +12,7 @@ import undertow
 from corpus.registry import controls, sick_cases
 from undertow.detect.engine import Change, Engine
 from undertow.detect.engine.journal import changes_in
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 TRAININGS = ["missing_zero_grad", "raw_inputs", "dead_relu"]
 HEALTHY = sorted(controls("development"))[0]

@@ -12,12 +12,20 @@ import pytest
 from tests.detect.building import Training
 
 from undertow.run import Run, open_run
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.quantities import STREAMS
-from undertow.schema.severity import Health
+from undertow.schema import (
+    STREAMS,
+    Block,
+    Frame,
+    GraphNode,
+    GraphSource,
+    Health,
+    Layer,
+    LayerGraph,
+    LayerKind,
+    LayerTable,
+    RunFacts,
+    RunStatus,
+)
 from undertow.store.writer import RunWriter
 
 

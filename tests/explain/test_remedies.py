@@ -13,10 +13,8 @@ from undertow.detect.features import remedies as shared
 from undertow.explain.pages import page_of
 from undertow.explain.remedies import with_remedies
 from undertow.explain.user_program import Program
+from undertow.schema import Evidence, Finding, Layer, LayerKind, LayerTable, Remedy, Severity
 from undertow.schema.codes import CODES
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.severity import Severity
 
 LAYERS = LayerTable.of(
     [

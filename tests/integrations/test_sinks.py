@@ -22,7 +22,7 @@ import undertow
 from undertow.errors import SettingError
 from undertow.integrations.sinks import feed, webhook
 from undertow.integrations.sinks.digest import NAMES
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 from undertow.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("default")  # theirs are not ours to mend

@@ -11,7 +11,7 @@ from torch import nn
 from undertow.probe.assemble import Assembler
 from undertow.probe.directions import Directions
 from undertow.probe.readings import RawFrame
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 
 
 @pytest.fixture

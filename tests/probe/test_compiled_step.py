@@ -15,7 +15,7 @@ from undertow.probe.assemble import Assembler
 from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.readings import RawFrame
 from undertow.probe.step import StepMachine
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 
 STEPS = 40  # signals are looked at in the first 16 and in the 32nd; steps in between are the shortest of all
 Loop = Callable[[nn.Sequential], tuple[torch.optim.Optimizer, Callable[[int], None]]]

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, on importing its compiler

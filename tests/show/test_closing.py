@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from undertow.explain.diagnosis import diagnose
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import StepRange
-from undertow.schema.layers import LayerTable
+from undertow.schema import LayerTable, RunFacts, RunStatus, StepRange
 from undertow.show.closing import closing_line
 from undertow.views.report_wording import cost
 

@@ -7,11 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, GraphNode, GraphSource, Layer, LayerGraph, LayerTable, RunFacts
 from undertow.store.writer import RunWriter
 
 

@@ -14,7 +14,7 @@ from tests.crash import frame_maker
 from tests.crash.test_full_disk import files_no_larger_than
 from tests.store.small_runs import assert_same_frame, block, frame, new_writer
 
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 from undertow.store.reader import RunReader
 from undertow.store.tracks import SCALAR_ROWS
 from undertow.store.writer import RunWriter

@@ -16,7 +16,7 @@ import pytest
 from tests.store.small_runs import block, frame, new_writer
 
 from undertow.errors import UndertowError, UnknownNameError
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 from undertow.store import exports
 from undertow.store.reader import RunReader
 

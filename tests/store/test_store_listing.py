@@ -10,8 +10,7 @@ import pytest
 from tests.store.small_runs import frame, new_writer
 
 from undertow.errors import UnreadableRunError, UnwritableRunError
-from undertow.schema.facts import FORMAT_VERSION
-from undertow.schema.frames import Frame
+from undertow.schema import FORMAT_VERSION, Frame
 from undertow.store import RunReader, find_runs, new_run_folder, point_latest
 from undertow.store.journal import Journal, read_journal
 

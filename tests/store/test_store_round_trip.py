@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.store.small_runs import assert_same_frame, block, frame, layer_graph, layer_table, new_writer, same_bits
 
 from undertow.errors import UnknownNameError
-from undertow.schema.frames import Block, Frame
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame
 from undertow.store.reader import RunReader
 
 LAYERS = 5

@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.store.small_runs import new_writer
 
-from undertow.schema.frames import Block, Frame
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame
 from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.reader import RunReader
 from undertow.store.row_index import RowTable

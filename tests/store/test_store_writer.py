@@ -11,9 +11,7 @@ import pytest
 from tests.store.small_runs import assert_same_frame, block, frame, layer_graph, layer_table, new_writer
 
 from undertow.errors import UnwritableRunError
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Frame
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Frame, Layer, LayerTable, RunFacts, RunStatus
 from undertow.store.layout import SCALARS
 from undertow.store.reader import RunReader
 from undertow.store.tracks import SCALAR_ROWS

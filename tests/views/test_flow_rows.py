@@ -9,11 +9,7 @@ import pytest
 from tests.store.small_runs import layer_graph
 
 from undertow.run import Run
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, GraphNode, GraphSource, Layer, LayerGraph, LayerTable, RunFacts
 from undertow.store.writer import RunWriter
 from undertow.views.flow_rows import flow_rows
 from undertow.views.heatmap_cells import Cell

@@ -15,7 +15,7 @@ import undertow
 from undertow.cli import group
 from undertow.errors import SettingError
 from undertow.run import Run
-from undertow.schema.facts import RunFacts, RunStatus
+from undertow.schema import RunFacts, RunStatus
 from undertow.store.writer import RunWriter
 from undertow.views.run_comparison import CURVE_POINTS
 

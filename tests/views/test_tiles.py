@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.store.small_runs import new_writer
 
-from undertow.schema.frames import Block, Frame
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame
 from undertow.store.reader import RunReader
 from undertow.views.cell_codes import INFINITE, NO_GRADIENT, NOT_A_NUMBER, NOT_SAMPLED, decode, encode
 from undertow.views.tiles import COLUMNS, tile_of

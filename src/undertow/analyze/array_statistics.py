@@ -1,7 +1,5 @@
 """Moments, entropy and outliers of plain arrays, in float64; non-finite values counted and left out."""
 
-from __future__ import annotations
-
 from math import erfc, sqrt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How much of the gradient gets across every edge of the network."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

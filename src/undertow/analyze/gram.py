@@ -1,7 +1,5 @@
 """The Gram matrix of the shorter side of a weight matrix, and the pieces it is made from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ Density ∝ x^−α above a start; α by maximum likelihood for every start, and
 the sense of Kolmogorov and Smirnov (Clauset, Shalizi and Newman 2009).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ others, each with a weight, stand for the rest of the spectrum: because the star
 quadrature for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

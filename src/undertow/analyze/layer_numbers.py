@@ -1,7 +1,5 @@
 """What one layer's norms say on their own: moments, order, smoothness, trend. All layers at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How long until the loss is near its floor: the better of two laws of decay, with an interval."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -5,8 +5,6 @@ cores, a singular value decomposition was seen to take ten times as long with tw
 switch for its threads; threadpoolctl has (`undertow[weights]`). Without it tensors are worked on one after another.
 """
 
-from __future__ import annotations
-
 import importlib
 import threading
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """Does a series swing to and fro faster than noise would?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

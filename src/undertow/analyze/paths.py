@@ -1,7 +1,5 @@
 """Which ways the gradient takes from the loss to the inputs, and how much of it each carries."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from dataclasses import dataclass

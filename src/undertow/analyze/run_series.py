@@ -1,7 +1,5 @@
 """The numbers of a recorded run as the series that analyses take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,8 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology, topology_of
-from undertow.schema.graph import GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import GraphSource, Layer, LayerGraph, LayerTable
 from undertow.schema.quantities import STORED_SKETCH_WIDTH, GradientState
 
 VALIDATION_NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "val/loss", "eval/loss")

@@ -5,8 +5,6 @@ to the largest square: in float64, values down to a ten-millionth of the largest
 spectrum comes from a Krylov space.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any
 

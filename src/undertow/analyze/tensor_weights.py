@@ -1,7 +1,5 @@
 """Everything said of one tensor, and of many tensors together."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

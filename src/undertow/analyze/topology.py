@@ -1,14 +1,12 @@
 """Who feeds whom, among the layers that were measured."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from undertow.schema.graph import LayerGraph
+from undertow.schema import LayerGraph
 from undertow.schema.seeds.arrays import InputError
 
 

@@ -1,7 +1,5 @@
 """Is a series really going somewhere? Tests that independent noise and random walks do not fool."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,11 +1,8 @@
 """Whether the activations around a parameter are alive, as far as its run shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema import Layer, LayerGraph, LayerKind, LayerTable
 
 
 def activity_around(

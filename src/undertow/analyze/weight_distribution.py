@@ -4,8 +4,6 @@ The first pass finds range and mean; the second takes powers of the deviations f
 of them, so that neither tiny nor huge weights leave the range of float64.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import erfc, hypot, log2, sqrt
 from typing import Any

@@ -1,7 +1,5 @@
 """How far the weights moved between two checkpoints: relative norm, cosine, largest change, how many changed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt

@@ -5,8 +5,6 @@ that this shape gives it; nothing is fitted. For a uniform recipe one step of tr
 some weight leaves the bounds; a normal one fails when mean, spread or shape change by more than chance allows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import erf, erfc, expm1, log1p, prod, sqrt
 
@@ -15,8 +13,8 @@ from numpy.typing import NDArray
 
 from undertow.analyze.array_statistics import BINS
 from undertow.analyze.weight_distribution import Distribution
+from undertow.schema import LayerKind
 from undertow.schema.checkpoints import Initialisation, Moments
-from undertow.schema.layers import LayerKind
 
 LEAST_PROBABILITY = 0.01
 FEWEST_ELEMENTS = 256

@@ -1,7 +1,5 @@
 """Rows and columns of a weight: units that are dead, units that stand out, and zeros that form a pattern."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

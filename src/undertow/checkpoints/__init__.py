@@ -1,7 +1,5 @@
 """Weights without a model: checkpoints of any common format, one tensor at a time, and never a pickle's code."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Several tensors at a time, but together no larger than the largest one alone, or than `ALWAYS`."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future

@@ -5,8 +5,6 @@ it that knows only the dozen names they use and gives inert records for them: no
 of the file, so it may come from anywhere. The tensors are `torch.save` records, loaded with `weights_only=True`.
 """
 
-from __future__ import annotations
-
 import io
 from math import prod
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The elements of one tensor as they are stored, widened block by block: numpy knows neither bfloat16 nor float8."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass

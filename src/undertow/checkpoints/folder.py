@@ -1,7 +1,5 @@
 """Folders and index files: which of the files in a folder make up one checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights that are in memory already: a torch module, or a mapping from names to arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -11,8 +9,8 @@ from numpy.typing import NDArray
 from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError, no_plain_floats
 from undertow.checkpoints.elements import STORED, Elements
 from undertow.checkpoints.naming import BUFFER, kind_of
+from undertow.schema import LayerKind
 from undertow.schema.checkpoints import Skipped
-from undertow.schema.layers import LayerKind
 
 _DTYPES = {stored: name for name, stored in STORED.items() if stored.kind == "f"}
 

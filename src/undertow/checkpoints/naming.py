@@ -1,12 +1,10 @@
 """What a name in a checkpoint says: which part of the model it is, and whether it is a weight at all."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 
+from undertow.schema import LayerKind
 from undertow.schema.checkpoints import Skipped
-from undertow.schema.layers import LayerKind
 
 BUFFER = "buffer"
 # Parts that wrappers add (`torch.compile`, `DataParallel`): the same tensor has the same path with and without.

@@ -1,7 +1,5 @@
 """Several processes that share the work on one checkpoint: each takes some of its tensors, the first collects."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The `.metadata` of a distributed checkpoint, without torch and without running anything it says."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from collections.abc import Callable

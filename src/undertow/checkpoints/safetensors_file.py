@@ -4,8 +4,6 @@ Our own reader, because the package hands bfloat16 and float8 only to frameworks
 grow with every tensor touched, and a file cut short under us would kill the process.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from math import prod

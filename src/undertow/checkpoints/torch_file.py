@@ -3,8 +3,6 @@
 Torch is imported here and nowhere earlier, and only for such a file.
 """
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Torch tensors as stored elements. Imported only when there is a torch tensor to read."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from dataclasses import replace

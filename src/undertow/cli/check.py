@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from undertow.cli.output import RUN_HELP, busy, run_argument
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 if TYPE_CHECKING:
     from undertow.schema.findings import Diagnosis, Finding

@@ -1,7 +1,5 @@
 """`undertow compare`."""
 
-from __future__ import annotations
-
 import click
 
 from undertow.cli.output import RUN_HELP, busy, show

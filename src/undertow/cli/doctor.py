@@ -1,7 +1,5 @@
 """`undertow doctor`."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

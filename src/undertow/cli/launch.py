@@ -1,7 +1,5 @@
 """Runs a user's script the way `python` itself would: same arguments, same `__main__`, same traceback."""
 
-from __future__ import annotations
-
 import builtins
 import importlib.machinery
 import os

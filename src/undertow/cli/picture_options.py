@@ -1,7 +1,5 @@
 """The options of `undertow export` that concern pictures, and what was typed in them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Generator

@@ -1,7 +1,5 @@
 """`undertow play`: a run as a moving heatmap in the terminal."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 

@@ -1,7 +1,5 @@
 """`undertow serve`."""
 
-from __future__ import annotations
-
 import sys
 import webbrowser
 from pathlib import Path

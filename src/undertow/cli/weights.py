@@ -1,7 +1,5 @@
 """`undertow weights`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Generator

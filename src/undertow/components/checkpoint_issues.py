@@ -1,15 +1,12 @@
 """What is wrong with the weights of a checkpoint, by rules that docs/components/weights.md states."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from undertow.schema import LayerKind, Severity
 from undertow.schema.checkpoints import Drift, Duplicates, Moments, TensorWeights, WeightIssue
 from undertow.schema.codes import CODES
-from undertow.schema.layers import LayerKind
 from undertow.schema.seeds.weight_records import WeightDriftSeverity
-from undertow.schema.severity import Severity
 
 # Root mean square × √fan_in. Common initialisations lie between 0.5 and 1.5, trained layers between 0.1 and 5.
 SMALL_SCALE, LARGE_SCALE, HUGE_SCALE = 0.01, 10.0, 100.0

@@ -3,8 +3,6 @@
 Composes `checkpoints` (one tensor at a time) and `analyze`. Torch is imported only for a torch file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +18,8 @@ from undertow.checkpoints import Checkpoint, Entry, UnreadableCheckpointError, o
 from undertow.checkpoints.bounded_pool import in_turn
 from undertow.checkpoints.process_group import Team
 from undertow.components.checkpoint_issues import find_issues, judged_drift
+from undertow.schema import health_of
 from undertow.schema.checkpoints import TensorWeights, WeightReport
-from undertow.schema.severity import health_of
 
 Source = str | os.PathLike[str] | Mapping[str, Any] | Any
 # Called with the bytes done, the bytes in all, and the path of the tensor whose turn it is.

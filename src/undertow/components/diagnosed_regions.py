@@ -1,14 +1,12 @@
 """Where gradients vanish, explode or are dead in a run: as its diagnosis says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from undertow.analyze.series import LayerSeries
 from undertow.components.problem_regions import NO_ACTIVATIONS, extent_of, recovery
 from undertow.components.regions import Region
 from undertow.components.run_verdicts import DEAD, EXPLODING, VANISHING, RunVerdicts, covers, level
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 from undertow.schema.seeds.flow_records import (
     ExplodingRegion,
     ExplodingSeverity,

@@ -1,7 +1,5 @@
 """The enhanced analysis of a network: layers, network, hierarchy, priorities."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 

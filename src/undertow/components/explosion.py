@@ -1,7 +1,5 @@
 """Which gradients of a set are too large."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from undertow.schema.seeds.weight_records import ExplodingLayer, ExplosionSeverity, GradientExplosionAnalysis

@@ -1,7 +1,5 @@
 """The network as gradient sees it: nodes by their place and gain, edges by what gets across, paths by their share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gradient flow of plain histories."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Frames as text for other programs: JSON and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

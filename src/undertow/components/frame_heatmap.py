@@ -1,7 +1,5 @@
 """Frames as a text heatmap."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import unicodedata

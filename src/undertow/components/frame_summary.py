@@ -1,7 +1,5 @@
 """What the recorded frames add up to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from undertow.schema.seeds.animation import (

@@ -1,7 +1,5 @@
 """Gradient flow of a whole network from (steps × layers) norms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How calm gradients are, whether that is changing, and what disturbs them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

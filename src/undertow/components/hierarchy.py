@@ -1,7 +1,5 @@
 """Layers in groups, groups in levels, and how levels move each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which layers move together, against each other, or after each other."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

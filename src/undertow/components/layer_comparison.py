@@ -1,7 +1,5 @@
 """Every layer beside the others, and the shape of them all."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

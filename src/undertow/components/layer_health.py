@@ -1,7 +1,5 @@
 """What the original's limits say of each layer: its risks, its health, and what would help."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum

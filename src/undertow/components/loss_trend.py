@@ -1,7 +1,5 @@
 """Does the loss go down?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ them is 1 / (1 + B) of their mean squared norm: their cosine, where norms are al
 product is not positive; how far below zero it lies is then not recorded.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

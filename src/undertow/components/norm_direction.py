@@ -1,7 +1,5 @@
 """Which way each layer's norm is going, at each of the newest steps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

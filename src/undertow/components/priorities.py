@@ -1,7 +1,5 @@
 """What to look at first: layers, groups of layers, or the whole network."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from undertow.analyze.layer_numbers import LayerNumbers

@@ -1,7 +1,5 @@
 """Regions and dead zones in words: how bad, how long, and what matches the cause."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The original's analyses of a recorded run, with the verdicts of its diagnosis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from undertow.analyze.run_series import (
@@ -19,7 +17,7 @@ from undertow.analyze.unit_activity import activity_around
 from undertow.components.enhanced_analysis import enhanced_analysis
 from undertow.components.gradient_flow import gradient_flow
 from undertow.components.run_verdicts import RunVerdicts
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 from undertow.schema.seeds.enhanced import AnalysisDepth, EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, GradientVisualizationConfig
 

@@ -5,8 +5,6 @@ second opinion. So every word in a run's records that says something is wrong is
 alone would say against the diagnosis is left unsaid, with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,7 +13,7 @@ import numpy as np
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.series import Counts, LayerSeries
 from undertow.components.layer_health import FEW, LayerVerdicts
-from undertow.schema.findings import Finding
+from undertow.schema import Finding, Severity
 from undertow.schema.seeds.dynamics import (
     ConvergenceIndicators,
     ConvergenceTrend,
@@ -39,7 +37,6 @@ from undertow.schema.seeds.enhanced import (
     SuggestionType,
 )
 from undertow.schema.seeds.history import LayerHealth
-from undertow.schema.severity import Severity
 
 NONFINITE, VANISHING, EXPLODING, DEAD = ("NUM001",), ("GRD001",), ("GRD002",), ("GRD003", "GRD004")
 OSCILLATING, CONFLICTING = ("GRD005",), ("GRD009",)

@@ -1,7 +1,5 @@
 """The weights of a recorded run: the same report as for a checkpoint, as far as the recorded numbers go."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import hypot, isfinite, sqrt
@@ -15,6 +13,7 @@ from undertow.analyze.tensor_weights import pool, pool_kinds
 from undertow.analyze.weight_initialisation import scale_of
 from undertow.checkpoints.elements import STORED
 from undertow.components.run_verdicts import RunVerdicts
+from undertow.schema import Finding, Layer, Severity, health_of
 from undertow.schema.checkpoints import (
     Drift,
     Initialisation,
@@ -25,9 +24,6 @@ from undertow.schema.checkpoints import (
     WeightIssue,
     WeightReport,
 )
-from undertow.schema.findings import Finding
-from undertow.schema.layers import Layer
-from undertow.schema.severity import Severity, health_of
 
 ROWS = 64  # steps read at a time, the newest first
 MEASURED = "weight_nonfinite_count"  # a number whenever a weight was measured, whatever the weight is

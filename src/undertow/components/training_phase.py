@@ -1,7 +1,5 @@
 """Where training stands: phase, plateau, speed. Judged by the loss, never by gradient norms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Weights and gradients of plain arrays: distribution, health, outliers, explosions, drift."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

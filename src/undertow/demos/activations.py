@@ -1,7 +1,5 @@
 """Units that are never active, and a router that uses one expert only."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Small data sets made with torch alone, and the one metric most trainings end with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

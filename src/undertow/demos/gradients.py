@@ -1,7 +1,5 @@
 """Gradients that never arrive, are never cleared, vanish or explode."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

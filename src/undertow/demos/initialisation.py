@@ -1,7 +1,5 @@
 """Weights that start equal and stay so."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Inputs, labels and batches that nothing can be learned from."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Learning rates and schedules that cannot work."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """What is handed to the loss is not what the loss is meant for."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

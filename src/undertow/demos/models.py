@@ -1,7 +1,5 @@
 """The few models that several trainings share."""
 
-from __future__ import annotations
-
 import itertools
 
 import torch

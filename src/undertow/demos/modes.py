@@ -1,7 +1,5 @@
 """Batch normalisation and dropout in the wrong mode, or with a setting they cannot work with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

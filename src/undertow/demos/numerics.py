@@ -1,7 +1,5 @@
 """Numbers that are infinite, not a number, or too small for their format."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

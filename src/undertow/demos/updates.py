@@ -1,7 +1,5 @@
 """Parameters that no optimizer moves."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

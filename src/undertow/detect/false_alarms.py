@@ -4,8 +4,6 @@
 is measured whenever a new held-out tier is read: benchmarks/results has the tables.
 """
 
-from __future__ import annotations
-
 import math
 
 MEASURED = "2026-11-16"

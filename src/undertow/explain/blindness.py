@@ -1,7 +1,5 @@
 """What a record does not hold, so that silence about it means nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np

@@ -1,13 +1,11 @@
 """How one thing led to the other: what each cause brought about, told where the cause is told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
 from undertow.explain.ranking import Ranking
 from undertow.explain.stages import because
-from undertow.schema.findings import Evidence, Finding
+from undertow.schema import Evidence, Finding
 
 CONSEQUENCE = "consequence"  # what evidence of the chain has in place of a quantity
 _MOST = 5

@@ -1,7 +1,5 @@
 """Findings and facts of a run, turned into one answer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +14,21 @@ from undertow.explain.ranking import Ranking
 from undertow.explain.remedies import with_remedies
 from undertow.explain.traits import traits_of
 from undertow.explain.user_program import Program
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Coverage, Culprit, Diagnosis, Finding, Overhead, StepRange
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
-from undertow.schema.severity import Health, Severity, health_of
+from undertow.schema import (
+    Coverage,
+    Culprit,
+    Diagnosis,
+    Finding,
+    Health,
+    LayerGraph,
+    LayerTable,
+    Overhead,
+    RunFacts,
+    RunStatus,
+    Severity,
+    StepRange,
+    health_of,
+)
 
 
 def diagnose(

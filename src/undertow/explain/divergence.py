@@ -1,13 +1,11 @@
 """Whether the numbers had run away before one of them stopped being finite."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.findings import Evidence, Finding
+from undertow.schema import Evidence, Finding
 
 _ORDERS = 1e3  # how much more than at the start is no longer training
 _HUGE_WEIGHT = 1e6  # no weight of a model that works is as large, whatever it was at the start

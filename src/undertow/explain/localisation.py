@@ -1,14 +1,10 @@
 """The narrowest place in the executed graph that explains the others: what all ways lead through."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from undertow.schema.findings import Evidence, Finding
-from undertow.schema.graph import GraphSource, LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import Evidence, Finding, GraphSource, LayerGraph, LayerTable
 
 PLACE = "place"  # what evidence of a place has in place of a quantity
 # Damage in a forward pass spreads towards the loss, damage in a backward pass away from it.

@@ -1,14 +1,11 @@
 """The story: three sentences for a tired person."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE
 from undertow.explain.traits import meaning_of, traits_of
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Finding, StepRange
+from undertow.schema import Finding, RunFacts, RunStatus, StepRange
 
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _FEW_STEPS = 30  # rules that compare a step with those before it need about as many

@@ -1,13 +1,10 @@
 """Where a non-finite value began: what the journal's walk over the loss's graph adds to the findings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from undertow.schema.findings import Evidence, Finding
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Evidence, Finding, Layer, LayerTable
 
 # Names under which autograd saves the weight of an operation.
 _WEIGHT_OPERANDS = ("'mat2'", "'weight'")

@@ -1,21 +1,19 @@
 """The page of a code: from the rule's docstring, or an honest word that no rule speaks it yet."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from undertow.detect.engine import Stage
 from undertow.detect.engine.registry import conditions
-from undertow.detect.engine.stage import Stage
 from undertow.detect.false_alarms import sentence
 from undertow.errors import UnknownNameError
 from undertow.explain.traits import can_explain, stage_of
 from undertow.explain.user_program import Program
+from undertow.schema import Remedy
 from undertow.schema.codes import CODES, SUMMARIES
-from undertow.schema.findings import Remedy
 
 SECTIONS = ("What it sees", "Why it is bad", "When it is wrong", "References")
 

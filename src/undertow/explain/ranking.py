@@ -1,13 +1,10 @@
 """Which finding is the cause: root before symptom, by the order of stages, not by the largest anomaly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from undertow.explain.stages import brings_about, spread_order
 from undertow.explain.traits import traits_of
-from undertow.schema.findings import Finding
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Severity
 
 
 class Ranking:

@@ -1,13 +1,11 @@
 """What the user can change: the remedies of the finding's condition, written for this optimizer and this layer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE
 from undertow.explain.traits import traits_of
 from undertow.explain.user_program import Program
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 
 def with_remedies(finding: Finding, program: Program | None = None, *, diverged: bool = False) -> Finding:

@@ -1,11 +1,8 @@
 """Which finding can bring about which: by the stages of their conditions and the steps they began at, nothing else."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition
-from undertow.detect.engine.stage import Stage
+from undertow.detect.engine import Condition, Stage
 from undertow.explain.traits import LOCAL_EFFECTS, traits_of
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 SLACK = 10  # steps; a statistical condition cannot tell the first bad step more closely
 SOON = 50  # steps; what begins later does not follow from an event of a moment

@@ -1,11 +1,8 @@
 """What a finding's condition says about itself: its stage among causes, and how far it can be trusted as one."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition
+from undertow.detect.engine import Condition, Stage
 from undertow.detect.engine.registry import condition_of, conditions_of
-from undertow.detect.engine.stage import Stage
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 # What a layer that is not trained can bring about: it carries no signal, and holds up what is learned.
 LOCAL_EFFECTS = (Stage.SIGNAL, Stage.BLOCKED, Stage.COURSE, Stage.OUTCOME)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from string import Template
 from typing import Any
 
-from undertow.schema.findings import Finding, Remedy
-from undertow.schema.layers import LayerTable
+from undertow.schema import Finding, LayerTable, Remedy
 
 # Optimizers of PyTorch; others are named as they are, without a module.
 _OF_TORCH = frozenset((

@@ -13,10 +13,7 @@ import time
 
 from undertow.recording.run_metadata import facts_here
 from undertow.recording.run_recording import PATIENCE, RunRecording
-from undertow.schema.facts import RunStatus
-from undertow.schema.frames import Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import Frame, LayerGraph, LayerTable, RunStatus
 from undertow.settings import Settings
 from undertow.show.bars import say
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.errors import SettingError
+from undertow.schema import Severity
 from undertow.schema.codes import CODES
-from undertow.schema.severity import Severity
 
 if TYPE_CHECKING:
     from undertow.run import Run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.errors import UndertowError
 from undertow.integrations.numbers import single_numbers
-from undertow.schema.facts import RunStatus
+from undertow.schema import RunStatus
 from undertow.watch import Watch, watch
 
 if TYPE_CHECKING:

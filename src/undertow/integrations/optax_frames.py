@@ -16,8 +16,7 @@ from undertow.measure import sketches
 from undertow.measure.histograms import stored_histograms
 from undertow.measure.partials import Partials
 from undertow.measure.statistics import statistics
-from undertow.schema.frames import Block, Frame
-from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema import Block, Frame, Layer, LayerKind, LayerTable
 from undertow.schema.quantities import STATISTIC_NAMES, STREAMS, GradientState
 
 Floats = NDArray[np.float64]

@@ -5,8 +5,6 @@ the non-zero finite elements in each. What lies farther down counts in the lowes
 denormals, which one exponent stands for, are left out: how many are zero is a statistic of its own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

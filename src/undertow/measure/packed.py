@@ -1,7 +1,5 @@
 """Readings of lists of tensors as the C kernel leaves them, each in one piece; and what many of them say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The sketch of a part of a tensor, by the places of its elements in the whole: sketches of all parts add up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

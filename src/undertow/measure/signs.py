@@ -1,7 +1,5 @@
 """The signs of a sketch: bit (i mod 32) of a well-mixed word of i div 32, the same in every kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

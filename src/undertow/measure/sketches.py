@@ -5,8 +5,6 @@ A sketch is linear, so the sketch of a difference is the difference of sketches.
 right within 3/√(2m) and a cosine within 3/√m in 99 of 100 draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 from functools import lru_cache

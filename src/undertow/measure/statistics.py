@@ -10,8 +10,6 @@ binade below a format's end (fp8: 464 to 512). Values that the histogram cannot 
 other (float32 denormals) count as flushed by bf16, as they are on devices that flush them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the user hands to `watch`: checked, and brought into one form."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any

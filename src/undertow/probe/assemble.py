@@ -4,8 +4,6 @@ Runs in the background thread, over all frames that have come in since the last 
 the cost of a frame is the number of numpy calls, so they are shared.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -26,7 +24,7 @@ from undertow.probe.reading_batch import Mask, Placed, ReadingBatch, Row, Values
 from undertow.probe.readings import RanksApart, RawFrame, host, number
 from undertow.probe.signals.frames import SignalAssembler
 from undertow.probe.watched_layers import SlotLayout
-from undertow.schema.frames import Block, Frame
+from undertow.schema import Block, Frame
 from undertow.schema.quantities import (
     ACTIVATION,
     GRADIENT,

@@ -5,8 +5,6 @@ away, except places where branches meet (residual additions, concatenations): th
 number of edges grows with the model and not with its square.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,7 +13,7 @@ import torch
 
 from undertow.probe.distributed.fsdp import POST_BACKWARD
 from undertow.probe.distributed.portions import is_freed, is_spread
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
+from undertow.schema import GraphNode, GraphSource, LayerGraph
 
 MAX_NODES = 200_000
 

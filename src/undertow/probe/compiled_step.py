@@ -5,8 +5,6 @@ parameters, of which the same can be trained. Everything that follows from those
 that read them; `holds` tells when it has to be worked out again.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 
@@ -21,7 +19,7 @@ from undertow.probe.readings import NO_SLOTS, Number, RawFrame, Slots, inverse, 
 from undertow.probe.step_state import StepReadings, StepState
 from undertow.probe.subjects import Subjects
 from undertow.probe.tensor_list import TensorList, are_trainable
-from undertow.schema.quantities import GradientState
+from undertow.schema import GradientState
 
 
 class CompiledStep:

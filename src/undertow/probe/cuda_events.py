@@ -5,8 +5,6 @@ GPU then runs dry. So a frame carries the moment at which it was complete; the b
 and copies on a stream of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 

@@ -3,8 +3,6 @@
 Names are the model's own paths, with the parts that wrappers add (`_orig_mod`, `module`) taken out.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import sys
@@ -18,7 +16,7 @@ from torch.optim import Optimizer
 
 from undertow.probe.autograd_graph import Owner
 from undertow.probe.distributed.fsdp import Share, shares_of
-from undertow.schema.layers import LayerKind
+from undertow.schema import LayerKind
 
 _WRAPPER_TYPES = frozenset(
     {"OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "AveragedModel"}

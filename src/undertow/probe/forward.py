@@ -4,8 +4,6 @@ Global module hooks, present only while a sampled step runs; nothing is attached
 come from tensor hooks, because full backward hooks break models with in-place activations.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Frames at which whole distributions are stored, beside the quantiles that every frame has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +8,7 @@ from numpy.typing import NDArray
 from undertow.measure.histograms import stored_histograms
 from undertow.probe.reading_batch import Placed
 from undertow.probe.watched_layers import SlotLayout
-from undertow.schema.frames import Block
+from undertow.schema import Block
 from undertow.schema.quantities import HISTOGRAM, STORED_HISTOGRAM_WIDTH
 
 _OFTEN, _RARELY = 16, 64  # gradient frames between two of them

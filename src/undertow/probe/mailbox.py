@@ -5,8 +5,6 @@ training for longer than it takes: torch's threads wait for the one it has displ
 training stands still while the thread works over many frames at once, and has all processors in between.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """Where non-finite values begin, looked for once, at the moment a loss turns non-finite: its graph still shows it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

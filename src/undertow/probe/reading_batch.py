@@ -1,7 +1,5 @@
 """Readings of many frames side by side, by frame and slot, whatever each frame had measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, is_not

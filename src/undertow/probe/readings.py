@@ -19,8 +19,7 @@ from undertow.probe.cuda_events import Events
 from undertow.probe.forward import ModuleReading
 from undertow.probe.signals.loss import LossReading
 from undertow.probe.watched_layers import SlotLayout
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import LayerGraph, LayerTable
 
 
 @dataclass(slots=True)

@@ -4,8 +4,6 @@ The budget is the larger of a share of the step time and one millisecond. Costs 
 on the training thread and in the background thread (whose Python competes with the training for one lock).
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A step ends with an optimizer's `step()`. Gradients are read when the backward p
 clipped) and compared with what the optimizer gets; weights are read right before and after it moves them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

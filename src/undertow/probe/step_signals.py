@@ -1,7 +1,5 @@
 """What a step shows beside gradients and weights: its loss, the graph of that, modes of modules, optimizer state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

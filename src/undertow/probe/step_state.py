@@ -3,8 +3,6 @@
 A step ends with an optimizer's `step()`; until the first sign of the next one, further optimizers may still step in it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a step has cost so far, by kind of measurement."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Who is being watched: the models, the optimizers that step them, and the state of every watched tensor."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any

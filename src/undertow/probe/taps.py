@@ -4,8 +4,6 @@ Nothing is ever attached to the user's model or optimizer: copies and pickles of
 of ours. Each tap calls the original first and last, passes everything through, and never raises.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Lists of watched tensors that are asked about at every step: few calls for a whole list, whatever its length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether the torch that is installed here can be watched. Imports nothing of it."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """The watched layers: which tensor and module stands behind each, and in which order they execute."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +13,7 @@ from undertow.measure.partials import offsets_of
 from undertow.probe.autograd_graph import Owner, Walk
 from undertow.probe.discovery import Found, type_name
 from undertow.probe.distributed.portions import Spread, spread_of
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema import GraphNode, GraphSource, Layer, LayerGraph, LayerKind, LayerTable
 
 
 @dataclass(frozen=True, slots=True)

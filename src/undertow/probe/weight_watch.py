@@ -3,8 +3,6 @@
 What was measured after one step is what lies before the next, unless somebody has edited the weights in between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from undertow.measure.kernels.interface import Want

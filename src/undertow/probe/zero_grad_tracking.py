@@ -1,7 +1,5 @@
 """Whether gradients were cleared between two steps: what is left of an old one adds to the new one."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 

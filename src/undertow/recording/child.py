@@ -1,7 +1,5 @@
 """The main program of the process that records a run: does what it is asked, and ends when nobody is left to ask."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -13,8 +13,7 @@ from undertow.probe.mailbox import Mailbox
 from undertow.probe.readings import Note
 from undertow.probe.step import StepMachine
 from undertow.recording.run_recording import PATIENCE
-from undertow.schema.facts import RunStatus
-from undertow.schema.layers import LayerTable
+from undertow.schema import LayerTable, RunStatus
 from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.store.journal import Journal

@@ -29,8 +29,7 @@ from undertow.recording.following_rank import FollowingRank
 from undertow.recording.run_recording import PATIENCE
 from undertow.recording.training_run import TrainingRun
 from undertow.recording.watch_handle import Watch
-from undertow.schema.facts import RunStatus
-from undertow.schema.findings import Diagnosis, Finding
+from undertow.schema import Diagnosis, Finding, RunStatus
 from undertow.settings import Settings
 
 if TYPE_CHECKING:

@@ -11,12 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine import FindingChange
-from undertow.schema.facts import RunFacts
-from undertow.schema.findings import Diagnosis, StepRange
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Diagnosis, Frame, Layer, LayerGraph, LayerTable, RunFacts, StepRange
 from undertow.store.write_batch import batches, plain
 
 _NO_LIMIT = 1 << 30

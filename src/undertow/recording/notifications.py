@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 from undertow.detect.engine import Change, FindingChange
 from undertow.errors import CriticalFindingError
-from undertow.schema.facts import RunFacts
-from undertow.schema.findings import Finding
-from undertow.schema.frames import Frame
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Frame, RunFacts, Severity
 from undertow.settings import Settings
 from undertow.show.bars import say
 

@@ -25,8 +25,7 @@ from undertow.recording.messages import (
     layers_of,
 )
 from undertow.run_context import RunContext
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Frame
+from undertow.schema import Frame, RunFacts
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
 

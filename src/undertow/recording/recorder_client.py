@@ -5,8 +5,6 @@ takes over: its Python does not compete with the training's for the interpreter'
 back from the disk, and what it had not answered for is asked again.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,9 +13,7 @@ from pathlib import Path
 from undertow.recording.messages import Answer, Close, RecordFrames, Request, TakeOver, encode
 from undertow.recording.recorder import RunRecorder
 from undertow.recording.recorder_process import ProcessLostError, RecorderProcess, can_start, processors
-from undertow.schema.facts import RunFacts
-from undertow.schema.findings import Diagnosis
-from undertow.schema.frames import Frame
+from undertow.schema import Diagnosis, Frame, RunFacts
 
 _MOST_PENDING = 32 << 20  # bytes sent and not answered for; beyond this, wait
 _WORTH_A_PROCESS = 0.15  # seconds of rules and writing so far; starting a process takes about twice as many

@@ -1,7 +1,5 @@
 """The process that records a run beside a training: its start, what goes there and back, and its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

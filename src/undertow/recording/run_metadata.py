@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undertow import __version__
+from undertow.schema import RunFacts
 from undertow.schema.addresses import address_of
-from undertow.schema.facts import RunFacts
 from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.store.latest import new_run_folder

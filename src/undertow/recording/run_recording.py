@@ -3,8 +3,6 @@
 Everything here happens in a background thread, apart from making it, asking it what is known so far, and closing it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,11 +14,7 @@ from undertow.recording.notifications import Notifications
 from undertow.recording.recorder_client import RecorderClient
 from undertow.recording.run_metadata import folder_of
 from undertow.run_context import RunContext
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Diagnosis, Finding, StepRange
-from undertow.schema.frames import Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import Diagnosis, Finding, Frame, LayerGraph, LayerTable, RunFacts, RunStatus, StepRange
 from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.show.closing import closing_line

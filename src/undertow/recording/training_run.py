@@ -20,7 +20,7 @@ from undertow.recording.following_rank import shared_governor, wanted_pace, with
 from undertow.recording.recorder_process import competes
 from undertow.recording.run_metadata import facts_here
 from undertow.recording.run_recording import PATIENCE, RunRecording
-from undertow.schema.facts import RunStatus
+from undertow.schema import RunStatus
 from undertow.settings import Settings
 from undertow.show.bars import say
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from undertow import __version__
 from undertow.errors import UndertowError
 from undertow.run_context import RunContext
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Diagnosis, Finding, StepRange
+from undertow.schema import Diagnosis, Finding, RunFacts, RunStatus, StepRange
 
 if TYPE_CHECKING:
     from undertow.run import Run

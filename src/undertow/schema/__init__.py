@@ -3,17 +3,40 @@
 The records and enums of `undertow.schema.seeds` are importable from here as well, when they are asked for.
 """
 
-from __future__ import annotations
-
+import importlib
 from typing import TYPE_CHECKING, Any
+
+from undertow.schema.facts import FORMAT_VERSION, RunFacts, RunStatus
+from undertow.schema.findings import Coverage, Culprit, Diagnosis, Evidence, Finding, Overhead, Remedy, StepRange
+from undertow.schema.frames import Block, Frame
+from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
+from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema.quantities import (
+    QUANTITIES,
+    STREAMS,
+    AttentionState,
+    Floor,
+    GradientState,
+    LossKind,
+    LossReduction,
+    Quantity,
+    Repeat,
+    Stream,
+)
+from undertow.schema.severity import Health, Severity, health_of
 
 if TYPE_CHECKING:
     from undertow.schema.seeds import *  # noqa: F403
 
+__all__ = [
+    "FORMAT_VERSION", "QUANTITIES", "STREAMS", "AttentionState", "Block", "Coverage", "Culprit", "Diagnosis",
+    "Evidence", "Finding", "Floor", "Frame", "GradientState", "GraphNode", "GraphSource", "Health", "Layer",
+    "LayerGraph", "LayerKind", "LayerTable", "LossKind", "LossReduction", "Overhead", "Quantity", "Remedy", "Repeat",
+    "RunFacts", "RunStatus", "Severity", "StepRange", "Stream", "health_of",
+]  # fmt: skip
+
 
 def __getattr__(name: str) -> Any:
-    import importlib
-
     seeds = importlib.import_module("undertow.schema.seeds")
     if name in seeds.__all__:
         return getattr(seeds, name)

@@ -1,7 +1,5 @@
 """Addresses of run folders that are not on a disk of this machine: `s3://bucket/run`, `gs://…`, `memory://…`."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -3,8 +3,6 @@
 A value that could not be computed is None; the `missing` of its record says why, by field name.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from undertow.schema.severity import Health, Severity

@@ -1,7 +1,5 @@
 """The finding codes: stable for ever."""
 
-from __future__ import annotations
-
 FAMILIES: dict[str, str] = {
     "NUM": "numerics",
     "GRD": "gradients",

@@ -1,7 +1,5 @@
 """What is known of a run besides its numbers: who, when, with what, and how it ended."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any

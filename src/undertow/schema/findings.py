@@ -1,7 +1,5 @@
 """What is wrong, why, and what to change."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from undertow.schema.severity import Health, Severity

@@ -1,7 +1,5 @@
 """One row of a run: what was measured at one optimizer step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache

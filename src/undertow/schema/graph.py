@@ -1,7 +1,5 @@
 """The executed model as a graph of layers: who feeds whom."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

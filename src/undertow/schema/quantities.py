@@ -4,8 +4,6 @@ Quantities that are taken at the same moment are stored together in one *stream*
 either the parameter layers or the module layers of a run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

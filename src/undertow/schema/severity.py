@@ -1,7 +1,5 @@
 """How bad a finding is, and how well a run is: one scale each for the whole product."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 

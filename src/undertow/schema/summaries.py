@@ -1,7 +1,5 @@
 """The analyses of a run in a few lines each, as `undertow report --json` has them. docs/json.md defines every field."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from undertow.schema.findings import StepRange

@@ -1,7 +1,5 @@
 """Other people's progress bars: is one open, and how to say something without tearing it."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from typing import Any, cast

@@ -1,11 +1,9 @@
 """The last line of a watched training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
+from undertow.schema import Diagnosis
 from undertow.schema.codes import CODES
-from undertow.schema.findings import Diagnosis
 from undertow.views.report_wording import percent
 
 

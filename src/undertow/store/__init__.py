@@ -1,7 +1,5 @@
 """Bytes that survive: a run on disk, written by one process and readable by any other, without torch."""
 
-from __future__ import annotations
-
 from undertow.store.latest import new_run_folder, point_latest
 from undertow.store.listing import RunSummary, find_runs
 from undertow.store.reader import RunReader

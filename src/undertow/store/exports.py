@@ -4,8 +4,6 @@ Rows in which nothing was measured are left out. Everything is written in portio
 not fit into memory.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import math
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.errors import UndertowError
-from undertow.schema.quantities import QUANTITIES
+from undertow.schema import QUANTITIES
 from undertow.store.names import known_name
 from undertow.store.reader import RunReader
 

@@ -1,14 +1,11 @@
 """Frames put together again from the rows of all streams that carry their sequence number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.frames import Block, Frame
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame
 from undertow.store.layout import ABSENT
 from undertow.store.row_index import RowTable, Timeline
 from undertow.store.segment import Rows, Segment

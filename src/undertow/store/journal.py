@@ -1,7 +1,5 @@
 """The journal of a run, `events.jsonl`: one JSON object a line, only ever appended to."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

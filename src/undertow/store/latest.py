@@ -1,7 +1,5 @@
 """Where a new run goes, and the link that leads to the newest one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

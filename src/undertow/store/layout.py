@@ -3,8 +3,6 @@
 It travels as JSON in the metadata of the Arrow schema, under the key `undertow`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.quantities import Stream
+from undertow.schema import Stream
 from undertow.store.arrow_messages import BatchMessage, DamagedMessageError
 
 METADATA_KEY = "undertow"

@@ -1,7 +1,5 @@
 """The runs below a folder, the newest first; a damaged one is listed with what is wrong with it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,13 +1,11 @@
 """Is the process that writes a run still there?"""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
 from pathlib import Path
 
-from undertow.schema.facts import RunFacts
+from undertow.schema import RunFacts
 from undertow.store.segment_catalogue import SEGMENTS_FOLDER
 
 _SILENT_SECONDS = 60.0

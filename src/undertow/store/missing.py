@@ -1,7 +1,5 @@
 """Files of a run that must have been there and are not."""
 
-from __future__ import annotations
-
 from undertow.schema.quantities import GRADIENT
 from undertow.store.layout import SCALARS
 from undertow.store.reader import RunReader

@@ -1,7 +1,5 @@
 """A name that a run may have or not."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The values of a quantity on the time axis: frames of one step laid over each other."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """A run opened for reading: lazily, beside a live writer, and without trusting a byte of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.errors import UnknownNameError, UnreadableRunError
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Frame
-from undertow.schema.quantities import QUANTITIES, STREAMS
+from undertow.schema import QUANTITIES, STREAMS, Frame, RunFacts, RunStatus
 from undertow.store import run_documents
 from undertow.store.frame_assembly import FrameSource
 from undertow.store.journal import EVENTS_FILE, read_journal

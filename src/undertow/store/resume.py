@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from undertow.errors import UnwritableRunError
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.layers import LayerTable
+from undertow.schema import LayerTable, RunFacts, RunStatus
 from undertow.store import run_documents
 from undertow.store.layout import SCALARS
 from undertow.store.liveness import is_alive

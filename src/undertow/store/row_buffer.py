@@ -1,7 +1,5 @@
 """Several rows of a segment side by side, headers in place, so that one write takes them all to disk."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

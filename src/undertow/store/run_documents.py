@@ -1,7 +1,5 @@
 """The two small JSON documents of a run, replaced whole: `run.json` and `layers.json`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -12,9 +10,7 @@ from typing import Any
 import msgspec
 
 from undertow.errors import UnreadableRunError
-from undertow.schema.facts import FORMAT_VERSION, RunFacts
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import FORMAT_VERSION, Layer, LayerGraph, LayerTable, RunFacts
 
 RUN_FILE = "run.json"
 LAYERS_FILE = "layers.json"

@@ -4,8 +4,6 @@ Nothing is kept open between calls, so a run of a thousand files needs no thousa
 file that the writer replaces (packed or thinned) is noticed by its inode.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Which segment files a folder holds, opened when first asked for and looked at again on refresh."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator

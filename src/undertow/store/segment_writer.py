@@ -1,7 +1,5 @@
 """Appending rows to one segment file, one write for any number of them; and writing a packed segment whole."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ with its values left open; filling it in is a copy, writing it is one call.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ coarsest zoom level are never touched; finer zoom levels go, oldest first, only 
 more than half of the budget or nothing else is left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A track: the rows of one stream for one set of layers, cut into segment files of bounded size."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.frames import Block, Frame
+from undertow.schema import Block, Frame
 from undertow.store.layout import KEY
 
 _STRING, _FLOAT = {str}, {float}

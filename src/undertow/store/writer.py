@@ -5,8 +5,6 @@ that come together are written together: the blocks of all of them, one write pe
 scalars. A frame that does not fit on the disk is dropped and counted; when space returns, writing goes on.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time
@@ -16,11 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.errors import UnreadableRunError, UnwritableRunError
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, LayerGraph, LayerTable, RunFacts
 from undertow.store import run_documents
 from undertow.store.journal import Journal
 from undertow.store.layout import facts_of_block

@@ -3,8 +3,6 @@
 A long run has a hundred thousand frames, and looking at the head of each takes longer than drawing the picture.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

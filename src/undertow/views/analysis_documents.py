@@ -1,7 +1,5 @@
 """The analyses as plain data for JSON: everything but the per-sample series, which the run has anyway."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

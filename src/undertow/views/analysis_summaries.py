@@ -1,16 +1,13 @@
 """The analyses of a run in a few lines each."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 
+from undertow.schema import Severity, StepRange
 from undertow.schema.checkpoints import Drift, WeightIssue, WeightReport
-from undertow.schema.findings import StepRange
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis, OptimizationPriority
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeType
 from undertow.schema.seeds.history import LayerHealth
-from undertow.schema.severity import Severity
 from undertow.schema.summaries import (
     DriftSummary,
     DynamicsSummary,

@@ -4,8 +4,6 @@ Eight bits of precision are more than an eye can tell apart, every magnitude and
 colours turns a picture of such codes into pixels at once.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

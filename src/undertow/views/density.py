@@ -4,8 +4,6 @@ Measured at the histogram frames of a run. A run without them has quantiles at e
 those is then taken to be even on a logarithmic axis, and `is_measured` says that it is so.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

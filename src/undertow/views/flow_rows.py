@@ -1,7 +1,5 @@
 """Gradient flow as rows: modules as executed, who feeds whom, and the gradient of each over the steps."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.run import Run
-from undertow.schema.layers import Layer
+from undertow.schema import Layer
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeType
 from undertow.views.grid import Grid, grid_of
 from undertow.views.heatmap_cells import Cell

@@ -1,14 +1,12 @@
 """Layer by step for any quantity, in as many columns as a picture has room for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.layers import Layer
+from undertow.schema import Layer
 from undertow.store.reader import RunReader
 from undertow.views import cell_codes
 from undertow.views.heatmap_cells import Cell

@@ -1,7 +1,5 @@
 """Names for more rows than there is room for names: modules that hold them, as deep as fits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby

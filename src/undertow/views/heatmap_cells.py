@@ -1,7 +1,5 @@
 """What a cell of layer × step says, whatever it is drawn with."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

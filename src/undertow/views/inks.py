@@ -1,7 +1,5 @@
 """The colours around the data, on light and on dark paper, and lines that stand out from it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

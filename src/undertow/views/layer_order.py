@@ -1,10 +1,8 @@
 """The order in which layers are shown, one below the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-from undertow.schema.layers import Layer
+from undertow.schema import Layer
 
 
 def reading_order(layers: Sequence[Layer]) -> list[int]:

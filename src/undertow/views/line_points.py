@@ -1,7 +1,5 @@
 """A line over steps in as many points as a picture has columns: nothing is left out, spikes least of all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the pages of the dashboard and of a report show, as plain data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.run import Run
-from undertow.schema.quantities import QUANTITIES, STREAMS
+from undertow.schema import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.store.journal import EVENTS_FILE
 from undertow.views import cell_codes, palette

@@ -4,8 +4,6 @@ A palette is a scale for numbers, a scale with two sides, and marks for cells wi
 every number by its colour, also by people who see fewer colours, and by a pattern where there is room for one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Many layers in few words: a module stands for its tensors when all of them are meant."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,8 +1,6 @@
 """Words and numbers that text and Markdown share."""
 
-from __future__ import annotations
-
-from undertow.schema.findings import Diagnosis, Evidence, Finding, Overhead
+from undertow.schema import Diagnosis, Evidence, Finding, Overhead
 from undertow.views.severity_signs import GLYPHS, HEALTH_GLYPHS
 
 __all__ = ["GLYPHS", "cost", "evidence_line", "headline", "percent", "short_evidence", "when"]

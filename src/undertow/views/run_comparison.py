@@ -1,7 +1,5 @@
 """`undertow.compare`: where runs diverge, what differs in their configuration, and their curves over the same steps."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 
@@ -10,7 +8,7 @@ from numpy.typing import NDArray
 
 from undertow.errors import SettingError
 from undertow.run import Run, open_run
-from undertow.schema.severity import Health, Severity
+from undertow.schema import Health, Severity
 from undertow.views.line_points import line_of_scalar
 from undertow.views.run_config_diff import Difference, differences_of
 from undertow.views.run_divergence import TOLERANCE, LayerDivergence, layer_divergences

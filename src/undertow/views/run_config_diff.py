@@ -1,7 +1,5 @@
 """With what runs were started, and what of it was not the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain

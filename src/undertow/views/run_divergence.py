@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.run import Run
-from undertow.schema.layers import Layer
-from undertow.schema.quantities import GradientState
+from undertow.schema import GradientState, Layer
 from undertow.views.layer_order import reading_order
 
 QUANTITY = "gradient_norm"

@@ -1,7 +1,5 @@
 """The colour scale of a quantity: one for a whole run, so that a colour means the same at every step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +7,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.quantities import QUANTITIES
+from undertow.schema import QUANTITIES
 from undertow.store.reader import RunReader
 from undertow.store.window import Window
 from undertow.views.tiles import subjects

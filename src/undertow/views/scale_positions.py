@@ -1,7 +1,5 @@
 """Where a number lies on its scale, the number at a place of it, and the ticks beside it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

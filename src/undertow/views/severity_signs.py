@@ -1,8 +1,6 @@
 """Signs for severity and health: neither is ever told by colour alone."""
 
-from __future__ import annotations
-
-from undertow.schema.severity import Health, Severity
+from undertow.schema import Health, Severity
 
 GLYPHS = {
     Severity.INFO: "·",

@@ -1,7 +1,5 @@
 """The summaries of flow, dynamics and weights as pairs of words, for any medium that has lines."""
 
-from __future__ import annotations
-
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, Named, WeightsSummary
 from undertow.views.report_wording import percent
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.quantities import QUANTITIES, STREAMS, GradientState
+from undertow.schema import QUANTITIES, STREAMS, GradientState
 from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.reader import RunReader
 from undertow.store.row_index import Integers

@@ -4,15 +4,12 @@ A finished run of moderate size is judged anew, as `undertow report` does. One t
 is judged by what the watching process said of it: its journal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
 from undertow.detect.engine.journal import changes_in
 from undertow.run import Run
-from undertow.schema.findings import Diagnosis, Finding
-from undertow.schema.severity import Health, Severity, health_of
+from undertow.schema import Diagnosis, Finding, Health, Severity, health_of
 from undertow.store.journal import read_journal
 from undertow.store.listing import RunSummary
 

@@ -4,8 +4,6 @@ A run records no single elements, so it has no spectra. Whoever writes `undertow
 folder of a run, as `weights.json` or `weights-NAME.json`, finds them beside the rest.
 """
 
-from __future__ import annotations
-
 from pathlib import Path, PureWindowsPath
 from typing import Any
 

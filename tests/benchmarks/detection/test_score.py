@@ -11,7 +11,7 @@ import pytest
 from benchmarks.detection.baselines import autotrainer, loss_only, nan_only, original, sagemaker
 from benchmarks.detection.score import Verdict, harm, score, wilson
 from undertow.demos.case import Case
-from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema import Layer, LayerKind, LayerTable
 
 
 def _truth(**facts: Any) -> Case:

@@ -10,9 +10,8 @@ from statistics import median
 import pytest
 
 from undertow.detect import rules
-from undertow.detect.engine.condition import Condition
+from undertow.detect.engine import Condition, Stage
 from undertow.detect.engine.registry import conditions
-from undertow.detect.engine.stage import Stage
 from undertow.explain.pages import SECTIONS, parse
 from undertow.schema.codes import CODES, FAMILIES
 

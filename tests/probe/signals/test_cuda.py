@@ -8,7 +8,7 @@ from tests.probe.training import batches, mlp
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

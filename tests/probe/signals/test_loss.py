@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from undertow.probe.signals.kl_divergence import read_latent
-from undertow.schema.quantities import Floor, LossKind, LossReduction
+from undertow.schema import Floor, LossKind, LossReduction
 
 ROWS, CLASSES = 12, 4
 LABELS = torch.tensor([0, 0, 1, 2, 3, 3, 1, 0, 2, 2, 2, 1])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss import LossReading
 from undertow.probe.signals.loss_numbers import loss_numbers
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 OF_CLASSES = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD, LossKind.DIVERGENCE)
 OF_ELEMENTS = (LossKind.MEAN_SQUARE, LossKind.BINARY_OF_LOGITS, LossKind.BINARY_OF_PROBABILITIES)

@@ -9,8 +9,8 @@ import pytest
 from tests.store.small_runs import frame, new_writer
 
 from undertow.run import open_run
+from undertow.schema import STREAMS
 from undertow.schema.frames import _shape_of
-from undertow.schema.quantities import STREAMS
 from undertow.store.reader import RunReader
 
 FIRST_NEW = {"weight": "weight_row_spread", "activation": "activation_training"}

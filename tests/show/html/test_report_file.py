@@ -19,10 +19,7 @@ from tests.detect.building import Training
 
 from undertow.cli import group
 from undertow.run import open_run
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Block, Frame, GraphNode, GraphSource, Layer, LayerGraph, LayerTable, RunFacts, RunStatus
 from undertow.schema.quantities import STORED_HISTOGRAM_WIDTH, STREAMS
 from undertow.show.html.report_file import write_report
 from undertow.show.page.page import page

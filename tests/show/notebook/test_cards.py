@@ -18,7 +18,7 @@ from tests.detect.building import Training
 
 import undertow
 from undertow.run import open_run
-from undertow.schema.facts import RunStatus
+from undertow.schema import RunStatus
 from undertow.show.notebook.png import data_address
 from undertow.views import palette
 

@@ -9,11 +9,8 @@ from rich.console import Console
 
 from undertow.explain.diagnosis import diagnose
 from undertow.explain.traits import UNCLEAR, traits_of
+from undertow.schema import Diagnosis, Evidence, Finding, Layer, LayerKind, LayerTable, RunFacts, Severity, StepRange
 from undertow.schema.codes import CODES
-from undertow.schema.facts import RunFacts
-from undertow.schema.findings import Diagnosis, Evidence, Finding, StepRange
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.severity import Severity
 from undertow.show.report.text import report
 
 LAYERS = LayerTable.of(

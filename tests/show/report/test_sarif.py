@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from undertow.schema import Diagnosis, Finding, Health, Remedy, Severity, StepRange
 from undertow.schema.codes import CODES
-from undertow.schema.findings import Diagnosis, Finding, Remedy, StepRange
-from undertow.schema.severity import Health, Severity
 from undertow.show.report.sarif import to_sarif
 
 

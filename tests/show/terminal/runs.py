@@ -9,13 +9,19 @@ import numpy as np
 
 from undertow.detect.engine import Change, FindingChange
 from undertow.detect.engine.journal import to_record
-from undertow.schema.facts import RunFacts, RunStatus
-from undertow.schema.findings import Finding
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerKind, LayerTable
+from undertow.schema import (
+    Block,
+    Finding,
+    Frame,
+    Layer,
+    LayerGraph,
+    LayerKind,
+    LayerTable,
+    RunFacts,
+    RunStatus,
+    Severity,
+)
 from undertow.schema.quantities import GRADIENT
-from undertow.schema.severity import Severity
 from undertow.store.writer import RunWriter
 
 PLAIN = ("embedding.weight", "encoder.weight", "encoder.bias", "middle.weight", "frozen.weight", "head.weight")

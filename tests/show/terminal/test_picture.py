@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tests.show.terminal.runs import HOSTILE, PLAIN, Story, story
 
 from undertow.run import open_run
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 from undertow.show.terminal.ability import Ability, Depth
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.picture import Moment, Picture

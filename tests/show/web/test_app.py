@@ -15,11 +15,7 @@ from tests.detect.building import Training
 from tests.show.web.conftest import ADDRESS, TOKEN
 
 from undertow.run import Run
-from undertow.schema.facts import RunFacts
-from undertow.schema.frames import Block, Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import Layer, LayerTable
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Block, Frame, Layer, LayerGraph, LayerTable, RunFacts
 from undertow.show.page import STATIC
 from undertow.show.web.app import build_app
 from undertow.store.writer import RunWriter

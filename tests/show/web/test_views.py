@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tests.views.test_tiles import LAYERS, written
 
 from undertow.run import Run
-from undertow.schema.layers import Layer
+from undertow.schema import Layer
 from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.views import palette
 from undertow.views.layer_order import reading_order

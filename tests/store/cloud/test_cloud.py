@@ -20,8 +20,8 @@ from tests.store.small_runs import frame, new_writer
 import undertow
 from undertow.cli import main
 from undertow.errors import SettingError, UnreadableRunError, UnwritableRunError
+from undertow.schema import RunStatus
 from undertow.schema.addresses import address_of
-from undertow.schema.facts import RunStatus
 from undertow.settings import Settings
 from undertow.store.cloud import cache
 from undertow.store.cloud import mirror as mirror_module

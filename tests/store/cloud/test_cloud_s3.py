@@ -15,7 +15,7 @@ from tests.store.small_runs import frame, new_writer
 
 import undertow
 from undertow.errors import UnreadableRunError, UnwritableRunError
-from undertow.schema.facts import RunStatus
+from undertow.schema import RunStatus
 from undertow.store.cloud.place import Place
 from undertow.store.cloud.upload import Upload, send_run
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.view import PLACES, FrameView
 from undertow.detect.features.loss_trend import ANOTHER_TRAINING, Loss
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 
 Flags = NDArray[np.bool_]
 

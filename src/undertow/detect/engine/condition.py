@@ -1,7 +1,5 @@
 """What a condition is: one thing that can be wrong, described, detected and explained in one file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,8 +10,7 @@ from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.tracker import Tracker
 from undertow.detect.engine.view import FrameView
 from undertow.detect.engine.wake import Wake
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 # A stream, and the least number of steps between two of its blocks; an odd one, so that optimizers that step in
 # turn all have theirs.

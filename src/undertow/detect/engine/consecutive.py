@@ -1,7 +1,5 @@
 """For how long in a row something has held: of the whole training, or layer by layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TypeVar
 

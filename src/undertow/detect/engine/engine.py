@@ -1,7 +1,5 @@
 """Frames in, findings out: the same while a run is written and when it is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
@@ -14,10 +12,7 @@ from undertow.detect.engine.ledger import FindingChange, Ledger
 from undertow.detect.engine.registry import conditions
 from undertow.detect.engine.watcher import watchers_of
 from undertow.detect.features.loss_trend import ANOTHER_TRAINING, LossTrend
-from undertow.schema.findings import Finding
-from undertow.schema.frames import Frame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import Finding, Frame, LayerGraph, LayerTable
 
 _EVERY_FRAME = 64  # steps at the start of which every condition sees every frame
 

@@ -1,7 +1,5 @@
 """Findings as plain records for the run's journal, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -10,7 +8,7 @@ import msgspec
 
 from undertow.detect.engine.ledger import Change, FindingChange
 from undertow.detect.engine.registry import condition_of
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 EVENT = "finding"
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerKind, LayerTable
+from undertow.schema import LayerGraph, LayerKind, LayerTable
 
 _BIAS_LIKE = (LayerKind.BIAS, LayerKind.NORM_SHIFT)
 # Half a unit in the last place, relative to the value: smaller updates round away.

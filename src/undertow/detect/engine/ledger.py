@@ -1,14 +1,12 @@
 """The findings of a run as judgements come in: each condition's becomes one, which opens, changes and closes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from undertow.detect.engine.condition import Judgement
+from undertow.schema import Finding
 from undertow.schema.codes import CODES
-from undertow.schema.findings import Finding
 
 Place = tuple[str, str]  # code and variant
 

@@ -1,7 +1,5 @@
 """All conditions, collected from the files under `rules/`: there is no list to keep."""
 
-from __future__ import annotations
-
 import pkgutil
 from functools import cache
 from importlib import import_module

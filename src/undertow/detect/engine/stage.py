@@ -1,7 +1,5 @@
 """The order of causes: what sits at an earlier stage explains what sits at a later one and begins after it."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

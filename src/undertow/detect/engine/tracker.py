@@ -1,7 +1,5 @@
 """What several conditions follow together: kept once, and moved on before they look at a frame."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from undertow.detect.engine.batch import FrameBatch

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.features.loss_trend import Loss
-from undertow.schema.frames import Frame
-from undertow.schema.quantities import STREAMS
+from undertow.schema import STREAMS, Frame
 
 if TYPE_CHECKING:
     from undertow.detect.engine.batch import FrameBatch

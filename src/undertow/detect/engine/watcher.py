@@ -1,7 +1,5 @@
 """The units the engine drives: a condition for itself, or all conditions that share a tracker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from undertow.detect.engine.batch import FrameBatch

@@ -1,20 +1,12 @@
 """What attention must do whatever is trained: a base for the conditions that each check one such contract."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import AttentionState
-from undertow.schema.severity import Severity
+from undertow.schema import AttentionState, Evidence, Severity
 
 
 class AttentionContract(Condition):

@@ -1,7 +1,5 @@
 """Batches that are not like those before them, and the leaps of the loss that a batch may explain."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Mapping
@@ -9,13 +7,9 @@ from statistics import median
 
 import numpy as np
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake, having
+from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake, having
 from undertow.detect.features.spike import SpikeWatch
-from undertow.schema.findings import Evidence
+from undertow.schema import Evidence
 
 _SIZES = ("input_std", "input_max_abs", "target_std")  # of the data of one batch; all positive
 LEAP = Limit(8.0, "robust deviations of the loss above the latest ones; healthy trainings: at most 7")

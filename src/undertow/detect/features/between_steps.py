@@ -1,16 +1,9 @@
 """Weights that change between two steps, without an optimizer."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake
+from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake, grown
 from undertow.detect.features.initial_weights import norms_before, rows_before
 
 WRITTEN = Limit(1e-5, "by which a norm changes between two steps; rounding changes it by 1e-7")

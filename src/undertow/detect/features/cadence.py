@@ -1,7 +1,5 @@
 """How often a slow condition is judged: at nearly every step early on, then at steps ever further apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,15 +1,9 @@
 """Gradients that were still there when the next backward pass added to them."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake, where
+from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerStreak, Tracker, Wake, grown, where
 
 
 def _held_changes(batch: FrameBatch) -> Flags:

@@ -1,11 +1,9 @@
 """What a loss function gives for a model that has learnt nothing: the natural scale to compare a loss with."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.view import FrameView
-from undertow.schema.quantities import LossKind
+from undertow.detect.engine import FrameView
+from undertow.schema import LossKind
 
 
 def chance_level(view: FrameView) -> float:

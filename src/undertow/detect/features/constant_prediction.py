@@ -1,12 +1,9 @@
 """The loss of the best answer that is the same for every sample: what a model pays that knows the targets only."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
-from undertow.schema.quantities import LossKind, LossReduction
+from undertow.detect.engine import FrameView, Limit
+from undertow.schema import LossKind, LossReduction
 
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 

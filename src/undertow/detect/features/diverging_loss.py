@@ -1,18 +1,14 @@
 """A loss that rises, and what else tells a model that falls apart from one whose targets or terms grow."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import median
 
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Limit, Tracker
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 _OF_CLASSES = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 

@@ -1,11 +1,8 @@
 """A parameter group whose learning rate is far above that of the others: what goes wrong then is its doing."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Limit
 from undertow.detect.features.matrices import matrices_of
 
 

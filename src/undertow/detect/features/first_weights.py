@@ -1,18 +1,14 @@
 """How every parameter looked when it was first measured: as PyTorch makes it, drawn at random, or neither."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Limit, grown
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import fan_in
-from undertow.schema.layers import Layer, LayerKind
+from undertow.schema import Layer, LayerKind
 
 _GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
 

@@ -1,14 +1,8 @@
 """Sizes of gradients along depth: what several conditions ask of a model deep enough to have a trend."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake
+from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake
 from undertow.detect.features.matrices import Values, matrices_of
 
 LEAST_MATRICES = Limit(4, "weight matrices; fewer make no line")

@@ -1,27 +1,17 @@
 """The scale of the weights before the first step, and how the signal fares on its way through them."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage, Tracker, having
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
 from undertow.detect.features.progress import has_learnt
-from undertow.schema.findings import Evidence
-from undertow.schema.layers import LayerKind
-from undertow.schema.quantities import LossKind
+from undertow.schema import Evidence, LayerKind, LossKind
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -1,15 +1,11 @@
 """The size of every parameter before its first measured step."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameBatch, FrameView, grown
 
 
 class InitialWeights:

@@ -1,18 +1,12 @@
 """The learning rate of every optimizer beside the size of its updates and the loss: what all of OPT007 goes by."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from typing import ClassVar
 
 import numpy as np
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake
+from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.fast_group import FastGroup
 from undertow.detect.features.long_first_steps import LongFirstSteps

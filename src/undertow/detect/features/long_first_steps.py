@@ -1,9 +1,6 @@
 """Whether first steps are long by design: RMSprop's second moment starts at zero, and nothing makes up for that."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Limit
 from undertow.detect.features.matrices import matrices_of
 
 

@@ -1,18 +1,8 @@
 """What the loss function is given, beside what it takes: logits, probabilities or log-probabilities."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, Tracker, having
 from undertow.detect.features.output_layer import output_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Severity
 
 
 class LossInput(Tracker):

@@ -1,15 +1,10 @@
 """The loss while it was above zero: what tells a sign that turned from a loss that may be negative."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake, having
+from undertow.detect.engine import Flags, FrameBatch, FrameView, Tracker, Wake, having
 
 FIRST_LOSSES = 9  # by which the size of the first losses is known
 

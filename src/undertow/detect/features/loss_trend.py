@@ -17,8 +17,6 @@ whose loss it is, and all fields speak of the losses of that actor only. Cost: a
 length of the run.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, insort
 from collections import deque
@@ -26,7 +24,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from undertow.schema.frames import Frame
+from undertow.schema import Frame
 
 _WINDOW = 9  # losses whose median is the level: a change shows after five
 _NOISE_WINDOW = 24

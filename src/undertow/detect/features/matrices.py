@@ -4,16 +4,13 @@ Biases, norm scales and embeddings are left out: by symmetry, by design or by sp
 large without anything being wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine import FrameBatch, LayerIndex
 from undertow.detect.engine.view import PLACES, FrameView
 from undertow.detect.features.module_structure import structure_of
 

@@ -1,26 +1,27 @@
 """Parameters that an optimizer holds and whose gradient is None: since when, and whether their module runs."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import changed, having
+from undertow.detect.engine import (
+    Condition,
+    FrameBatch,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    Limit,
+    Stage,
+    Tracker,
+    changed,
+    grown,
+    having,
+)
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import DROP_UNUSED_PARAMETERS
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, GradientState, Severity
 
 Mask = NDArray[np.bool_]
 

@@ -1,14 +1,12 @@
 """What the modules of a run are to each other: which do the work, who comes before whom, which normalise."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.schema.layers import Layer, LayerKind
+from undertow.detect.engine import LayerIndex
+from undertow.schema import Layer, LayerKind
 
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RMSNorm", "LocalResponseNorm")
 _MATRICES = (LayerKind.WEIGHT, LayerKind.RECURRENT)

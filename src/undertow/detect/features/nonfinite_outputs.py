@@ -1,20 +1,14 @@
 """Outputs that are NaN or infinite: of which module first, and whether they did any harm."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where
+from undertow.detect.engine import FrameBatch, FrameView, LayerIndex, Tracker, where
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
+from undertow.schema import Evidence
 
 
 class NonfiniteOutputs(Tracker):

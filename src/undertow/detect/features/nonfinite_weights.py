@@ -1,15 +1,9 @@
 """Weights that hold NaN or infinity, parted into those that are trained and those that are frozen."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import changed, where
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import GradientState
+from undertow.detect.engine import FrameView, Tracker, changed, grown, where
+from undertow.schema import Evidence, GradientState
 
 
 class NonfiniteWeights(Tracker):

@@ -1,17 +1,13 @@
 """A setting of normalisations that no published model has."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 USUAL_NORMALISATION_SETTINGS = Remedy(
     "usual-normalisation-settings",

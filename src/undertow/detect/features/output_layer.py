@@ -1,10 +1,8 @@
 """Which modules hand the loss its input."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
-from undertow.schema.layers import LayerKind
+from undertow.schema import LayerKind
 
 
 def output_layers(view: FrameView) -> tuple[int, ...]:

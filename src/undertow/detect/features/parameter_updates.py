@@ -1,21 +1,14 @@
 """What optimizers do to parameters: who holds them, which gradient they step with, how the weights began."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake, changed, where
+from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake, changed, grown, where
 from undertow.detect.features.first_weights import FirstWeights
 from undertow.detect.features.untrained_parts import UntrainedParts
-from undertow.schema.quantities import GradientState
+from undertow.schema import GradientState
 
 Mask = NDArray[np.bool_]
 

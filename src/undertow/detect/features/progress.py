@@ -1,13 +1,10 @@
 """Whether training gets anywhere: what a statistical rule asks before it calls something odd a fault."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Limit
 from undertow.detect.features.loss_trend import Loss
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 _GAINED = Limit(4.0, "deviations of a single loss: a median of nine batches hardly strays by two")
 _REMAINING = Limit(0.9, "of the starting loss: learning the mean of the labels alone gains a few per cent")

@@ -1,10 +1,8 @@
 """What the learning rate has done: where it began, its peak, how long it has been next to nothing, its latest jump."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.limit import Limit
+from undertow.detect.engine import Limit
 
 # Share of the peak, and for how many steps at least the rate must be below it: so many, and as a part of the steps
 # above it. A cosine is below a thousandth of its peak for 2 % of its length, and below a hundredth for 6 %; a cubic

@@ -1,17 +1,11 @@
 """How often the optimizer of the same parameters is made anew, and at which intervals."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import FrameBatch, FrameView, Limit, Tracker, having
 from undertow.detect.features.matrices import matrices_of
-from undertow.schema.findings import Remedy
+from undertow.schema import Remedy
 
 BUILD_THE_OPTIMIZER_ONCE = Remedy(
     "build-the-optimizer-once",

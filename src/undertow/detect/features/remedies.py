@@ -1,8 +1,6 @@
 """Remedies that conditions of several codes give. One that only one condition gives stands in its file."""
 
-from __future__ import annotations
-
-from undertow.schema.findings import Remedy
+from undertow.schema import Remedy
 
 GUARD_THE_OPERATION = Remedy(
     "guard-the-operation",

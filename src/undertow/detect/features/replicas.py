@@ -1,20 +1,12 @@
 """Replicas in one process: models with the same layers that are given the same gradients."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake
-from undertow.schema.findings import Remedy
-from undertow.schema.layers import LayerKind
+from undertow.detect.engine import FrameView, LayerIndex, Limit, Tracker, Wake, grown
+from undertow.schema import LayerKind, Remedy
 
 _GRADIENT = ("stepped_gradient_norm", "stepped_gradient_max_abs")
 _WEIGHT = ("weight_norm", "weight_mean", "weight_max_abs")

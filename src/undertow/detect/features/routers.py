@@ -1,14 +1,8 @@
 """Gates of a mixture of experts: which modules they are, how many experts each has, and how far the model has moved."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import FrameBatch, FrameView, Limit, Tracker, having
 from undertow.detect.features.matrices import matrices_of, middle
 
 

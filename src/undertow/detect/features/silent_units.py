@@ -1,22 +1,12 @@
 """Units of ReLUs that are never active: since when, in how many samples, and where."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, LayerIndex, LayerStreak, Limit, Tracker, grown
 from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.wording import count_of
-from undertow.schema.findings import Evidence
-from undertow.schema.layers import LayerKind
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LayerKind, LossKind, Severity
 
 _ALWAYS_ALIVE = ("LeakyReLU", "PReLU", "RReLU")
 _OTHERS_THAT_DIE = ("GELU", "Threshold", "Hardswish")  # exactly zero far enough below zero

@@ -1,16 +1,12 @@
 """A loss that leaps out of a calm course, and whether it comes back."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
-from undertow.schema.quantities import LossKind
+from undertow.detect.engine import FrameBatch, FrameView, Limit
+from undertow.schema import LossKind
 
 _OF_LABELS = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 

@@ -1,16 +1,10 @@
 """How long the steps of an optimizer are, and whether they follow the size of the gradient."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where_scalar
+from undertow.detect.engine import FrameBatch, FrameView, Limit, Tracker, where_scalar
 from undertow.detect.features.matrices import matrices_of, middle
 
 CLIPPED = 0.02  # of the gradient is left

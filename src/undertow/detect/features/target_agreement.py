@@ -1,14 +1,10 @@
 """Whether predictions fit their own targets better than those of other samples: if never, nothing relates them."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import fmean
 
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Limit, Tracker
 from undertow.detect.features.matrices import matrices_of, middle
 
 _WINDOW = 32  # measured steps

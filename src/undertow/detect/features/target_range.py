@@ -1,16 +1,9 @@
 """Targets outside of what the last function of the model can put out, or of what the loss is made for."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
-from undertow.schema.quantities import LossKind
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, having
+from undertow.schema import LossKind
 
 _BINARY = (LossKind.BINARY_OF_LOGITS, LossKind.BINARY_OF_PROBABILITIES)
 

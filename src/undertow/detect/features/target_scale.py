@@ -1,20 +1,14 @@
 """Regression targets beside what the model puts out at the start, and whether training suffers from their size."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import FrameView, Limit, Tracker, having
 from undertow.detect.features.module_structure import NONE
 from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.progress import has_learnt
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.quantities import LossKind, LossReduction
+from undertow.schema import Evidence, LossKind, LossReduction, Remedy
 
 _OF_ERRORS = (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)
 _RANGES = ("Sigmoid", "Tanh", "Softmax", "Hardsigmoid", "Hardtanh", "Softsign")  # all within one of zero

@@ -1,17 +1,14 @@
 """Parts of a model that rest with the random numbers they were made with: forgotten, or at rest on purpose?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
+from undertow.detect.engine import LayerIndex, Limit
 from undertow.detect.features.first_weights import FirstWeights
-from undertow.schema.layers import Layer, LayerKind
+from undertow.schema import Layer, LayerKind
 
 Mask = NDArray[np.bool_]
 

@@ -1,11 +1,9 @@
 """Layers and numbers in sentences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
-from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine import LayerIndex
 
 
 def name_layers(layout: LayerIndex, ids: Sequence[int], limit: int = 3) -> str:

@@ -1,18 +1,10 @@
 """Gradients that are there, and of which every element is exactly zero: since when, and whether that is a fault."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.tracker import Tracker
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake
-from undertow.schema.quantities import GradientState
+from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerIndex, LayerStreak, Limit, Tracker, Wake, grown
+from undertow.schema import GradientState
 
 Mask = NDArray[np.bool_]
 

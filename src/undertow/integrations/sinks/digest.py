@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from undertow.schema.frames import Frame
-from undertow.schema.quantities import QUANTITIES
-from undertow.schema.severity import Health, Severity, health_of
+from undertow.schema import QUANTITIES, Frame, Health, Severity, health_of
 
 _SCALARS = {
     "loss": "loss",

@@ -14,9 +14,7 @@ from collections.abc import Callable, Sequence
 from undertow.errors import UndertowError
 from undertow.integrations.sinks.digest import digest, standing
 from undertow.integrations.sinks.sink import Sink
-from undertow.schema.findings import Finding
-from undertow.schema.frames import Frame
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Frame, Severity
 
 LEAST_BETWEEN = 0.1  # seconds between two steps that are passed on
 PATIENCE = 20.0  # seconds that all sinks together have to end

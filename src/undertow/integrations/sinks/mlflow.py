@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 # By name: a type checker without the package would take this file for it.
 mlflow: Any = import_module("mlflow")

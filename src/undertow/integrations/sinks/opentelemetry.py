@@ -10,8 +10,7 @@ from opentelemetry._logs import LogRecord, SeverityNumber, get_logger
 from opentelemetry.metrics import get_meter
 
 from undertow.integrations.sinks.digest import NAMES
-from undertow.schema.findings import Finding
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Severity
 
 _LEVELS = {
     Severity.INFO: SeverityNumber.INFO,

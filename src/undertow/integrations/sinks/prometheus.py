@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from undertow.integrations.sinks.digest import NAMES
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 _MOST_FINDINGS = 50  # sets of labels: a monitor keeps each for ever
 _DEFAULT_PORT = 9464

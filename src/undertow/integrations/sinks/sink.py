@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 
 class Sink(Protocol):

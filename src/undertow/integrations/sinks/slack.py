@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from undertow.integrations.sinks.webhook import Webhook
-from undertow.schema.findings import Finding
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Severity
 
 _SIGNS = {
     Severity.INFO: ":information_source:",

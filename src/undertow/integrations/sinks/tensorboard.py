@@ -11,7 +11,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[repo
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 
 class TensorBoard:

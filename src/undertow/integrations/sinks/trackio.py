@@ -7,8 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from undertow.schema.findings import Finding
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Severity
 
 # By name: a type checker without the package would take this file for it.
 trackio: Any = import_module("trackio")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from undertow.errors import UndertowError
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 
 _TIMEOUT = 5.0  # seconds for an answer
 _PAUSE = 1.0  # seconds before the second and last attempt

@@ -1,7 +1,5 @@
 """Kernels: the same measurement done slowly and obviously, portably, and fast. `choose` picks one."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The C kernel: all tensors in one call, one read of memory, without the interpreter lock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 

@@ -1,7 +1,5 @@
 """The oracle: slow, obvious, and wider than float64 where that matters. Every other kernel is tested against it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sparse gradients (`nn.Embedding(sparse=True)`) measured as if dense, without building the dense tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

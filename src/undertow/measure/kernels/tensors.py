@@ -1,7 +1,5 @@
 """Bringing a user's tensor into a form that kernels read: dense, row-major, a floating dtype."""
 
-from __future__ import annotations
-
 import torch
 
 # The formats the native kernel reads, and their numbers there.

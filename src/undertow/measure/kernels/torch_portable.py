@@ -4,8 +4,6 @@ Nothing here waits for the device; the one transfer at the end is `DevicePartial
 and on another thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

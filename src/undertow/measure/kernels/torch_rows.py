@@ -4,8 +4,6 @@ Rows of many tensors are measured together, so the number of operations does not
 tensors. The layout depends on the numbers of elements only and is kept for the next call.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Runs in the background thread. A rank that dies is left out from then on; one th
 until it has caught up. Nobody waits for ever, and the training waits for nothing.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence
@@ -21,7 +19,7 @@ from undertow.probe.distributed.rendezvous import Connections
 from undertow.probe.distributed.replica_check import are_replicas
 from undertow.probe.readings import NewLayers, RawFrame
 from undertow.probe.watched_layers import SlotLayout
-from undertow.schema.layers import LayerTable
+from undertow.schema import LayerTable
 
 PATIENCE = 30.0  # seconds to wait for a rank's part of a step
 CLOSING_PATIENCE = 8.0  # seconds to wait for the others, once this rank has ended

@@ -1,7 +1,5 @@
 """What a rank has measured, in the form in which it travels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,7 +11,7 @@ from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Rost
 from undertow.probe.distributed.portions import Term
 from undertow.probe.readings import NewLayers, RawFrame, Reading, host, number
 from undertow.probe.watched_layers import SlotLayout
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Layer, LayerTable
 
 KINDS = ("gradients", "stepped", "weights_before", "weights")
 FOLD_WIDTH = 64  # of the sketches by which equal tensors of two ranks are compared

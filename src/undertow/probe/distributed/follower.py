@@ -3,8 +3,6 @@
 Runs in the background thread. When there is nobody to send to, nothing is measured any more, and the training goes on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections import deque

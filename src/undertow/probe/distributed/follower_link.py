@@ -1,7 +1,5 @@
 """Another rank, seen from the one it sends to: a thread that sleeps until something comes, and what has come."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -7,8 +7,6 @@ autograd sees those, optimizers see the shards. Which is which is written in tor
 torch keep them elsewhere, nothing is found, or reading them fails: nothing is measured rather than something wrong.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

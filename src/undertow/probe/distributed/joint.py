@@ -4,8 +4,6 @@ Shards that together are a block are added up, so that the part is no longer tha
 and what is passed on is the first one, and how far the farthest is from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod

@@ -1,7 +1,5 @@
 """The first rank: makes one frame of all ranks' parts of a step. Runs in the background thread."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -15,8 +13,7 @@ from undertow.probe.distributed.topology import RankPlace
 from undertow.probe.distributed.whole_frame import whole_frame
 from undertow.probe.mailbox import Item
 from undertow.probe.readings import NewLayers, Note, RawFrame
-from undertow.schema.graph import LayerGraph
-from undertow.schema.layers import LayerTable
+from undertow.schema import LayerGraph, LayerTable
 
 Handle = Callable[[list[Item]], None]
 Idle = Callable[[], None]

@@ -4,8 +4,6 @@ Under `fully_shard` it is that of the whole parameter, which exists just then, a
 Hooks on the parameters, there only during a backward pass that is chosen for it; they change nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

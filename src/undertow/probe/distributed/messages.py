@@ -1,14 +1,12 @@
 """What travels between ranks. Numbers as raw arrays; nothing is pickled."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.layers import LayerKind
+from undertow.schema import LayerKind
 
 
 class LayerFacts(msgspec.Struct, array_like=True):

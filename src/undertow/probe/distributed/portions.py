@@ -4,8 +4,6 @@ A distributed tensor is a wrapper around a local one. Only the local one is ever
 can start a collective, which the other ranks would not take part in.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ from undertow.measure.partials import offsets_of
 from undertow.probe.distributed.messages import LayerFacts, Roster, SlotFacts
 from undertow.probe.distributed.portions import Portion
 from undertow.probe.watched_layers import SlotLayout
-from undertow.schema.layers import Layer, LayerTable
+from undertow.schema import Layer, LayerTable
 
 Ints = NDArray[np.int64]
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # begin and extent

@@ -4,8 +4,6 @@ Replicas begin alike, or are given the same gradients. Parts of a model that was
 same names, too, and share neither.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

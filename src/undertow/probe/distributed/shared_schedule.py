@@ -5,8 +5,6 @@ the clock is decided by the first rank alone, and takes effect a number of steps
 rank that hears of it too late leaves a few frames incomplete; nothing waits for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

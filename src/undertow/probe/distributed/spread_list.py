@@ -1,7 +1,5 @@
 """Lists of tensors of which this rank holds a part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod

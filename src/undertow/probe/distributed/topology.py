@@ -5,8 +5,6 @@ so that nobody receives from more than a few dozen however many there are. Those
 it, which hold neighbouring shards: together they are a block again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

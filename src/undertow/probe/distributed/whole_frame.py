@@ -1,7 +1,5 @@
 """One frame from the parts of all ranks, and the noise of its gradient from each rank's own batches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

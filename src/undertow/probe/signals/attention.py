@@ -4,8 +4,6 @@ Both forms are known: torch's own operation, whose queries and keys are saved, a
 user has written out. A few heads and rows are computed again; masked places count for neither number.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What attention must do whatever it has learnt: weigh the keys it sums over, and see more than padding."""
 
-from __future__ import annotations
-
 import torch
 
 from undertow.probe.signals.attention import HIDDEN, SOFTMAX, product_behind

@@ -1,14 +1,12 @@
 """Whether a batch is the one before it again. Runs in the background thread."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np
 import torch
 
 from undertow.probe.signals.loss import LossReading
-from undertow.schema.quantities import Repeat
+from undertow.schema import Repeat
 
 _AS_NUMPY_KNOWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 

@@ -1,7 +1,5 @@
 """Were prediction and target of an elementwise loss stretched over each other?"""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 

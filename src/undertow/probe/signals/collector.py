@@ -1,7 +1,5 @@
 """Collects the signals of the step that is under way, on the training thread, within a share of the budget."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from statistics import median

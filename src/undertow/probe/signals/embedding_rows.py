@@ -1,7 +1,5 @@
 """Rows of weights: do they differ from each other, and which rows of an embedding are ever used?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Gates: a softmax over the few outputs of a linear layer that weighs other modules' outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Puts the signals of a step into its frame. Runs in the background thread, after the statistics are in."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 
@@ -14,7 +12,7 @@ from undertow.probe.signals.batches import BatchBook
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss_numbers import loss_numbers
 from undertow.probe.signals.modules import constants
-from undertow.schema.frames import Block, Frame
+from undertow.schema import Block, Frame
 from undertow.schema.quantities import ACTIVATION, OPTIMIZER, STATISTIC_NAMES, WEIGHT
 
 _SMOOTH = 0.25

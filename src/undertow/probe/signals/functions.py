@@ -2,8 +2,6 @@
 follow, whose units these are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 

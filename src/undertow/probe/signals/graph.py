@@ -1,7 +1,5 @@
 """Signals that need the whole graph of a loss: attention and gates, given to the modules they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -31,7 +29,7 @@ from undertow.probe.signals.tokens import (
     targets_are_inputs,
 )
 from undertow.probe.signals.unbounded_loss import is_unbounded
-from undertow.schema.quantities import AttentionState, Floor
+from undertow.schema import AttentionState, Floor
 
 _MOST_ATTENTIONS = 256
 _EMPTY_LOOKS = 2  # after which a model is taken to have neither

@@ -1,7 +1,5 @@
 """Predictions and targets of an error that is written out by hand, of which the graph keeps the difference only."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ A variational autoencoder adds half of `mean² + variance − log variance − 1
 the decoder, in nats, is at most the mean of that sum over all samples: near zero, the code is noise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Labels of a batch: how varied they are, and whether neighbours resemble each other more than they should."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ of the normaliser of all: what a likelihood is made of, and it must stand in a l
 are no targets: a policy's returns or costs may have any sign, and nothing is said of what they weigh.
 """
 
-from __future__ import annotations
-
 import torch
 
 from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation, producer

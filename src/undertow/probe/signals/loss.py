@@ -4,8 +4,6 @@ The training thread finds the loss function and copies a few rows of what it saw
 numbers of them (`loss_numbers`). So nothing waits for a device, and nothing of the graph is kept.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ from undertow.probe.signals.nodes import (
 )
 from undertow.probe.signals.target_range import Reach, reach_of
 from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms_and_weights, number_of
-from undertow.schema.quantities import LossKind, LossReduction
+from undertow.schema import LossKind, LossReduction
 
 _MOST_ELEMENTS = 1 << 18  # copied of one tensor, or
 _FEWEST_ROWS = 16

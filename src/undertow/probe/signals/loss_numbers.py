@@ -3,8 +3,6 @@
 Steps of a training have losses alike: a few operations on many of them together take hardly longer than on one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import isnan
 
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss import LossReading
 from undertow.probe.signals.target_agreement import agreement_of_classes, agreement_of_numbers
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
 _ROWS_SUMMED = 32

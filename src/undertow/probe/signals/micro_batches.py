@@ -1,7 +1,5 @@
 """What one row counts in each of the micro-batches of a step: the same everywhere, or more in small ones."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 
@@ -9,7 +7,7 @@ import torch
 
 from undertow.probe.signals.nodes import saved_tensor, shape_of
 from undertow.probe.signals.terms import Term, find_terms
-from undertow.schema.quantities import LossReduction
+from undertow.schema import LossReduction
 
 _MOST = 8  # micro-batches of a step that are looked at
 _FEWEST = 3  # of two, one may be of another kind on purpose: labelled and unlabelled, new and replayed

@@ -1,7 +1,5 @@
 """What a module is set to, and whether its output still depends on the sample."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable
 from math import prod

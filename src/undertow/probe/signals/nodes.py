@@ -4,8 +4,6 @@ Saved tensors are looked at and let go. A node whose values cannot be had (freed
 tensor, kept by hooks of the user's as in checkpointing) answers None, and the signal is then absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any

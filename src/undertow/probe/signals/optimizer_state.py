@@ -3,8 +3,6 @@
 State is read from evenly spaced elements of each tensor, and on the CPU only: elsewhere it would have to wait.
 """
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Is a quotient an overlap of a prediction with a mask: Dice's coefficient, or intersection over union?"""
 
-from __future__ import annotations
-
 import torch
 
 from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation

@@ -4,8 +4,6 @@ Checkpointing that does not keep the state of the generators makes other dropout
 What counts is the state that a module begins with; nothing is drawn and no generator is changed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -8,8 +8,6 @@ density (a log-likelihood that was meant to be negated). Squared errors by thems
 elsewhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +15,7 @@ import torch
 from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation, producer, saved
 from undertow.probe.signals.overlap_loss import is_overlap
 from undertow.probe.signals.terms import constant_factor
-from undertow.schema.quantities import Floor
+from undertow.schema import Floor
 
 _MOST_NODES = 512
 _HELD = -1.0

@@ -7,8 +7,6 @@ normal around 0, whatever the loss, its scale, the frequency of the classes and 
 Of several batches of the same shape at once; NaN where nothing can be said.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,14 +1,12 @@
 """Can a prediction reach its targets? Where a function of a known range comes last, nothing beyond it can be learnt."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 
 from undertow.probe.signals.nodes import edges, first_rows, is_leaf, operation, producer, saved_tensor
 from undertow.probe.signals.terms import Term
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 Reach = tuple[float, float, torch.Tensor]  # the least and the largest value, and a copy of the targets
 

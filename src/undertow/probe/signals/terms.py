@@ -27,7 +27,7 @@ from undertow.probe.signals.nodes import (
     shape_of,
     signed,
 )
-from undertow.schema.quantities import LossKind, LossReduction
+from undertow.schema import LossKind, LossReduction
 
 MAX_NODES = 96  # looked at in one search
 _FEW_LEVELS = 1 << 10  # quantiles; more numbers are no levels

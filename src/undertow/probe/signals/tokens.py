@@ -1,7 +1,5 @@
 """Tokens as the graph shows them: what was looked up in embeddings, beside labels and masks of attention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A log-scale stands in a likelihood twice: as itself, and in an exponential that 
 has a least value, and `exp(s) * error - s`; with the other sign in front of `s` both parts fall together, for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

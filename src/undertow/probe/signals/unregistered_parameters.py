@@ -1,8 +1,6 @@
 """Tensors that get a gradient although no watched model holds them as parameters: those of layers in a plain list or
 of another model, and plain tensors that a module keeps as attributes."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """The records and enums of the five components that work on plain arrays."""
 
-from __future__ import annotations
-
 from undertow.schema.seeds.animation import (
     GradientFlowSummary,
     GradientFrame,

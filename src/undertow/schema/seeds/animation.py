@@ -1,7 +1,5 @@
 """Frames of the gradient animator and what they add up to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """Numbers as users hold them (numpy arrays, lists, torch tensors) become float64 arrays, or a clear error."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

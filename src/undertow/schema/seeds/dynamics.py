@@ -1,7 +1,5 @@
 """How training goes: convergence, phase, plateau, stability."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """The enhanced analysis: every layer, the network, its hierarchy, and what to do first."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """Gradient flow through a network: layers, edges, paths, and regions where it fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The report as a file on disk."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,12 +1,10 @@
 """What a cell of a notebook shows of a run, and of what was found in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from undertow.run import Run
+from undertow.schema import Diagnosis, Finding, Remedy, StepRange
 from undertow.schema.checkpoints import WeightReport
-from undertow.schema.findings import Diagnosis, Finding, Remedy, StepRange
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.show.notebook.markup import QUIET, box, code, coloured, folded, name, pairs, paragraph, text

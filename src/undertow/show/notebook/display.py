@@ -1,7 +1,5 @@
 """How runs show themselves in a notebook."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

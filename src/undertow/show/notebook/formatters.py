@@ -3,8 +3,6 @@
 Whatever draws is loaded when something is drawn: `import undertow` stays quick.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

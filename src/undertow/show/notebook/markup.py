@@ -1,11 +1,9 @@
 """HTML from data. A notebook may be dark or light and keeps no style sheet: every element carries what it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 
-from undertow.schema.severity import Health, Severity
+from undertow.schema import Health, Severity
 
 # Middle tones, to be read on white and on black.
 COLOURS: dict[Severity | Health | None, str] = {

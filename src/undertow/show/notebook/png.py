@@ -1,7 +1,5 @@
 """A picture of a few thousand pixels as text for a page, without a library for pictures."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

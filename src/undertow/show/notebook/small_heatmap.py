@@ -1,7 +1,5 @@
 """The heatmap of a run and its loss, small: for a cell of a notebook."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ While a training keeps the kernel busy nobody can ask it anything; so it is told
 a hundredth of the time.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -3,8 +3,6 @@
 The dashboard serves the scripts, a report and a notebook join them into one page.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"

@@ -4,8 +4,6 @@ For each layer and step: a byte for the exponent of the lowest bucket (plus 127;
 shares as 255 · √share, so that small ones survive. `embedded.js` reads what is written here.
 """
 
-from __future__ import annotations
-
 import gzip
 from dataclasses import dataclass
 from typing import Any

@@ -1,13 +1,11 @@
 """A page in one piece: what a browser may do with it, its style, scripts and numbers, and words without scripts."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
 from functools import cache
 
-from undertow.schema.findings import Diagnosis
+from undertow.schema import Diagnosis
 from undertow.show.page import STATIC
 from undertow.show.page.plain import plain
 from undertow.show.page.script_modules import joined

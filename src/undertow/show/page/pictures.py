@@ -1,7 +1,5 @@
 """Which quantities a report carries as pictures, in how many columns, so that the file stays small."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -11,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.run import Run
-from undertow.schema.findings import Diagnosis
-from undertow.schema.quantities import QUANTITIES
+from undertow.schema import QUANTITIES, Diagnosis
 from undertow.show.page.quantise import quantise
 from undertow.views.cell_codes import Codes
 from undertow.views.scale import scale_of

@@ -1,10 +1,8 @@
 """The verdict in plain HTML: for browsers without scripts, readers of mail, and searches."""
 
-from __future__ import annotations
-
 from html import escape
 
-from undertow.schema.findings import Diagnosis, Finding
+from undertow.schema import Diagnosis, Finding
 
 _MOST_LAYERS = 12
 _LONGEST = 400  # characters of a name

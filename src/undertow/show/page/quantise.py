@@ -4,8 +4,6 @@ Bytes below `MARKS` are places on the scale of the row; the rest say why there i
 `embedded.js` reads what is written here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Each module becomes a function that gives what it exports, called in the order i
 few forms of `import` and `export` that our own modules use are understood; any other is refused.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ First the number of parts and their lengths (32 bits each), then the parts: JSON
 distributions of each kind, in the order in which the JSON names them. `embedded.js` reads what is written here.
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +14,7 @@ import msgspec
 
 from undertow.explain.pages import page_of
 from undertow.run import Run
-from undertow.schema.findings import Diagnosis
+from undertow.schema import Diagnosis
 from undertow.show.page.densities import PackedDensity, densities
 from undertow.show.page.pictures import Allowance, Picture, pictures
 from undertow.views import page_documents

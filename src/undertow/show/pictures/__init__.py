@@ -1,7 +1,5 @@
 """Pictures and animations of a run as files: drawn with Pillow, from the same views as every other medium."""
 
-from __future__ import annotations
-
 import importlib.util
 
 from undertow.store.exports import MissingPackageError

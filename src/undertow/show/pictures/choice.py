@@ -1,15 +1,12 @@
 """What of a run is to be drawn: which layers, which steps, which quantity."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from undertow.errors import SettingError, UnknownNameError, UnreadableRunError
 from undertow.run import Run
-from undertow.schema.layers import Layer
-from undertow.schema.quantities import QUANTITIES
+from undertow.schema import QUANTITIES, Layer
 from undertow.store.names import known_name
 from undertow.views.layer_order import reading_order
 from undertow.views.line_points import Line, line_of_scalar

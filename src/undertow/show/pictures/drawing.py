@@ -1,7 +1,5 @@
 """From a run to a picture file: what people ask for, in one call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pictures in files: PNG, GIF, WebP with Pillow, MP4 with PyAV. Colours mean the same in every frame."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How gradient travels from the loss back to the inputs: modules as executed, who feeds whom, how much arrives."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What stands around the data: title, axis of steps, colour scale with its marks, the loss below."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

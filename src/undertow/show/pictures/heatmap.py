@@ -1,7 +1,5 @@
 """All layers over all steps as one field of colours, with the loss below."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image

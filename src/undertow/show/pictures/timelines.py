@@ -1,7 +1,5 @@
 """A line per layer over the steps: coloured by execution order, named where there is room for names."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

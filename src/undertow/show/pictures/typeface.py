@@ -1,7 +1,5 @@
 """Text of any origin in a picture: what cannot be drawn is spelt out, what is too long keeps both ends."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The weights of a checkpoint as text and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec
@@ -9,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from undertow.schema import Health, Severity
 from undertow.schema.checkpoints import Drift, TensorWeights, WeightIssue, WeightReport
-from undertow.schema.severity import Health, Severity
 from undertow.show.report.text import STYLES
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, percent

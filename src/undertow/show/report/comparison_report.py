@@ -1,7 +1,5 @@
 """Runs beside each other as text and JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

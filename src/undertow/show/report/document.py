@@ -1,13 +1,11 @@
 """The diagnosis as JSON: every object present, an unknown value null, no NaN or infinity."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from undertow.schema.findings import Diagnosis
+from undertow.schema import Diagnosis
 
 
 def to_json(diagnosis: Diagnosis, sections: Mapping[str, Any] | None = None) -> str:

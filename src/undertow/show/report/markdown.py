@@ -1,11 +1,9 @@
 """The diagnosis as Markdown, for an issue or a pull request: the first finding in full, the others folded."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
-from undertow.schema.findings import Diagnosis, Finding, Remedy
+from undertow.schema import Diagnosis, Finding, Remedy
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, cost, evidence_line, headline, percent, when
 

@@ -1,15 +1,12 @@
 """Findings as SARIF 2.1.0, which code hosts and editors show beside the code they are about."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from undertow.schema import Diagnosis, Finding, Severity
 from undertow.schema.codes import CODES, family_of
-from undertow.schema.findings import Diagnosis, Finding
-from undertow.schema.severity import Severity
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS = {

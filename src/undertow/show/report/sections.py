@@ -1,7 +1,5 @@
 """Flow, dynamics and weights of a run beside its diagnosis: a summary each, and everything where it is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -14,7 +12,7 @@ from rich.text import Text
 from undertow.analyze.run_series import NewestSteps
 from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.run import Run
-from undertow.schema.findings import Diagnosis, StepRange
+from undertow.schema import Diagnosis, StepRange
 from undertow.schema.seeds.enhanced import AnalysisDepth
 from undertow.schema.seeds.flow_records import GradientVisualizationConfig
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, WeightsSummary

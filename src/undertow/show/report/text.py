@@ -1,7 +1,5 @@
 """The diagnosis for a terminal: one screen that says what, where, why, what next, and what it cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,8 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from undertow.schema.findings import Diagnosis, Finding
-from undertow.schema.severity import Health, Severity
+from undertow.schema import Diagnosis, Finding, Health, Severity
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, cost, evidence_line, headline, percent, short_evidence, when
 

@@ -1,7 +1,5 @@
 """What a terminal can show: how many colours, which characters, and whether it can be drawn on at all."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

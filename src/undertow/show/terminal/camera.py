@@ -1,7 +1,5 @@
 """Looks at a run: reads what one picture of it needs, and no more often than it must."""
 
-from __future__ import annotations
-
 import time
 from fnmatch import fnmatchcase
 
@@ -10,9 +8,7 @@ from numpy.typing import NDArray
 
 from undertow.detect.engine.journal import changes_in
 from undertow.run import Run
-from undertow.schema.findings import Finding
-from undertow.schema.layers import Layer
-from undertow.schema.quantities import QUANTITIES
+from undertow.schema import QUANTITIES, Finding, Layer
 from undertow.store.journal import EVENTS_FILE
 from undertow.views.grid import Grid, grid_of
 from undertow.views.layer_order import reading_order

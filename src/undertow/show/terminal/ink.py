@@ -1,7 +1,5 @@
 """Cells in characters: two colours in each where the terminal can show them, shades or letters where it cannot."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Keys from the bytes that a terminal sends for them."""
 
-from __future__ import annotations
-
 import re
 
 _NAMES = {

@@ -1,7 +1,5 @@
 """Names beside the lines of a heatmap, when several layers share a line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 Label = tuple[int, str]  # the place of the first layer of a line, and what stands beside it

@@ -4,8 +4,6 @@ The terminal scrolls only the rows above the margin, so what the other program p
 terminal's history as always. Every change is one write: the system keeps writes of several programs apart.
 """
 
-from __future__ import annotations
-
 import os
 import select
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a training asks the process that draws it for."""
 
-from __future__ import annotations
-
 import msgspec
 
 from undertow.show.terminal.ability import Ability

@@ -4,8 +4,6 @@ It reads the run folder only. The training tells it when to leave through a pipe
 ends, and the terminal is given back all the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
-from undertow.schema.findings import Finding
-from undertow.schema.layers import Layer
-from undertow.schema.severity import Severity, health_of
+from undertow.schema import Finding, Layer, Severity, health_of
 from undertow.show.terminal.ability import Ability
 from undertow.show.terminal.axis import Axis
 from undertow.show.terminal.camera import Camera

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from undertow.errors import UndertowError
-from undertow.schema.findings import Finding
+from undertow.schema import Finding
 from undertow.show.terminal.ability import Ability
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.picture import Moment, Picture

@@ -1,7 +1,5 @@
 """Where we are in a run, and what keys change about it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

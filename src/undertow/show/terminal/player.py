@@ -1,7 +1,5 @@
 """Plays a run on the whole terminal: follows one that is being written, replays one that is over."""
 
-from __future__ import annotations
-
 import time
 
 from undertow.errors import UndertowError

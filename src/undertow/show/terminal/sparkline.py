@@ -1,7 +1,5 @@
 """A line of numbers in a row or two of characters, one for each interval of steps."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

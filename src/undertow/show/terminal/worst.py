@@ -1,15 +1,12 @@
 """Which layers are worst at one moment, and in what way."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema.findings import Finding
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Severity
 from undertow.views.grid import Grid
 from undertow.views.heatmap_cells import Cell
 from undertow.views.scale_positions import number

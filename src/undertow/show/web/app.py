@@ -1,7 +1,5 @@
 """The routes of the dashboard. Every one of them only reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from undertow.errors import SettingError, UndertowError, UnknownNameError, UnreadableRunError
 from undertow.explain.pages import page_of
-from undertow.schema.quantities import QUANTITIES
+from undertow.schema import QUANTITIES
 from undertow.show.page import STATIC
 from undertow.show.web.guard import LOOPBACK, Guard
 from undertow.show.web.library import Library

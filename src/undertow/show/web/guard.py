@@ -1,7 +1,5 @@
 """Who may ask, and what an answer may do: host, token, method, and the headers that keep a page harmless."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from http.cookies import CookieError, SimpleCookie

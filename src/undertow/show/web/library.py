@@ -1,7 +1,5 @@
 """The runs below a folder, kept open while somebody looks at them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """News of a run as it is written: server-sent events, which a browser takes up again by itself."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 

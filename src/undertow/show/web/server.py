@@ -1,7 +1,5 @@
 """The dashboard as a process: where it listens, and the address that it prints."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m undertow.store.cloud FOLDER ADDRESS`: send what an upload has left behind."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where copies of runs behind addresses lie, and how many of them are kept."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

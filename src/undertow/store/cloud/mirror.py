@@ -1,7 +1,5 @@
 """Reading a run behind an address: a copy of it in a cache, brought up to date when asked."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """The runs below an address. Only their facts and scalars are fetched."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of a run folder, in the order in which they may become visible to a reader elsewhere."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where a run lies on this machine while it is on its way to an address, and what is there of an earlier one."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Sending a run folder while it is written. One thread; the training never waits for it and never sees it fail."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 import time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.activations.constant_output import ConstantOutput
-from undertow.schema.graph import GraphSource, LayerGraph
+from undertow.schema import GraphSource, LayerGraph
 
 
 def test_samples_that_come_in_apart_and_go_out_alike() -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.activations.dead_units import DeadUnits
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 RELUS = ("0:Linear", "1:ReLU", "2:Linear", "3:ReLU", "4:Linear")
 ALIVE = {"activation_zero_fraction": 0.5, "activation_dead_fraction": 0.1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.activations.rectified_logits import RectifiedLogits
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_logits_that_come_out_of_a_relu() -> None:

@@ -11,7 +11,7 @@ from tests.detect.stacks import noisy, training
 
 from undertow.detect.rules.data.odd_batch import OddBatch
 from undertow.detect.rules.data.suspected_batch import SuspectedBatch
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 
 class TestBadBatch:

@@ -8,7 +8,7 @@ from tests.detect.stacks import training
 from undertow.detect.rules.data.label_noise import LabelNoise
 from undertow.detect.rules.data.loss_at_chance import LossAtChance
 from undertow.detect.rules.data.unrelated_targets import UnrelatedTargets
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 
 class TestLabelNoise:

@@ -13,8 +13,7 @@ from tests.detect.stacks import noisy, training
 from undertow.detect.rules.data.label_noise import LabelNoise
 from undertow.detect.rules.data.loss_at_chance import LossAtChance
 from undertow.detect.rules.data.unrelated_targets import UnrelatedTargets
-from undertow.schema.quantities import LossKind, LossReduction
-from undertow.schema.severity import Severity
+from undertow.schema import LossKind, LossReduction, Severity
 
 CHANCE = math.log(10)
 

@@ -9,7 +9,7 @@ import numpy as np
 from tests.detect.stacks import training
 
 from undertow.detect.rules.data.repeated_batch import RepeatedBatch
-from undertow.schema.quantities import Repeat
+from undertow.schema import Repeat
 
 
 class TestRepeatedBatch:

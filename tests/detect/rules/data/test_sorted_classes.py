@@ -10,7 +10,7 @@ from tests.detect.building import Training
 from tests.detect.stacks import training
 
 from undertow.detect.rules.data.sorted_classes import SortedClasses
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class TestSortedClasses:

@@ -9,8 +9,7 @@ from tests.detect.building import Training
 from tests.detect.stacks import training
 
 from undertow.detect.rules.data.sorted_targets import SortedTargets
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import LossKind, Severity
 
 
 class TestSortedTargets:

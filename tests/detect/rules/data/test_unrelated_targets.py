@@ -11,9 +11,7 @@ from tests.detect.stacks import training
 from undertow.detect.rules.data.label_noise import LabelNoise
 from undertow.detect.rules.data.loss_at_chance import LossAtChance
 from undertow.detect.rules.data.unrelated_targets import UnrelatedTargets
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Layer, LayerKind, LayerTable, LossKind, Severity
 
 
 class TestAgreement:

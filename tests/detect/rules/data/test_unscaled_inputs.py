@@ -6,7 +6,7 @@ import pytest
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.data.unscaled_inputs import UnscaledInputs
-from undertow.schema.graph import GraphSource, LayerGraph
+from undertow.schema import GraphSource, LayerGraph
 
 
 def inputs(mean: float, deviation: float, largest: float) -> dict[str, float]:

@@ -8,7 +8,7 @@ from tests.detect.building import Training
 from tests.detect.stacks import training
 
 from undertow.detect.rules.data.unused_classes import UnusedClasses
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class TestUnusedClasses:

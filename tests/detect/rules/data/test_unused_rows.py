@@ -8,7 +8,7 @@ from tests.detect.building import Training
 from tests.detect.stacks import training
 
 from undertow.detect.rules.data.unused_rows import UnusedRows
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class TestUnusedRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.detect.building import Training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 TOGETHER = {"rank_weight_distance": 0.0, "rank_gradient_distance": 0.0, "rank_farthest": 1.0}
 STREAMS = ("gradient", "weight", "update", "rank")

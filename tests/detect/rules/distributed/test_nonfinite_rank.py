@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.detect.building import Training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_the_rank_that_alone_is_not_finite_is_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.detect.building import Training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_a_bias_alone_is_a_remark() -> None:

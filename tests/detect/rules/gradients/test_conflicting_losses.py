@@ -7,7 +7,7 @@ import math
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.gradients.conflicting_losses import ConflictingLosses
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_two_losses_that_oppose_each_other_are_a_remark() -> None:

@@ -6,8 +6,7 @@ from tests.detect.building import Training, watched_by
 
 from undertow.detect.engine import Engine
 from undertow.detect.rules.gradients.drowned_head import DrownedHead
-from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
-from undertow.schema.severity import Severity
+from undertow.schema import GraphNode, GraphSource, LayerGraph, Severity
 
 
 def two_heads() -> Training:

@@ -7,7 +7,7 @@ from tests.detect.building import Training, watched_by
 
 from undertow.detect.engine import Engine
 from undertow.detect.rules.gradients.exploding_gradient import ExplodingGradient
-from undertow.schema.layers import LayerKind, LayerTable
+from undertow.schema import LayerKind, LayerTable
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.building import Training, watched_by
 
 from undertow.detect.rules.gradients.gradient_spike import GradientSpike
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 

@@ -6,8 +6,7 @@ import math
 
 from tests.detect.building import Training
 
-from undertow.schema.layers import LayerTable
-from undertow.schema.severity import Severity
+from undertow.schema import LayerTable, Severity
 
 
 def test_a_layer_that_nobody_saw_running_is_a_hint() -> None:

@@ -7,8 +7,7 @@ import math
 import pytest
 from tests.detect.building import Training
 
-from undertow.schema.layers import LayerTable
-from undertow.schema.severity import Severity
+from undertow.schema import LayerTable, Severity
 
 NONE = 1.0
 UPSTREAM = {"first": NONE, "second": NONE}

@@ -8,7 +8,7 @@ import pytest
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.gradients.noisy_gradient import NoisyGradient
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_noise_that_dominates_from_the_start() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.gradients.oscillating_gradient import OscillatingGradient
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_gradients_that_point_to_and_fro_without_progress() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.building import Training, watched_by
 
 from undertow.detect.rules.gradients.over_clipping import OverClipping
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 SLOW = {"update_ratio": 1e-5, "update_norm": 1e-5, "stepped_gradient_norm": 1e-4}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.gradients.padding_token import PaddingToken
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_a_token_of_the_text_that_is_padding() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.detect.building import Training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def carry(training: Training, steps: int, carried: object = 1.0, **changes: object) -> Training:

@@ -6,7 +6,7 @@ import math
 
 from tests.detect.building import Training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def without_gradient(steps: int, path: str, **more: object) -> Training:

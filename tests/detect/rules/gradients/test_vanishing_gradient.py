@@ -6,7 +6,7 @@ import pytest
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.gradients.vanishing_gradient import VanishingGradient
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 

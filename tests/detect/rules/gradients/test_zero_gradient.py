@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.detect.building import Training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_zero_gradient_of_a_dead_relu_is_placed_at_the_relu() -> None:

@@ -7,7 +7,7 @@ from tests.detect.courses import training
 from undertow.detect.rules.loss.logits_for_probabilities import LogitsForProbabilities
 from undertow.detect.rules.loss.probabilities_for_logits import ProbabilitiesForLogits
 from undertow.detect.rules.loss.softmax_over_wrong_dimension import SoftmaxOverWrongDimension
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 INPUTS = (ProbabilitiesForLogits, LogitsForProbabilities, SoftmaxOverWrongDimension)
 

@@ -6,8 +6,7 @@ from tests.detect.courses import CROSS_ENTROPY, training
 
 from undertow.detect.rules.loss.negated_loss import NegatedLoss
 from undertow.detect.rules.loss.unbounded_loss import UnboundedLoss
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import LossKind, Severity
 
 SIGNS = (NegatedLoss, UnboundedLoss)
 

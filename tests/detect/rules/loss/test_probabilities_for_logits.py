@@ -10,7 +10,7 @@ from tests.detect.courses import CROSS_ENTROPY, training
 from undertow.detect.rules.loss.logits_for_probabilities import LogitsForProbabilities
 from undertow.detect.rules.loss.probabilities_for_logits import ProbabilitiesForLogits
 from undertow.detect.rules.loss.softmax_over_wrong_dimension import SoftmaxOverWrongDimension
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 INPUTS = (ProbabilitiesForLogits, LogitsForProbabilities, SoftmaxOverWrongDimension)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.detect.courses import CROSS_ENTROPY, training
 
 from undertow.detect.rules.loss.summed_micro_batches import SummedMicroBatches
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def summed(factor: float = 1.0, loss: float = 16 * math.log(10), passes: float = 16) -> dict[str, float]:

@@ -6,7 +6,7 @@ from tests.detect.courses import training
 
 from undertow.detect.rules.loss.targets_not_probabilities import TargetsNotProbabilities
 from undertow.detect.rules.loss.targets_out_of_reach import TargetsOutOfReach
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 RANGES = (TargetsOutOfReach, TargetsNotProbabilities)
 

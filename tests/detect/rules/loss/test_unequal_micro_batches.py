@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.courses import training
 
 from undertow.detect.rules.loss.unequal_micro_batches import UnequalMicroBatches
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_rows_of_small_micro_batches_that_count_more() -> None:

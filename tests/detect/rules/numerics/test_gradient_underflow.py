@@ -6,7 +6,7 @@ import pytest
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.numerics.gradient_underflow import GradientUnderflow
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 ALIVE = {"activation_dead_fraction": 0.05, "activation_zero_fraction": 0.5, "activation_saturated_fraction": 0.0}
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.detect.building import Training
 
-from undertow.schema.graph import LayerGraph
-from undertow.schema.severity import Severity
+from undertow.schema import LayerGraph, Severity
 
 
 def test_gradient_is_placed_where_the_backward_pass_broke() -> None:

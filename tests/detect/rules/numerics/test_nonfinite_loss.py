@@ -7,9 +7,8 @@ import math
 from tests.detect.building import Training
 
 from undertow.detect.rules.numerics.nonfinite_loss import NonfiniteLoss
+from undertow.schema import Evidence, Finding, Severity
 from undertow.schema.codes import CODES
-from undertow.schema.findings import Evidence, Finding
-from undertow.schema.severity import Severity
 
 
 def test_loss() -> None:

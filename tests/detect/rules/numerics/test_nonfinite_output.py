@@ -7,7 +7,7 @@ import math
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.numerics.nonfinite_output import NonfiniteOutput
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 BAD = {"second": 3.0, "second_relu": 3.0, "third": 64.0, "head": 64.0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.numerics.output_overflow import OutputOverflow
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 BAD = {"second": 3.0, "second_relu": 3.0, "third": 64.0, "head": 64.0}
 

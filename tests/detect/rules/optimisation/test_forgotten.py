@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.detect.courses import OPT001, cross_entropy, falling, follow, noisy, training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_all_that_was_learnt_is_lost() -> None:

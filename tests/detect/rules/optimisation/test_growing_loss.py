@@ -7,7 +7,7 @@ import pytest
 from numpy.random import default_rng
 from tests.detect.courses import OPT001, cross_entropy, falling, follow, noisy, training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_records_again_and_again() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 from tests.detect.courses import OPT007, falling, follow, noisy, training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_huge_updates_and_a_loss_above_the_untrained_one() -> None:

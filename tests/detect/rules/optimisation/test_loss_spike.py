@@ -7,7 +7,7 @@ from numpy.random import default_rng
 from tests.detect.courses import cross_entropy, falling, follow, noisy, training
 
 from undertow.detect.rules.optimisation.loss_spike import LossSpike
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_a_spike_is_a_hint_and_an_alarm_once_it_is_over() -> None:

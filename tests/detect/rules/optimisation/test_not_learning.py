@@ -8,7 +8,7 @@ from tests.detect.courses import falling, follow, noisy, training
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.optimisation.not_learning import NotLearning
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_weights_that_moved_for_nothing() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from tests.detect.building import Training
 from tests.detect.courses import OPT007, noisy, training
 
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind
 
 
 def in_turn(

@@ -6,7 +6,7 @@ import math
 
 from tests.detect.courses import falling, with_settings
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_an_optimizer_for_every_step() -> None:

@@ -9,7 +9,7 @@ from tests.detect.building import Training
 from tests.detect.courses import falling, follow, training
 
 from undertow.detect.rules.optimisation.overfitting import Overfitting
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def validated(validation: Iterable[float], training_loss: Iterable[float]) -> Training:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.courses import falling, follow, noisy, training
 
 from undertow.detect.rules.optimisation.plateau import Plateau
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_a_hint_where_gradients_agree() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.detect.courses import OPT007, falling, follow, noisy, training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_a_rate_that_shrinks_with_every_batch_stops_what_was_being_learnt() -> None:

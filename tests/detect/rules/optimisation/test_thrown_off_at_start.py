@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.detect.courses import OPT001, cross_entropy, noisy, training
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_what_had_learnt_was_not_thrown_off_by_its_first_steps() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.updates.fast_group import FastGroup
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_a_group_that_runs_ahead_is_named() -> None:

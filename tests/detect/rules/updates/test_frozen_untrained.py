@@ -8,9 +8,7 @@ from tests.detect.random_weights import random_weights
 from tests.detect.stacks import stack
 
 from undertow.detect.rules.updates.frozen_untrained import FrozenUntrained
-from undertow.schema.layers import Layer, LayerKind, LayerTable
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import GradientState, Layer, LayerKind, LayerTable, Severity
 
 
 def test_a_frozen_layer_that_was_never_trained() -> None:

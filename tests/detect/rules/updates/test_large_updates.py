@@ -6,7 +6,7 @@ import pytest
 from tests.detect.building import Training, watched_by
 
 from undertow.detect.rules.updates.large_updates import LargeUpdates
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def step(training: Training, loss: float, ratio: float | None, **more: object) -> Training:

@@ -8,7 +8,7 @@ import pytest
 from tests.detect.building import Training
 from tests.detect.random_weights import random_weights
 
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_a_layer_in_no_optimizer() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.updates.small_updates import SmallUpdates
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 def test_steps_too_small_to_learn_anything() -> None:

@@ -6,8 +6,7 @@ import math
 
 from tests.detect.building import Training
 
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import GradientState, Severity
 
 
 def test_an_optimizer_whose_parameters_get_no_gradient_any_more() -> None:

@@ -6,7 +6,7 @@ from tests.detect.stacks import stack
 
 from undertow.detect.rules.weights.growing_weights import GrowingWeights
 from undertow.detect.rules.weights.runaway_weights import RunawayWeights
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 USUAL = 8**0.5  # the norm of an 8 × 8 matrix of scale 1
 CONDITIONS = (RunawayWeights, GrowingWeights)

@@ -1,21 +1,14 @@
 """ACT004: attention weights that are all or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, NORMALISE_QUERIES_AND_KEYS
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 _REINITIALISE_THE_ATTENTION = Remedy(
     "reinitialise-the-attention",

@@ -1,10 +1,7 @@
 """ACT004: a padding mask that is inverted."""
 
-from __future__ import annotations
-
 from undertow.detect.features.attention_contract import AttentionContract
-from undertow.schema.findings import Remedy
-from undertow.schema.quantities import AttentionState
+from undertow.schema import AttentionState, Remedy
 
 
 class AttentionToPadding(AttentionContract):

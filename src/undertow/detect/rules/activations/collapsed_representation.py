@@ -1,28 +1,18 @@
 """ACT003: a layer that no longer tells samples apart."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown, having
 from undertow.detect.features.between_steps import WrittenWeights, written_between
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.loss_trend import actor_of
 from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Severity
 
 _OF_CLASSIFIERS = (
     LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD, LossKind.BINARY_OF_LOGITS,

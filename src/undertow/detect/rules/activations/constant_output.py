@@ -1,23 +1,15 @@
 """ACT003: a place that gives exactly the same output for every sample."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE
 from undertow.detect.features.wording import known
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 _Test = Callable[[int], bool]  # of a module, by its layer id
 

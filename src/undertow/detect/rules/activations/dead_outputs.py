@@ -1,12 +1,8 @@
 """ACT001: predictions behind a ReLU that are always zero."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import FREE_THE_LAST_LAYER, REVIVE_THE_UNITS
 from undertow.detect.features.silent_units import SilentUnits

@@ -1,10 +1,6 @@
 """ACT001: hidden units that are never active."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, REVIVE_THE_UNITS
 from undertow.detect.features.silent_units import SilentUnits

@@ -1,10 +1,7 @@
 """ACT004: a language model that sees the tokens it has to predict."""
 
-from __future__ import annotations
-
 from undertow.detect.features.attention_contract import AttentionContract
-from undertow.schema.findings import Remedy
-from undertow.schema.quantities import AttentionState
+from undertow.schema import AttentionState, Remedy
 
 
 class MissingCausalMask(AttentionContract):

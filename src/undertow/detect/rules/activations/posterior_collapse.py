@@ -1,20 +1,12 @@
 """ACT003: a latent code that carries no information about its sample."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown, having
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class PosteriorCollapse(Condition):

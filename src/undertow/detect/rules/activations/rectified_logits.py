@@ -1,19 +1,12 @@
 """ACT001: logits that come out of a ReLU."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.remedies import FREE_THE_LAST_LAYER, REVIVE_THE_UNITS
 from undertow.detect.features.silent_units import SilentUnits
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class RectifiedLogits(Condition):

@@ -1,21 +1,13 @@
 """ACT005: a router that always chooses the same expert."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
 from undertow.detect.features.remedies import BALANCE_THE_ROUTER
 from undertow.detect.features.routers import Routers
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class RouterCollapse(Condition):

@@ -1,21 +1,13 @@
 """ACT002: a bounded activation function at its flat ends."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
 from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, STANDARDISE_THE_INPUTS
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class Saturated(Condition):

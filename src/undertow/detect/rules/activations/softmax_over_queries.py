@@ -1,10 +1,7 @@
 """ACT004: attention weights that are normalised over the wrong dimension."""
 
-from __future__ import annotations
-
 from undertow.detect.features.attention_contract import AttentionContract
-from undertow.schema.findings import Remedy
-from undertow.schema.quantities import AttentionState
+from undertow.schema import AttentionState, Remedy
 
 
 class SoftmaxOverQueries(AttentionContract):

@@ -1,12 +1,9 @@
 """ACT004: attention logits that are not divided by the root of their width."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.limit import Limit
+from undertow.detect.engine import Limit
 from undertow.detect.features.attention_contract import AttentionContract
 from undertow.detect.features.remedies import NORMALISE_QUERIES_AND_KEYS
-from undertow.schema.findings import Remedy
-from undertow.schema.quantities import AttentionState
+from undertow.schema import AttentionState, Remedy
 
 
 class UnscaledAttention(AttentionContract):

@@ -1,21 +1,13 @@
 """DAT001: inputs that change their scale for good while the model trains."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import median
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage, having
 from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.remedies import STANDARDISE_THE_INPUTS
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class InputShift(Condition):

@@ -1,20 +1,14 @@
 """DAT004: a part of the labels is wrong."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import fmean
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.detect.features.target_agreement import TargetAgreement
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 # Step, how many were missed, mean rank of their labels, how sure it was, of how many.
 _Measured = tuple[int, float, float, float, float]

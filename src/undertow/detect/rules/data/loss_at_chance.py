@@ -1,23 +1,16 @@
 """DAT004: the loss stays at chance level although the weights move well."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import fmean, median
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.detect.features.target_agreement import TargetAgreement
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Severity
 
 
 class LossAtChance(Condition):

@@ -1,16 +1,10 @@
 """DAT002: a batch that is measured to be unlike the others."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.batch_statistics import LEAP, BatchStatistics
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import GUARD_AGAINST_SPIKES, INSPECT_THE_BATCH
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class OddBatch(Condition):

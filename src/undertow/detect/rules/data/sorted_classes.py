@@ -1,17 +1,10 @@
 """DAT005: batches of a few classes each."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having
 from undertow.detect.features.remedies import SHUFFLE_THE_DATA
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class SortedClasses(Condition):

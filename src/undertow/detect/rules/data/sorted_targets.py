@@ -1,20 +1,12 @@
 """DAT005: regression targets that come sorted."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import fmean, pstdev
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having
 from undertow.detect.features.remedies import SHUFFLE_THE_DATA
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Severity
 
 _MEMORY = 50  # batches
 _OF_NUMBERS = (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)

@@ -1,15 +1,10 @@
 """DAT003: regression targets beyond the range of the output function."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.module_structure import NONE
 from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.target_scale import SCALE_THE_TARGETS, TargetScale
-from undertow.schema.findings import Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Remedy, Severity
 
 
 class UnreachableTargets(Condition):

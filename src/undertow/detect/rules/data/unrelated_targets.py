@@ -1,20 +1,12 @@
 """DAT004: predictions match their own targets no better than shuffled ones."""
 
-from __future__ import annotations
-
 from statistics import fmean
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.detect.features.target_agreement import TargetAgreement
-from undertow.schema.findings import Evidence
-from undertow.schema.layers import LayerKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LayerKind, Severity
 
 _RECENT = 16  # measured steps
 

@@ -1,13 +1,9 @@
 """DAT003: regression targets that are not scaled."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.module_structure import NONE
 from undertow.detect.features.target_scale import SCALE_THE_TARGETS, TargetScale
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class UnscaledTargets(Condition):

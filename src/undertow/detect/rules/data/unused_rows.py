@@ -1,18 +1,11 @@
 """DAT006: rows of an embedding table that are never used."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having, where
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having, where
 from undertow.detect.features.remedies import FIT_THE_TABLE_TO_THE_DATA
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class UnusedRows(Condition):

@@ -1,18 +1,11 @@
 """DST001: replicas in one process with running averages of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
 from undertow.detect.features.replicas import AVERAGE_EVERY_GRADIENT, BROADCAST_THE_WEIGHTS, Replicas
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class UnsharedRunningAverages(Condition):

@@ -1,8 +1,6 @@
 """GRD003: a bias that the loss does not depend on."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine import LayerIndex
 from undertow.detect.features.missing_gradients import Mask, WithoutGradient
 from undertow.detect.features.wording import name_layers
 

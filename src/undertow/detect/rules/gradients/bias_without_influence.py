@@ -1,14 +1,9 @@
 """GRD004: a bias has no influence."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Stage
 from undertow.detect.features.wording import name_layers
 from undertow.detect.features.zero_gradients import ZeroGradients
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class BiasWithoutInfluence(Condition):

@@ -1,20 +1,13 @@
 """GRD009: two losses work against each other."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where_scalar
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, where_scalar
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import BALANCE_THE_TERMS, USE_LARGER_BATCHES
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class ConflictingLosses(Condition):

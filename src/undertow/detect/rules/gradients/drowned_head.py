@@ -1,21 +1,12 @@
 """GRD009: the loss of one head drowns that of another."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake
+from undertow.detect.engine import Condition, Flags, FrameBatch, FrameView, Judgement, LayerIndex, Limit, Stage, Wake
 from undertow.detect.features.matrices import Values
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import BALANCE_THE_TERMS, USE_LARGER_BATCHES
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 def _with_several_heads(batch: FrameBatch) -> Flags:

@@ -1,26 +1,18 @@
 """GRD002: gradients explode."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.gradient_sizes import LEAST_FIT, LEAST_MATRICES, STEEP, logarithms
 from undertow.detect.features.matrices import Matrices, depth_trend, matrices_of
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import CLIP_GRADIENTS, INITIALISE_FOR_THE_ACTIVATION, LOWER_LEARNING_RATE
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.layers import LayerKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, LayerKind, Remedy, Severity
 
 _TAME_THE_RECURRENCE = Remedy(
     "tame-the-recurrence",

@@ -1,21 +1,15 @@
 """GRD006: a gradient far above all before it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.matrices import Values, matrices_of
 from undertow.detect.features.remedies import GUARD_AGAINST_SPIKES, INSPECT_THE_BATCH, WARM_UP
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class GradientSpike(Condition):

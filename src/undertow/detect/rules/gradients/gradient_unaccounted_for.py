@@ -1,11 +1,9 @@
 """GRD003: unused or cut off, nobody can tell."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine import LayerIndex
 from undertow.detect.features.missing_gradients import Mask, WithoutGradient
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class GradientUnaccountedFor(WithoutGradient):

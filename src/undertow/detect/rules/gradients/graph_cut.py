@@ -1,20 +1,12 @@
 """GRD003: the graph is cut."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
 from undertow.detect.features.missing_gradients import MissingGradients
 from undertow.detect.features.remedies import FREEZE_OPENLY
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, GradientState, Remedy, Severity
 
 
 class GraphCut(Condition):

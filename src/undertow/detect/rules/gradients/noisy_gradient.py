@@ -1,20 +1,13 @@
 """GRD008: the gradient is nearly all noise."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where_scalar
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, where_scalar
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, USE_LARGER_BATCHES
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 _LEAST_BATCHES = 4
 

@@ -1,19 +1,12 @@
 """GRD010: clipping takes nearly everything away."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.progress import has_fallen
 from undertow.detect.features.step_length import CLIPPED, StepLength
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 _RAISE_THE_THRESHOLD = Remedy(
     "raise-the-clip-threshold",

@@ -1,19 +1,13 @@
 """GRD007: gradients are not cleared."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.carried_gradients import CarriedGradients
 from undertow.detect.features.remedies import CLEAR_GRADIENTS
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class UnclearedGradient(Condition):

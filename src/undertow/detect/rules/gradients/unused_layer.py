@@ -1,8 +1,6 @@
 """GRD003: layers that never run."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine import LayerIndex
 from undertow.detect.features.missing_gradients import Mask, WithoutGradient
 from undertow.detect.features.wording import count_of, name_layers
 

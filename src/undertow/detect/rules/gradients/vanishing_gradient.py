@@ -1,15 +1,9 @@
 """GRD001: gradients fade with depth."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.gradient_sizes import (
     LEAST_FIT,
     LEAST_MATRICES,
@@ -26,8 +20,7 @@ from undertow.detect.features.remedies import (
     USE_RELU_WITH_HE_INITIALISATION,
 )
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class VanishingGradient(Condition):

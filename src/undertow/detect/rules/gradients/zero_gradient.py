@@ -1,21 +1,15 @@
 """GRD004: a gradient is exactly zero."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Stage
 from undertow.detect.features.remedies import REVIVE_THE_UNITS
 from undertow.detect.features.wording import count_of, known, name_layers
 from undertow.detect.features.zero_gradients import ZeroGradients
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 _BREAK_THE_ZERO = Remedy(
     "break-the-zero",

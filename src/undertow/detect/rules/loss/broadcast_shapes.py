@@ -1,16 +1,8 @@
 """LSS002: prediction and target have different shapes."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, having
 from undertow.detect.features.output_layer import output_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class BroadcastShapes(Condition):

@@ -1,20 +1,12 @@
 """LSS003: the loss is an error with a minus sign."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.loss_sign import LossSign
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import MIND_THE_SIGN
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Severity
 
 
 class NegatedLoss(Condition):

@@ -1,10 +1,7 @@
 """LSS001: a softmax or a sigmoid is taken twice."""
 
-from __future__ import annotations
-
 from undertow.detect.features.loss_input import WrongLossInput
-from undertow.schema.findings import Remedy
-from undertow.schema.quantities import LossKind
+from undertow.schema import LossKind, Remedy
 
 
 class ProbabilitiesForLogits(WrongLossInput):

@@ -1,9 +1,7 @@
 """LSS001: a softmax over another dimension than the classes."""
 
-from __future__ import annotations
-
 from undertow.detect.features.loss_input import WrongLossInput
-from undertow.schema.findings import Remedy
+from undertow.schema import Remedy
 
 
 class SoftmaxOverWrongDimension(WrongLossInput):

@@ -1,21 +1,14 @@
 """LSS004: the losses of micro-batches are added where their mean was meant."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where_scalar
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, where_scalar
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.remedies import AVERAGE_THE_MICRO_BATCHES
 from undertow.detect.features.wording import known, of_themselves
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class SummedMicroBatches(Condition):

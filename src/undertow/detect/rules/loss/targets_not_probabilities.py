@@ -1,13 +1,9 @@
 """LSS003: targets of a binary cross-entropy that are no probabilities."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement
 from undertow.detect.features.remedies import MIND_THE_SIGN
 from undertow.detect.features.target_range import TargetsOutOfRange
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class TargetsNotProbabilities(TargetsOutOfRange):

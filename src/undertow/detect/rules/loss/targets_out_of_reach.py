@@ -1,14 +1,9 @@
 """LSS003: the last activation cannot reach the targets."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, Stage
 from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.target_range import TargetsOutOfRange
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class TargetsOutOfReach(TargetsOutOfRange):

@@ -1,20 +1,13 @@
 """LSS003: nothing keeps the loss from falling for ever."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.loss_sign import FIRST_LOSSES, LossSign
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import MIND_THE_SIGN
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import Floor
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Floor, Severity
 
 # How each form was seen in the graph of the loss, and what it means.
 _FORMS = {

@@ -1,17 +1,9 @@
 """LSS004: micro-batches of unequal size count alike."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, having
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class UnequalMicroBatches(Condition):

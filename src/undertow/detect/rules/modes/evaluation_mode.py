@@ -1,20 +1,12 @@
 """MOD001: batch normalisation or dropout in evaluation mode while training."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
 from undertow.detect.features.module_structure import NONE, is_batch_normalisation, structure_of
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class EvaluationMode(Condition):

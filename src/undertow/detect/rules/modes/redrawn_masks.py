@@ -1,17 +1,10 @@
 """MOD001: activation checkpointing draws other dropout masks."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class RedrawnMasks(Condition):

@@ -1,21 +1,14 @@
 """MOD002: running averages that take thousands of steps to fit the data."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.normalisation_settings import USUAL_NORMALISATION_SETTINGS
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.layers import LayerKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LayerKind, Severity
 
 
 class SlowRunningAverages(Condition):

@@ -1,20 +1,13 @@
 """MOD002: statistics of one or two values."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class TooFewValues(Condition):

@@ -1,12 +1,9 @@
 """MOD002: a momentum with which running averages are of no use."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
+from undertow.detect.engine import Limit, Stage
 from undertow.detect.features.normalisation_settings import USUAL_NORMALISATION_SETTINGS, NormalisationSetting
 
 

@@ -1,22 +1,24 @@
 """NUM005: gradients underflow in half precision."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.batch import Flags, FrameBatch
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake, having
+from undertow.detect.engine import (
+    Condition,
+    Consecutive,
+    Flags,
+    FrameBatch,
+    FrameView,
+    Judgement,
+    Limit,
+    Stage,
+    Wake,
+    having,
+)
 from undertow.detect.features.matrices import Matrices, Values, matrices_of, middle
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 _HALF_ROUNDING = 2.0**-12
 

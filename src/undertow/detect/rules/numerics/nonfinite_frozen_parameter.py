@@ -1,13 +1,9 @@
 """NUM003: a frozen parameter is NaN or infinite."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.nonfinite_weights import NonfiniteWeights, evidence_of
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class NonfiniteFrozenParameter(Condition):

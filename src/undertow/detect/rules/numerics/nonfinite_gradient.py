@@ -1,20 +1,13 @@
 """NUM001: a gradient is NaN or infinite."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage, grown, where
 from undertow.detect.features.nonfinite_outputs import first_nonfinite_output
 from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, SKIP_BAD_STEPS
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class NonfiniteGradient(Condition):

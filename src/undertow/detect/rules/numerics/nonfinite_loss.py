@@ -1,20 +1,14 @@
 """NUM002: the loss is NaN or infinite."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where_scalar
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage, where_scalar
 from undertow.detect.features.nonfinite_outputs import nonfinite_loss
 from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, LOWER_LEARNING_RATE
-from undertow.schema.findings import Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Remedy, Severity
 
 
 class NonfiniteLoss(Condition):

@@ -1,17 +1,12 @@
 """NUM002: the loss was NaN or infinite at a step that did not count."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where_scalar
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage, where_scalar
 from undertow.detect.features.nonfinite_outputs import nonfinite_loss
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class NonfiniteLossSkipped(Condition):

@@ -1,13 +1,9 @@
 """NUM004: a module puts out NaN or infinity, and nothing comes of it."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.nonfinite_outputs import NonfiniteOutputs
 from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE
-from undertow.schema.severity import Severity
+from undertow.schema import Severity
 
 
 class NonfiniteOutputWithoutHarm(Condition):

@@ -1,15 +1,10 @@
 """NUM003: a trained weight is NaN or infinite."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.nonfinite_weights import NonfiniteWeights, evidence_of
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, SKIP_BAD_STEPS
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Remedy, Severity
 
 
 class NonfiniteWeight(Condition):

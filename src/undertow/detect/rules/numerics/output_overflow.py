@@ -1,19 +1,12 @@
 """NUM005: an output overflows half precision."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, where
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import KEEP_VALUES_IN_RANGE, SMALLER_LOSS_SCALE
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class OutputOverflow(Condition):

@@ -1,22 +1,13 @@
 """NUM005: updates are lost to rounding."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import Wake
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, LayerIndex, Limit, Stage, Wake
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.remedies import KEEP_A_FLOAT32_MASTER_COPY
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 def _is_low_precision(layout: LayerIndex) -> bool:

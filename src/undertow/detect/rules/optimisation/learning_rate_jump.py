@@ -1,18 +1,12 @@
 """OPT007: the learning rate jumps, and the loss follows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class LearningRateJump(Condition):

@@ -1,22 +1,16 @@
 """OPT007: the learning rate is too high, or a warm-up is missing."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import median
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, WARM_UP
 from undertow.detect.features.wording import of_themselves
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class LearningRateTooHigh(Condition):

@@ -1,15 +1,10 @@
 """OPT003: the loss leaps up, and comes back."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.remedies import GUARD_AGAINST_SPIKES, INSPECT_THE_BATCH, WARM_UP
 from undertow.detect.features.spike import Spike, SpikeWatch
 from undertow.detect.features.wording import count_of
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class LossSpike(Condition):

@@ -1,19 +1,12 @@
 """OPT008: a momentum that hardly forgets."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.remedies import USUAL_MOMENTUM
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class MomentumTooLarge(Condition):

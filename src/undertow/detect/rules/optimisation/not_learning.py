@@ -1,23 +1,14 @@
 """OPT005: nothing is learnt."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
-from undertow.schema.findings import Evidence
-from undertow.schema.layers import LayerKind
-from undertow.schema.quantities import LossKind, LossReduction
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LayerKind, LossKind, LossReduction, Severity
 
 _OF_CLASSES = (
     LossKind.CROSS_ENTROPY,

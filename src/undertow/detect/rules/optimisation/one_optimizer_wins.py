@@ -1,17 +1,10 @@
 """OPT007: of two optimizers in turn one has won."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Remedy, Severity
 
 
 class OneOptimizerWins(Condition):

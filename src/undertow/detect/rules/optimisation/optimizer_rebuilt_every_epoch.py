@@ -1,14 +1,8 @@
 """OPT008: another optimizer in every epoch."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.rebuilt_optimizer import BUILD_THE_OPTIMIZER_ONCE, RebuiltOptimizer
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class OptimizerRebuiltEveryEpoch(Condition):

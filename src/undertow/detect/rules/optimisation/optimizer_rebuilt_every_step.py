@@ -1,18 +1,11 @@
 """OPT008: another optimizer at every step."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import Consecutive
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.matrices import Matrices, matrices_of
 from undertow.detect.features.rebuilt_optimizer import BUILD_THE_OPTIMIZER_ONCE, RebuiltOptimizer
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class OptimizerRebuiltEveryStep(Condition):

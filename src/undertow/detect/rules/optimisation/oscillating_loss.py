@@ -1,17 +1,11 @@
 """OPT004: the loss swings up and down and gets nowhere."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, SHUFFLE_THE_DATA, USUAL_MOMENTUM
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class OscillatingLoss(Condition):

@@ -1,15 +1,9 @@
 """OPT006: the validation loss rises while the training loss falls."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.schema import Evidence, Remedy, Severity
 
 NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "test_loss")
 

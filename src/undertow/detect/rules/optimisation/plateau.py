@@ -1,20 +1,14 @@
 """OPT002: the loss stands still although gradients agree."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from statistics import median
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.remedies import OVERFIT_ONE_BATCH
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class Plateau(Condition):

@@ -1,17 +1,11 @@
 """OPT007: the schedule takes the learning rate away before anything is learnt."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.rate_history import FALLEN_TO
 from undertow.detect.features.remedies import RAISE_LEARNING_RATE
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 _LITTLE, _NEXT_TO_NOTHING = max(FALLEN_TO), min(FALLEN_TO)
 

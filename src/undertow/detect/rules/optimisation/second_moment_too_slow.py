@@ -1,20 +1,13 @@
 """OPT008: Adam's second moment remembers too long."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having
 from undertow.detect.features.matrices import matrices_of, middle
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 
 class SecondMomentTooSlow(Condition):

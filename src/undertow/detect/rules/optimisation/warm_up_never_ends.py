@@ -1,15 +1,10 @@
 """OPT007: a warm-up that never ends."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import RAISE_LEARNING_RATE
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class WarmUpNeverEnds(Condition):

@@ -1,21 +1,14 @@
 """OPT008: weight decay takes the weights away."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, grown
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.remedies import LOWER_THE_WEIGHT_DECAY
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class WeightDecayTooStrong(Condition):

@@ -1,21 +1,12 @@
 """UPD004: layers that are frozen on purpose."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import where
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Stage, grown, where
 from undertow.detect.features.remedies import UNFREEZE
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, GradientState, Severity
 
 
 class FrozenLayers(Condition):

@@ -1,23 +1,15 @@
 """UPD003: layers that are frozen in the middle of a training which otherwise goes on as before."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import UNFREEZE
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, GradientState, Severity
 
 
 class FrozenMidway(Condition):

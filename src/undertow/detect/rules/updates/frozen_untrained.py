@@ -1,23 +1,14 @@
 """UPD003: layers that are frozen with random weights."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage, grown
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import UNFREEZE
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, GradientState, Severity
 
 
 class FrozenUntrained(Condition):

@@ -1,16 +1,11 @@
 """UPD001: steps so large that they undo what was learnt."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.fast_group import FastGroup
 from undertow.detect.features.long_first_steps import LongFirstSteps
 from undertow.detect.features.loss_trend import Loss
@@ -24,8 +19,7 @@ from undertow.detect.features.remedies import (
     WARM_UP,
 )
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 
 class LargeUpdates(Condition):

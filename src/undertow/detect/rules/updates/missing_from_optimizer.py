@@ -1,23 +1,15 @@
 """UPD003: parameters that get a gradient and that no optimizer holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak, grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import FREEZE_OPENLY, GIVE_IT_TO_THE_OPTIMIZER
 from undertow.detect.features.wording import count_of, name_layers
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, GradientState, Remedy, Severity
 
 _KEEP_PARAMETERS_IN_A_LIST = Remedy(
     "keep-parameters-in-a-list",

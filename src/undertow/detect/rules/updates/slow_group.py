@@ -1,23 +1,15 @@
 """UPD002: a parameter group that hardly moves while the others do."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
-from undertow.detect.engine.wake import having
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, having
 from undertow.detect.features.first_weights import FirstWeights
 from undertow.detect.features.matrices import Values, matrices_of, middle
 from undertow.detect.features.progress import starts_low
 from undertow.detect.features.remedies import RAISE_LEARNING_RATE, RAISE_THE_GROUP_RATE
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class SlowGroup(Condition):

@@ -1,21 +1,15 @@
 """UPD002: steps so small that nothing is learnt."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_learnt, starts_low
 from undertow.detect.features.remedies import RAISE_LEARNING_RATE, SMALL_EPS
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 
 class SmallUpdates(Condition):

@@ -1,16 +1,10 @@
 """UPD003: weights that the optimizer holds and does not move."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import (
     FREEZE_OPENLY,
@@ -19,8 +13,7 @@ from undertow.detect.features.remedies import (
     RAISE_THE_GROUP_RATE,
 )
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence, Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 
 class UnmovedWeights(Condition):

@@ -1,23 +1,16 @@
 """UPD002: updates that something takes back before the next step."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.batch import FrameBatch
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameBatch, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.between_steps import WrittenWeights, written_between
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class _Rewriting(WrittenWeights):

@@ -1,19 +1,11 @@
 """WGT006: a weight that was meant to be tied was copied."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
 from undertow.detect.features.initial_weights import InitialWeights, norms_before
 from undertow.detect.features.wording import known
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.layers import LayerKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LayerKind, Remedy, Severity
 
 Pair = tuple[int, int]  # an embedding and an output layer of the same shape
 

@@ -1,22 +1,15 @@
 """WGT002: parts of one model that began as copies of one another and stay equal."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import INITIALISE_AT_RANDOM
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 _SAME = ("weight_norm", "weight_max_abs", "weight_drift", "update_norm", "gradient_norm")
 

@@ -1,19 +1,12 @@
 """WGT006: a model that was trained before forgets."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.module_structure import structure_of
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Remedy, Severity
 
 
 class Forgetting(Condition):

@@ -1,18 +1,13 @@
 """WGT003: one layer begins far larger or smaller than the others."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, Limit
 from undertow.detect.features.initial_scales import BadStart
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, REINITIALISE_THE_LAYER
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class LayerOutOfScale(BadStart):

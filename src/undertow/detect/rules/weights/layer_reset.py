@@ -1,22 +1,15 @@
 """WGT006: single layers are set anew between steps."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, grown
 from undertow.detect.features.between_steps import WRITTEN, WrittenWeights, written_between
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class _WeightsBetweenSteps(WrittenWeights):

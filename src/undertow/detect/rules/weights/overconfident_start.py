@@ -1,17 +1,12 @@
 """WGT003: a table or head begins so large that the first answers are certain."""
 
-from __future__ import annotations
-
 import math
 
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, Limit
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.initial_scales import BadStart, first_loss_over_guess
 from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, REINITIALISE_THE_LAYER
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class OverconfidentStart(BadStart):

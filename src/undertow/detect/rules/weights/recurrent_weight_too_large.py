@@ -1,15 +1,10 @@
 """WGT003: the weight of a plain recurrence begins too large."""
 
-from __future__ import annotations
-
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, Limit
 from undertow.detect.features.initial_scales import BadStart, plain_recurrences
 from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, REINITIALISE_THE_LAYER
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class RecurrentWeightTooLarge(BadStart):

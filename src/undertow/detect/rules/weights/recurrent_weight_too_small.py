@@ -1,19 +1,13 @@
 """WGT003: the weight of a plain recurrence begins too small."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, LayerIndex, Limit
 from undertow.detect.features.initial_scales import BadStart, plain_recurrences
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, REINITIALISE_THE_LAYER
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class RecurrentWeightTooSmall(BadStart):

@@ -1,20 +1,13 @@
 """WGT001: all weights grow straight outward, as if something rewarded their size."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.remedies import DECAY_THE_WEIGHTS
-from undertow.schema.findings import Evidence, Remedy
-from undertow.schema.quantities import LossKind
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, LossKind, Remedy, Severity
 
 
 class RunawayWeights(Condition):

@@ -1,16 +1,11 @@
 """WGT003: the signal grows between layers whose weights begin as usual."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, Limit
 from undertow.detect.features.initial_scales import BadStart
 from undertow.detect.features.remedies import ADD_NORMALISATION_OR_SHORTCUTS
-from undertow.schema.findings import Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Remedy, Severity
 
 
 class UnnormalisedSums(BadStart):

@@ -1,20 +1,13 @@
 """WGT005: next to nothing is left of a weight matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import LayerStreak
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE, LOWER_THE_WEIGHT_DECAY
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema.findings import Evidence
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, Severity
 
 
 class VanishedWeights(Condition):

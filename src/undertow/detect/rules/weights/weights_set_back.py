@@ -1,23 +1,15 @@
 """WGT006: the whole model is set back to an earlier state."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine.condition import Condition, Judgement
-from undertow.detect.engine.consecutive import grown
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.stage import Stage
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, grown
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE
 from undertow.detect.features.wording import known
-from undertow.schema.findings import Evidence
-from undertow.schema.quantities import GradientState
-from undertow.schema.severity import Severity
+from undertow.schema import Evidence, GradientState, Severity
 
 
 class WeightsSetBack(Condition):

@@ -1,12 +1,8 @@
 """WGT003: all weights, or several, begin too large."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from undertow.detect.engine.condition import Judgement
-from undertow.detect.engine.limit import Limit
-from undertow.detect.engine.view import FrameView
+from undertow.detect.engine import FrameView, Judgement, Limit
 from undertow.detect.features.initial_scales import BadStart
 from undertow.detect.features.remedies import (
     ADD_NORMALISATION_OR_SHORTCUTS,
@@ -14,8 +10,7 @@ from undertow.detect.features.remedies import (
     REINITIALISE_THE_LAYER,
 )
 from undertow.detect.features.wording import name_layers
-from undertow.schema.findings import Finding, Remedy
-from undertow.schema.severity import Severity
+from undertow.schema import Finding, Remedy, Severity
 
 
 class WeightsTooLarge(BadStart):
