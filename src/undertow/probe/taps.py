@@ -1,22 +1,26 @@
 """The places where Undertow touches torch, installed once per process and removed with the last listener.
 
 Nothing is ever attached to the user's model or optimizer: copies and pickles of a watched model carry nothing
-of ours. Each tap calls the original first and last, passes everything through, and never raises.
+of ours. Each tap takes what the original takes and gives back what it gives. Listeners never raise.
 """
 
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from threading import get_ident
 from typing import Any, Protocol
 
 import torch
 from torch.amp.grad_scaler import GradScaler
+from torch.autograd.graph import GradientEdge
+from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
+from torch.overrides import is_tensor_like
 
 
 class Listener(Protocol):
@@ -38,8 +42,8 @@ class Listener(Protocol):
 _listeners: tuple[Listener, ...] = ()
 _undo: list[Callable[[], None]] = []
 _lock = threading.RLock()
-_backward_depth = 0
-_in_hooks = 0  # torch is going through the hooks of a step: a hook that is removed now would end the training
+_in_hooks: set[int] = set()  # threads in which torch goes through the hooks of a step: removing one would end it
+_graph_task: Callable[[], int] = torch._C._current_graph_task_id  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def add(listener: Listener) -> None:
@@ -73,13 +77,25 @@ def installed() -> bool:
 
 
 def in_backward() -> bool:
-    return _backward_depth > 0
+    """Whether this thread is inside a backward pass, be it one of autograd's own."""
+    return _graph_task() != -1
+
+
+def _kept(value: Any) -> Any:
+    """What can be gone through only once, as `model.parameters()`, is gone through here: torch gets what came out."""
+    if value is None or isinstance(value, (torch.Tensor, Collection)) or is_tensor_like(value):
+        return value
+    return tuple(value) if isinstance(value, Iterable) else value
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, torch.Tensor) else tuple(value)
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if isinstance(value, Mapping):
+        return tuple(value.values())
+    if isinstance(value, Collection) and not isinstance(value, GradientEdge):
+        return tuple(value)
+    return () if value is None else (value,)
 
 
 def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -96,12 +112,8 @@ def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callabl
 
 
 def _install() -> None:
-    _replace(torch.autograd, "backward", _wrap_backward)
-    _replace(torch.autograd, "grad", _wrap_grad)
-    _replace(GradScaler, "scale", _wrap_scale)
-    _replace(GradScaler, "step", _wrap_scaler_step)
-    _replace(torch.autograd.graph.saved_tensors_hooks, "__enter__", _wrap_saved_tensors_hooks)
-    _replace(torch, "compile", _wrap_compile)
+    for owner, name, make in _WRAPPED:
+        _replace(owner, name, make)
     for handle in (
         register_optimizer_step_pre_hook(_before_step),
         register_optimizer_step_post_hook(_after_step),
@@ -132,21 +144,16 @@ def _remove_the_rest() -> None:
 
 def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-        global _backward_depth
-        outermost = _backward_depth == 0
+        if is_dynamo_compiling() or in_backward():
+            return original(tensors, grad_tensors, *args, **kwargs)
         if not _listeners:
             _remove_the_rest()
-        if outermost:
-            for listener in _listeners:
-                listener.before_backward(_as_tuple(tensors), _as_tuple(grad_tensors))
-        _backward_depth += 1
-        try:
-            result = original(tensors, grad_tensors, *args, **kwargs)
-        finally:
-            _backward_depth -= 1
-        if outermost:
-            for listener in _listeners:
-                listener.after_backward()
+        tensors, grad_tensors = _kept(tensors), _kept(grad_tensors)
+        for listener in _listeners:
+            listener.before_backward(_as_tuple(tensors), _as_tuple(grad_tensors))
+        result = original(tensors, grad_tensors, *args, **kwargs)
+        for listener in _listeners:
+            listener.after_backward()
         return result
 
     return backward
@@ -154,9 +161,11 @@ def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_grad(original: Callable[..., Any]) -> Callable[..., Any]:
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if _backward_depth == 0:
-            for listener in _listeners:
-                listener.gradients_taken(_as_tuple(outputs), _as_tuple(inputs))
+        if is_dynamo_compiling() or in_backward():
+            return original(outputs, inputs, *args, **kwargs)
+        outputs, inputs = _kept(outputs), _kept(inputs)
+        for listener in _listeners:
+            listener.gradients_taken(_as_tuple(outputs), _as_tuple(inputs))
         return original(outputs, inputs, *args, **kwargs)
 
     return grad
@@ -188,7 +197,7 @@ def _wrap_scale_grads(original: Callable[..., Any]) -> Callable[..., Any]:
     def scale_grads(self: Any, grad_scale_factor: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, grad_scale_factor, *args, **kwargs)
         for listener in _listeners:
-            listener.gradients_averaged(float(grad_scale_factor))
+            listener.gradients_averaged(grad_scale_factor)
         return result
 
     return scale_grads
@@ -214,15 +223,14 @@ def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
     """Gives torch other arguments when there is a closure: gradients are what the optimizer gets when it has ended."""
-    global _in_hooks
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     has_closure = callable(closure)
-    _in_hooks += 1
+    _in_hooks.add(get_ident())
     try:
         for listener in _listeners:
             listener.before_step(optimizer, has_closure)
     finally:
-        _in_hooks -= 1
+        _in_hooks.discard(get_ident())
     if not has_closure:
         return None
     reported = _wrap_closure(optimizer, closure)
@@ -230,6 +238,7 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
 
 
 def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(closure)
     def evaluated(*args: Any, **kwargs: Any) -> Any:
         result = closure(*args, **kwargs)
         for listener in _listeners:
@@ -240,10 +249,19 @@ def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable
 
 
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    global _in_hooks
-    _in_hooks += 1
+    _in_hooks.add(get_ident())
     try:
         for listener in _listeners:
             listener.after_step(optimizer)
     finally:
-        _in_hooks -= 1
+        _in_hooks.discard(get_ident())
+
+
+_WRAPPED: tuple[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
+    (torch.autograd, "backward", _wrap_backward),
+    (torch.autograd, "grad", _wrap_grad),
+    (GradScaler, "scale", _wrap_scale),
+    (GradScaler, "step", _wrap_scaler_step),
+    (torch.autograd.graph.saved_tensors_hooks, "__enter__", _wrap_saved_tensors_hooks),
+    (torch, "compile", _wrap_compile),
+)
