@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any, ClassVar
 
@@ -13,7 +12,6 @@ from tests.detect.building import Training, chain
 from undertow.detect.engine import Condition, Engine, FrameView, Judgement, Stage
 from undertow.detect.engine.registry import conditions
 from undertow.schema import STREAMS, Block, Frame
-from undertow.schema.codes import CODES
 
 
 def test_health_is_silent() -> None:
@@ -91,16 +89,6 @@ def test_a_condition_that_comes_and_goes_is_one_finding() -> None:
     (finding,) = training.findings()
     assert (finding.first_step, finding.detected_step, finding.last_step, finding.ongoing) == (0, 0, 13, False)
     assert [entry[0] for entry in training.log] == ["opened", "closed"] + ["updated", "closed"] * 3
-
-
-def test_every_rule_has_its_page_and_a_code_of_its_own() -> None:
-    places = [(rule.code, rule.variant) for rule in conditions()]
-    assert len(set(places)) == len(places)
-    for rule in conditions():
-        assert rule.code in CODES
-        page = inspect.cleandoc(rule.__doc__ or "")
-        for section in ("What it sees", "Why it is bad", "When it is wrong", "References"):
-            assert f"\n{section}\n{'-' * len(section)}\n" in page, (rule.code, section)
 
 
 @pytest.mark.parametrize("sick", [SICKNESSES[2], SICKNESSES[4], SICKNESSES[6], SICKNESSES[7]])

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,17 +90,14 @@ def _remedies(code: str) -> tuple[Remedy, ...]:
 
 
 def parse(docstring: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The first paragraph, and each underlined section with its paragraphs joined to lines."""
-    lines = docstring.splitlines()
-    starts = [i for i in range(len(lines) - 1) if lines[i] in SECTIONS and lines[i + 1] == "-" * len(lines[i])]
-    summary = " ".join(lines[: starts[0] if starts else len(lines)]).strip()
+    """The first paragraph, and each section: it begins with its title and a colon, or with an underlined title."""
+    summary, *parts = re.split(rf"^({'|'.join(SECTIONS)})(?::|\n-+$)", docstring, flags=re.MULTILINE)
     sections: list[tuple[str, str]] = []
-    for start, end in zip(starts, [*starts[1:], len(lines)]):
-        title, body = lines[start], lines[start + 2 : end]
-        # References are a list, one to a line; everything else is prose to be wrapped anew.
-        text = "\n".join(body).strip() if title == "References" else " ".join(" ".join(body).split())
-        sections.append((title, text))
-    return summary, tuple(sections)
+    for title, text in zip(parts[::2], parts[1::2]):
+        # References are a list, each of which ends with a full stop; everything else is prose to be wrapped anew.
+        lines = re.split(r"(?<=\.)\n", text) if title == "References" else [text]
+        sections.append((title, "\n".join(" ".join(line.split()) for line in lines if line.strip())))
+    return " ".join(summary.split()), tuple(sections)
 
 
 def told(page: Page) -> Iterator[tuple[str, list[tuple[str, str]]]]:

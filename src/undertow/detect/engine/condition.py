@@ -44,7 +44,7 @@ class Condition:
 
     code: ClassVar[str]
     variant: ClassVar[str]  # kebab-case, stable: it is in the JSON
-    formerly: ClassVar[str] = ""  # the name in journals of runs written before variants had names
+    formerly: ClassVar[str] = ""  # names in journals of earlier versions, of what is now part of it, too
 
     stage: ClassVar[Stage]
     is_exact: ClassVar[bool] = False  # a contract that holds or does not, without statistics

@@ -25,8 +25,8 @@ def conditions() -> tuple[type[Condition], ...]:
 def _by_place() -> dict[tuple[str, str], type[Condition]]:
     known = {(one.code, one.variant): one for one in conditions()}
     for one in conditions():
-        if one.formerly:
-            known.setdefault((one.code, one.formerly), one)
+        for name in one.formerly.split():
+            known.setdefault((one.code, name), one)
     return known
 
 

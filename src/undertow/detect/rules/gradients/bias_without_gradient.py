@@ -8,21 +8,11 @@ from undertow.detect.features.wording import name_layers
 class BiasWithoutGradient(WithoutGradient):
     """A bias gets no gradient although the weight of the same module does.
 
-    What it sees
-    ------------
-    Biases whose gradient is None beside a weight with a gradient: the loss does not depend on the bias.
-
-    Why it is bad
-    -------------
-    It is harmless where only the slope of the output counts, as for an energy whose gradient is the score: a remark.
-
-    When it is wrong
-    ----------------
-    A bias that a custom module forgets to add looks the same.
-
-    References
-    ----------
-    PyTorch documentation, "Autograd mechanics".
+    What it sees: Biases whose gradient is None beside a weight with a gradient: the loss does not depend on the bias.
+    Why it is bad: It is harmless where only the slope of the output counts, as for an energy whose gradient is the
+        score: a remark.
+    When it is wrong: A bias that a custom module forgets to add looks the same.
+    References: PyTorch documentation, "Autograd mechanics".
     """
 
     variant, formerly = "bias-without-gradient", "bias"

@@ -9,23 +9,12 @@ from undertow.schema import Severity
 class BiasWithoutInfluence(Condition):
     """The gradient of a bias is exactly zero although the weight of the same module learns.
 
-    What it sees
-    ------------
-    Biases whose gradient is zero for as long as that of a weight would have to be, while the rest of the module has
-    one.
-
-    Why it is bad
-    -------------
-    It is harmless: by symmetry some biases change nothing, as the key bias of attention and a bias before a
-    normalisation. This is a remark, never an alarm.
-
-    When it is wrong
-    ----------------
-    The zeros are exact.
-
-    References
-    ----------
-    PyTorch documentation, "Autograd mechanics".
+    What it sees: Biases whose gradient is zero for as long as that of a weight would have to be, while the rest of the
+        module has one.
+    Why it is bad: It is harmless: by symmetry some biases change nothing, as the key bias of attention and a bias
+        before a normalisation. This is a remark, never an alarm.
+    When it is wrong: The zeros are exact.
+    References: PyTorch documentation, "Autograd mechanics".
     """
 
     code, variant, formerly = "GRD004", "bias-without-influence", "bias"

@@ -19,24 +19,13 @@ from undertow.schema import Evidence, Severity
 class ClosedGate(Condition):
     """Next to no gradient reaches some layers, wherever they are, while others get what they need.
 
-    What it sees
-    ------------
-    Two or more weight matrices whose gradients are less than 1e-10 of the largest one, though not zero, and whose
-    updates are below rounding, at six measured steps without progress.
-
-    Why it is bad
-    -------------
-    No optimizer makes up for that: the layers do not move. It is what a closed gate leaves, a sigmoid far in
-    saturation on the way.
-
-    When it is wrong
-    ----------------
-    A gate that starts nearly closed and opens by itself takes a few steps. Where gradients fade evenly with depth, that
-    is said instead.
-
-    References
-    ----------
-    Hochreiter, "The vanishing gradient problem during learning recurrent neural nets", 1998.
+    What it sees: Two or more weight matrices whose gradients are less than 1e-10 of the largest one, though not zero,
+        and whose updates are below rounding, at six measured steps without progress.
+    Why it is bad: No optimizer makes up for that: the layers do not move. It is what a closed gate leaves, a sigmoid
+        far in saturation on the way.
+    When it is wrong: A gate that starts nearly closed and opens by itself takes a few steps. Where gradients fade
+        evenly with depth, that is said instead.
+    References: Hochreiter, "The vanishing gradient problem during learning recurrent neural nets", 1998.
     """
 
     code, variant, formerly = "GRD001", "closed-gate", "cut"

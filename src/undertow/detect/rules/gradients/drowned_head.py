@@ -19,25 +19,15 @@ def _with_several_heads(batch: FrameBatch) -> Flags:
 class DrownedHead(Condition):
     """Several heads share layers, and the loss of one drowns that of another.
 
-    What it sees
-    ------------
-    Outputs of the model that share layers before them, and how much the loss depends on each: the gradient norm of its
-    weight times the weight's norm. It speaks when, from the first steps on, one of them stays three thousand times
-    behind the largest at every measured step.
-
-    Why it is bad
-    -------------
-    The shared layers learn the largest term only. The small one looks as if it were trained, since its own head is.
-
-    When it is wrong
-    ----------------
-    A term may be tiny on purpose, as an auxiliary loss that only steadies training. A head that has learnt its task has
-    a small gradient too, which is why only the first steps count.
-
-    References
-    ----------
-    Chen et al., "GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks", 2018
-    (arXiv 1711.02257).
+    What it sees: Outputs of the model that share layers before them, and how much the loss depends on each: the
+        gradient norm of its weight times the weight's norm. It speaks when, from the first steps on, one of them stays
+        three thousand times behind the largest at every measured step.
+    Why it is bad: The shared layers learn the largest term only. The small one looks as if it were trained, since its
+        own head is.
+    When it is wrong: A term may be tiny on purpose, as an auxiliary loss that only steadies training. A head that has
+        learnt its task has a small gradient too, which is why only the first steps count.
+    References: Chen et al., "GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask
+        Networks", 2018 (arXiv 1711.02257).
     """
 
     code, variant, formerly = "GRD009", "drowned-head", "drowned"

@@ -9,22 +9,11 @@ from undertow.schema import Severity
 class GradientUnaccountedFor(WithoutGradient):
     """Parameters in the optimizer get no gradient, and whether they run is not known.
 
-    What it sees
-    ------------
-    Parameters whose gradient is None at the steps of their optimizer, in a model whose modules cannot be seen to run
-    (a compiled one).
-
-    Why it is bad
-    -------------
-    If they are cut off from the loss they keep their initial values; if they are unused it is harmless.
-
-    When it is wrong
-    ----------------
-    It cannot tell the two apart, so it is a hint, never an alarm.
-
-    References
-    ----------
-    PyTorch documentation, "Autograd mechanics".
+    What it sees: Parameters whose gradient is None at the steps of their optimizer, in a model whose modules cannot be
+        seen to run (a compiled one).
+    Why it is bad: If they are cut off from the loss they keep their initial values; if they are unused it is harmless.
+    When it is wrong: It cannot tell the two apart, so it is a hint, never an alarm.
+    References: PyTorch documentation, "Autograd mechanics".
     """
 
     variant, formerly = "gradient-unaccounted-for", "unknown"

@@ -12,22 +12,11 @@ _INSIDE = 0.02
 class PaddingToken(Condition):
     """A real token has the padding index of an embedding, so its row has no gradient and stays zero for ever.
 
-    What it sees
-    ------------
-    Tokens with the padding index that stand between other tokens and have to be predicted, too, or stand at every place
-    about as often as others do, at two sampled steps in a row.
-
-    Why it is bad
-    -------------
-    The row of that index never has a gradient: to the model the token is always nothing.
-
-    When it is wrong
-    ----------------
-    Tokens that are replaced by padding at random (word dropout) look like a real token.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.Embedding`: `padding_idx`.
+    What it sees: Tokens with the padding index that stand between other tokens and have to be predicted, too, or stand
+        at every place about as often as others do, at two sampled steps in a row.
+    Why it is bad: The row of that index never has a gradient: to the model the token is always nothing.
+    When it is wrong: Tokens that are replaced by padding at random (word dropout) look like a real token.
+    References: PyTorch documentation, `torch.nn.Embedding`: `padding_idx`.
     """
 
     code, variant, formerly = "GRD004", "padding-token", "padding"

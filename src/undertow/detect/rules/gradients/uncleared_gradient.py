@@ -13,26 +13,16 @@ from undertow.schema import Evidence, Severity
 class UnclearedGradient(Condition):
     """Gradients are not cleared between optimizer steps.
 
-    What it sees
-    ------------
-    Whether the gradient that an optimizer used in its previous step was still there when the next backward pass added
-    to it, at three steps in a row. Micro-batches that lead to the same step are not counted: only what survives a step.
-
-    Why it is bad
-    -------------
-    Every step then follows the sum of all gradients since the start, most of them of weights long gone. The gradient
-    grows about linearly with the step and training usually diverges, or learns far less than it could.
-
-    When it is wrong
-    ----------------
-    Carrying gradients over a step on purpose is very rare; optimizers have momentum for it. Parameters that no
-    optimizer holds are not counted here, nor are those that keep their last gradient because the model no longer uses
-    them (see UPD003).
-
-    References
-    ----------
-    PyTorch recipe, "Zeroing out gradients in PyTorch".
-    Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
+    What it sees: Whether the gradient that an optimizer used in its previous step was still there when the next
+        backward pass added to it, at three steps in a row. Micro-batches that lead to the same step are not counted:
+        only what survives a step.
+    Why it is bad: Every step then follows the sum of all gradients since the start, most of them of weights long gone.
+        The gradient grows about linearly with the step and training usually diverges, or learns far less than it could.
+    When it is wrong: Carrying gradients over a step on purpose is very rare; optimizers have momentum for it.
+        Parameters that no optimizer holds are not counted here, nor are those that keep their last gradient because the
+        model no longer uses them (see UPD003).
+    References: PyTorch recipe, "Zeroing out gradients in PyTorch".
+        Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
     """
 
     code, variant, formerly = "GRD007", "uncleared-gradient", "carried"

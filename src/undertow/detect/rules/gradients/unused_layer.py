@@ -8,22 +8,12 @@ from undertow.detect.features.wording import count_of, name_layers
 class UnusedLayer(WithoutGradient):
     """Parameters in the optimizer belong to modules that never run in a pass that leads to a loss.
 
-    What it sees
-    ------------
-    Parameters whose gradient is None at the steps of their optimizer, and whose module was seen not to run, or only
-    in a pass of its own without gradients.
-
-    Why it is bad
-    -------------
-    It is harmless: the parameters take memory and no part in the training. It is a remark, never an alarm.
-
-    When it is wrong
-    ----------------
-    Modules that run only late in the training, such as a head for a second stage.
-
-    References
-    ----------
-    PyTorch documentation, "Autograd mechanics".
+    What it sees: Parameters whose gradient is None at the steps of their optimizer, and whose module was seen not to
+        run, or only in a pass of its own without gradients.
+    Why it is bad: It is harmless: the parameters take memory and no part in the training. It is a remark, never an
+        alarm.
+    When it is wrong: Modules that run only late in the training, such as a head for a second stage.
+    References: PyTorch documentation, "Autograd mechanics".
     """
 
     variant, formerly = "unused-layer", "unused"

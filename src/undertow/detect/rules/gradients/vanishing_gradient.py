@@ -26,29 +26,18 @@ from undertow.schema import Evidence, Severity
 class VanishingGradient(Condition):
     """Gradients fade on their way from the loss to the first layers.
 
-    What it sees
-    ------------
-    A straight line through the logarithm of the typical gradient element (root mean square) of every weight matrix in
-    execution order. It falls by three decades or more towards the input and stays so while the loss makes no progress:
-    at five measured steps where the first layers hardly move, at twenty-five where the optimizer makes up for small
-    gradients, as Adam does, or where it falls by 2.2 decades only.
-
-    Why it is bad
-    -------------
-    The first layers learn a thousand times more slowly than the last: the network is no deeper than its last layers.
-    Typical causes are sigmoids or tanhs one after another, weights that start too small, and many layers without skip
-    connections or normalisation.
-
-    When it is wrong
-    ----------------
-    A plain network of a dozen layers can start like this and still learn under Adam; the finding then ends when the
-    loss falls. Vanishing through time inside a recurrent layer cannot be seen: all steps share one gradient. In the zoo
-    of healthy trainings the line falls by 1.3 decades at most.
-
-    References
-    ----------
-    Hochreiter, "The vanishing gradient problem during learning recurrent neural nets", 1998.
-    Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+    What it sees: A straight line through the logarithm of the typical gradient element (root mean square) of every
+        weight matrix in execution order. It falls by three decades or more towards the input and stays so while the
+        loss makes no progress: at five measured steps where the first layers hardly move, at twenty-five where the
+        optimizer makes up for small gradients, as Adam does, or where it falls by 2.2 decades only.
+    Why it is bad: The first layers learn a thousand times more slowly than the last: the network is no deeper than its
+        last layers. Typical causes are sigmoids or tanhs one after another, weights that start too small, and many
+        layers without skip connections or normalisation.
+    When it is wrong: A plain network of a dozen layers can start like this and still learn under Adam; the finding then
+        ends when the loss falls. Vanishing through time inside a recurrent layer cannot be seen: all steps share one
+        gradient. In the zoo of healthy trainings the line falls by 1.3 decades at most.
+    References: Hochreiter, "The vanishing gradient problem during learning recurrent neural nets", 1998.
+        Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
     """
 
     code, variant, formerly = "GRD001", "vanishing-gradient", "depth"

@@ -33,28 +33,17 @@ _REMOVE_THE_MASK = Remedy(
 class ZeroGradient(Condition):
     """A gradient is there, and every element of it is exactly zero.
 
-    What it sees
-    ------------
-    All elements of a layer's gradient are zero at ten measured steps in a row, while the loss is not zero and its
-    module runs; after a steady flow at five, and at three when the gradient ends for all layers from the input up to
-    some place; at four when the backward pass gave one that was zero at the optimizer's step. Listed first is where the
-    flow stops: a module whose output is zero everywhere, else the last layer in execution order.
-
-    Why it is bad
-    -------------
-    The layer does not learn. Typical causes: a ReLU that is never active, adapters with both factors zero, a mask or
-    hook that erases the gradient, or half-precision gradients too small to be represented.
-
-    When it is wrong
-    ----------------
-    Branches initialised to zero (ReZero, the second LoRA factor) hold back the gradient at the first steps only. Steps
-    in which the module did not run (an expert without tokens, an unused head) and steps with a loss of zero do not
-    count.
-
-    References
-    ----------
-    Lu et al., "Dying ReLU and Initialization: Theory and Numerical Examples", 2019 (arXiv 1903.06733).
-    Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021 (arXiv 2106.09685).
+    What it sees: All elements of a layer's gradient are zero at ten measured steps in a row, while the loss is not zero
+        and its module runs; after a steady flow at five, and at three when the gradient ends for all layers from the
+        input up to some place; at four when the backward pass gave one that was zero at the optimizer's step. Listed
+        first is where the flow stops: a module whose output is zero everywhere, else the last layer in execution order.
+    Why it is bad: The layer does not learn. Typical causes: a ReLU that is never active, adapters with both factors
+        zero, a mask or hook that erases the gradient, or half-precision gradients too small to be represented.
+    When it is wrong: Branches initialised to zero (ReZero, the second LoRA factor) hold back the gradient at the first
+        steps only. Steps in which the module did not run (an expert without tokens, an unused head) and steps with a
+        loss of zero do not count.
+    References: Lu et al., "Dying ReLU and Initialization: Theory and Numerical Examples", 2019 (arXiv 1903.06733).
+        Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021 (arXiv 2106.09685).
     """
 
     code, variant, formerly = "GRD004", "zero-gradient", "zero"

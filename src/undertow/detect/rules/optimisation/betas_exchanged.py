@@ -13,21 +13,10 @@ from undertow.schema import Evidence, Severity
 class BetasExchanged(Condition):
     """Adam's first beta remembers many times as long as its second.
 
-    What it sees
-    ------------
-    A first beta of 0.98 or more whose memory is five times that of the second.
-
-    Why it is bad
-    -------------
-    A scale that forgets first makes the steps of a long memory as large as the latest gradient is small.
-
-    When it is wrong
-    ----------------
-    Never so far: in published recipes the mean remembers at most as long as the scale.
-
-    References
-    ----------
-    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
+    What it sees: A first beta of 0.98 or more whose memory is five times that of the second.
+    Why it is bad: A scale that forgets first makes the steps of a long memory as large as the latest gradient is small.
+    When it is wrong: Never so far: in published recipes the mean remembers at most as long as the scale.
+    References: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
     """
 
     code, variant, formerly = "OPT008", "betas-exchanged", "exchanged"

@@ -11,24 +11,13 @@ from undertow.schema import Evidence, Severity
 class EpsTooLarge(Condition):
     """Adam's eps is larger than the root of its second moment.
 
-    What it sees
-    ------------
-    A median root of the second moment of a tenth of eps or less while updates are small and little is learnt, or
-    below an eps that no recipe has.
-
-    Why it is bad
-    -------------
-    With a large eps Adam divides by eps instead of adapting: it is plain SGD with a tiny rate.
-
-    When it is wrong
-    ----------------
-    A model that has learnt its data has gradients below any eps: much of the loss must still be there. Where some
-    layers have gradients far above eps, the others are small for another reason (GRD001), and so are gradients that
-    have once been large.
-
-    References
-    ----------
-    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
+    What it sees: A median root of the second moment of a tenth of eps or less while updates are small and little is
+        learnt, or below an eps that no recipe has.
+    Why it is bad: With a large eps Adam divides by eps instead of adapting: it is plain SGD with a tiny rate.
+    When it is wrong: A model that has learnt its data has gradients below any eps: much of the loss must still be
+        there. Where some layers have gradients far above eps, the others are small for another reason (GRD001), and so
+        are gradients that have once been large.
+    References: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
     """
 
     code, variant, formerly = "OPT008", "eps-too-large", "eps"

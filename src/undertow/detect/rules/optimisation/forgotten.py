@@ -12,23 +12,13 @@ from undertow.schema import Evidence, Severity
 class Forgotten(Condition):
     """The loss had fallen well below its start and is back there.
 
-    What it sees
-    ------------
-    A loss that had fallen to less than 60 % of its start and has since been back there for twenty-five steps, every
-    single one of them, without coming down again.
-
-    Why it is bad
-    -------------
-    All that was learnt is lost; what comes now begins anew, from worse weights.
-
-    When it is wrong
-    ----------------
-    A loss of which one term is given more and more weight (a prior) rises on purpose: without a cross-entropy whose
-    answers become wrong, or large updates, this is only a hint. Harder data are being learnt by then.
-
-    References
-    ----------
-    Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
+    What it sees: A loss that had fallen to less than 60 % of its start and has since been back there for twenty-five
+        steps, every single one of them, without coming down again.
+    Why it is bad: All that was learnt is lost; what comes now begins anew, from worse weights.
+    When it is wrong: A loss of which one term is given more and more weight (a prior) rises on purpose: without a
+        cross-entropy whose answers become wrong, or large updates, this is only a hint. Harder data are being learnt by
+        then.
+    References: Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
     """
 
     code, variant, formerly = "OPT001", "forgotten", "lost"

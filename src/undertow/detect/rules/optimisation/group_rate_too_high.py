@@ -11,23 +11,13 @@ from undertow.schema import Evidence, Severity
 class GroupRateTooHigh(Condition):
     """One parameter group has thirty times the learning rate of the others, and nothing is learnt.
 
-    What it sees
-    ------------
-    A group whose rate is thirty times that of the median matrix, and a loss that stands still where it began.
-
-    Why it is bad
-    -------------
-    What the group holds (a learnt scale, a temperature, a head) is thrown far away in the first steps, and the rest of
-    the model cannot learn through it.
-
-    When it is wrong
-    ----------------
-    Adapters are trained with up to 16 times the rate on purpose. A group that is far ahead while the loss falls is not
-    reported.
-
-    References
-    ----------
-    PyTorch documentation, "Per-parameter options" of `torch.optim`.
+    What it sees: A group whose rate is thirty times that of the median matrix, and a loss that stands still where it
+        began.
+    Why it is bad: What the group holds (a learnt scale, a temperature, a head) is thrown far away in the first steps,
+        and the rest of the model cannot learn through it.
+    When it is wrong: Adapters are trained with up to 16 times the rate on purpose. A group that is far ahead while the
+        loss falls is not reported.
+    References: PyTorch documentation, "Per-parameter options" of `torch.optim`.
     """
 
     code, variant = "OPT007", "group-rate-too-high"

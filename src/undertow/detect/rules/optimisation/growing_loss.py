@@ -12,26 +12,17 @@ from undertow.schema import Evidence, Severity
 class GrowingLoss(Condition):
     """The loss sets one record after the other.
 
-    What it sees
-    ------------
-    A loss that again and again exceeds everything before it by a tenth, until its median is twice the highest of the
-    first losses; or a cross-entropy that begins near chance level, and within its first steps is five times as high
-    for nine losses in a row.
-
-    Why it is bad
-    -------------
-    Training makes the model worse. It seldom comes back on its own, and often ends in NaN.
-
-    When it is wrong
-    ----------------
-    Losses that go below zero and optimizers that step in turn are left out. The loss of moving targets (values in
-    reinforcement learning) grows with them: without a cross-entropy whose answers become wrong, large updates or a
-    hundredfold growth this is only a hint. One jump to a higher level (harder data) is no row of records.
-
-    References
-    ----------
-    Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
-    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    What it sees: A loss that again and again exceeds everything before it by a tenth, until its median is twice the
+        highest of the first losses; or a cross-entropy that begins near chance level, and within its first steps is
+        five times as high for nine losses in a row.
+    Why it is bad: Training makes the model worse. It seldom comes back on its own, and often ends in NaN.
+    When it is wrong: Losses that go below zero and optimizers that step in turn are left out. The loss of moving
+        targets (values in reinforcement learning) grows with them: without a cross-entropy whose answers become wrong,
+        large updates or a hundredfold growth this is only a hint. One jump to a higher level (harder data) is no row of
+        records.
+    References: Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
+        Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv
+        2309.14322).
     """
 
     code, variant, formerly = "OPT001", "growing-loss", "growing"

@@ -16,27 +16,18 @@ from undertow.schema import Evidence, Severity
 class LearningRateTooHigh(Condition):
     """Updates are as large as the weights themselves, and the loss is worse than that of the untrained model.
 
-    What it sees
-    ------------
-    Updates of a fifth of the weights or more, and then a loss well above the first one, or above it for three steps at
-    the start; or a leap of the loss at the start and nothing learnt since; or a large update among the first, and
-    later the loss of a constant prediction.
-
-    Why it is bad
-    -------------
-    Every step jumps over the minimum, kills units and may end in NaN.
-
-    When it is wrong
-    ----------------
-    Large updates are healthy while the loss falls. Inputs or initial weights that are far off make any rate look too
-    high: a first loss far above chance level is left to DAT001 and WGT003, and a loss that leaps before any large
-    update to DAT002. The first updates of RMSprop are long by design.
-
-    References
-    ----------
-    Bengio, "Practical Recommendations for Gradient-Based Training of Deep Architectures", 2012 (arXiv 1206.5533).
-    Karpathy, CS231n notes, "Ratio of weights:updates".
-    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    What it sees: Updates of a fifth of the weights or more, and then a loss well above the first one, or above it for
+        three steps at the start; or a leap of the loss at the start and nothing learnt since; or a large update among
+        the first, and later the loss of a constant prediction.
+    Why it is bad: Every step jumps over the minimum, kills units and may end in NaN.
+    When it is wrong: Large updates are healthy while the loss falls. Inputs or initial weights that are far off make
+        any rate look too high: a first loss far above chance level is left to DAT001 and WGT003, and a loss that leaps
+        before any large update to DAT002. The first updates of RMSprop are long by design.
+    References: Bengio, "Practical Recommendations for Gradient-Based Training of Deep Architectures", 2012 (arXiv
+        1206.5533).
+        Karpathy, CS231n notes, "Ratio of weights:updates".
+        Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv
+        2309.14322).
     """
 
     code, variant, formerly = "OPT007", "learning-rate-too-high", "high"

@@ -10,24 +10,14 @@ from undertow.schema import Evidence, Severity
 class LearningRateTooLow(Condition):
     """No update has ever changed a weight noticeably, and the loss stands still.
 
-    What it sees
-    ------------
-    Updates of less than a fifty-thousandth of the weights from the first step on, or, after a hundred steps, less than
-    a five-thousandth, while the loss stands still.
-
-    Why it is bad
-    -------------
-    The model stays as it was initialised.
-
-    When it is wrong
-    ----------------
-    A warm-up begins with such a rate: one that rises is not judged here. Where clipping takes most of the gradient,
-    that is the cause (GRD010), and where a schedule took the rate away, the schedule is.
-
-    References
-    ----------
-    Bengio, "Practical Recommendations for Gradient-Based Training of Deep Architectures", 2012 (arXiv 1206.5533).
-    Karpathy, CS231n notes, "Ratio of weights:updates".
+    What it sees: Updates of less than a fifty-thousandth of the weights from the first step on, or, after a hundred
+        steps, less than a five-thousandth, while the loss stands still.
+    Why it is bad: The model stays as it was initialised.
+    When it is wrong: A warm-up begins with such a rate: one that rises is not judged here. Where clipping takes most of
+        the gradient, that is the cause (GRD010), and where a schedule took the rate away, the schedule is.
+    References: Bengio, "Practical Recommendations for Gradient-Based Training of Deep Architectures", 2012 (arXiv
+        1206.5533).
+        Karpathy, CS231n notes, "Ratio of weights:updates".
     """
 
     code, variant, formerly = "OPT007", "learning-rate-too-low", "low"

@@ -10,30 +10,20 @@ from undertow.schema import Evidence, Severity
 class LossSpike(Condition):
     """The loss leaps up out of a calm course, and comes back.
 
-    What it sees
-    ------------
-    A loss more than eight robust deviations above the median of the latest ones, on a logarithmic scale, at least e
-    times as large, and twice as large as any of the thirty losses before it. It is a hint when it happens and an alarm
-    once the loss has come back to near where it was within a few steps, for then it was no change of task, or at once
-    when it is twenty times as high as that of the untrained model.
-
-    Why it is bad
-    -------------
-    The steps taken in a spike undo work, and the next spike may not end. Typical causes are a rate near the edge of
-    what the model bears, an optimizer whose second moment lags behind, or a bad batch (DAT002).
-
-    When it is wrong
-    ----------------
-    Losses that differ from step to step by design (several tasks, a term added every tenth step) have been as high
-    before. A restart of the learning rate explains a spike and is left alone. A jump that stays is harder data or
-    divergence (OPT001); so is one that is highest when it begins and then falls little by little, as other data are
-    learnt: a hint only.
-
-    References
-    ----------
-    Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section 5.1.
-    Wortsman et al., "Stable and low-precision training for large-scale vision-language models", 2023
-    (arXiv 2304.13013).
+    What it sees: A loss more than eight robust deviations above the median of the latest ones, on a logarithmic scale,
+        at least e times as large, and twice as large as any of the thirty losses before it. It is a hint when it
+        happens and an alarm once the loss has come back to near where it was within a few steps, for then it was no
+        change of task, or at once when it is twenty times as high as that of the untrained model.
+    Why it is bad: The steps taken in a spike undo work, and the next spike may not end. Typical causes are a rate near
+        the edge of what the model bears, an optimizer whose second moment lags behind, or a bad batch (DAT002).
+    When it is wrong: Losses that differ from step to step by design (several tasks, a term added every tenth step) have
+        been as high before. A restart of the learning rate explains a spike and is left alone. A jump that stays is
+        harder data or divergence (OPT001); so is one that is highest when it begins and then falls little by little, as
+        other data are learnt: a hint only.
+    References: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section
+        5.1.
+        Wortsman et al., "Stable and low-precision training for large-scale vision-language models", 2023 (arXiv
+        2304.13013).
     """
 
     code, variant, formerly = "OPT003", "loss-spike", "spike"

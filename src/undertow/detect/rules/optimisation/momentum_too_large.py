@@ -12,21 +12,10 @@ from undertow.schema import Evidence, Severity
 class MomentumTooLarge(Condition):
     """The momentum carries gradients along for hundreds of steps.
 
-    What it sees
-    ------------
-    A momentum (Adam's first beta) of 0.995 or more while the loss does not fall, or of 0.998 or more.
-
-    Why it is bad
-    -------------
-    The steps keep going for hundreds of steps after the gradient has turned.
-
-    When it is wrong
-    ----------------
-    Between 0.995 and 0.998 a loss that falls, or of which nothing is left, is not reported.
-
-    References
-    ----------
-    Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
+    What it sees: A momentum (Adam's first beta) of 0.995 or more while the loss does not fall, or of 0.998 or more.
+    Why it is bad: The steps keep going for hundreds of steps after the gradient has turned.
+    When it is wrong: Between 0.995 and 0.998 a loss that falls, or of which nothing is left, is not reported.
+    References: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
     """
 
     code, variant, formerly = "OPT008", "momentum-too-large", "momentum"

@@ -21,28 +21,17 @@ _OF_CLASSES = (
 class NotLearning(Condition):
     """The loss is where it started, or at chance level, after enough steps to know.
 
-    What it sees
-    ------------
-    A median loss that was never far below the first losses, is within two per cent of them and has no trend, although
-    half of the weight matrices have moved by a third of their size; or, whatever the weights did, after 400 steps. A
-    classifier whose loss has stayed within a few per cent of chance level, or of the best constant prediction, needs
-    150 steps. Tasks with many classes and large tables get more time. The noise must be small enough to see a change
-    of two per cent.
-
-    Why it is bad
-    -------------
-    The model is no better than one that ignores its input. Why is not known: this is the last resort, for faults that
-    nothing else names.
-
-    When it is wrong
-    ----------------
-    Some tasks (parity, long copying) stand still for a long while before they are learnt. Losses below zero and
-    optimizers in turn say nothing about learning and are left out, and so is a warm-up.
-
-    References
-    ----------
-    Karpathy, "A Recipe for Training Neural Networks", 2019.
-    Schoop et al., "UMLAUT: Debugging Deep Learning Programs using Program Structure and Model Behavior", 2021.
+    What it sees: A median loss that was never far below the first losses, is within two per cent of them and has no
+        trend, although half of the weight matrices have moved by a third of their size; or, whatever the weights did,
+        after 400 steps. A classifier whose loss has stayed within a few per cent of chance level, or of the best
+        constant prediction, needs 150 steps. Tasks with many classes and large tables get more time. The noise must be
+        small enough to see a change of two per cent.
+    Why it is bad: The model is no better than one that ignores its input. Why is not known: this is the last resort,
+        for faults that nothing else names.
+    When it is wrong: Some tasks (parity, long copying) stand still for a long while before they are learnt. Losses
+        below zero and optimizers in turn say nothing about learning and are left out, and so is a warm-up.
+    References: Karpathy, "A Recipe for Training Neural Networks", 2019.
+        Schoop et al., "UMLAUT: Debugging Deep Learning Programs using Program Structure and Model Behavior", 2021.
     """
 
     code, variant, formerly = "OPT005", "not-learning", "flat"

@@ -10,25 +10,15 @@ from undertow.schema import Evidence, LossKind, Remedy, Severity
 class OneOptimizerWins(Condition):
     """Of two optimizers in turn (a GAN's), one is far ahead and has won.
 
-    What it sees
-    ------------
-    That the one with a ten times higher rate (three times, where it has made steps of a tenth of its weights) has next
-    to nothing left of its loss, or little while the other's has grown. At any rates, that nothing is left of one loss
-    and the other's has risen by half.
-
-    Why it is bad
-    -------------
-    Against a perfect adversary there is almost no gradient left to follow: the other side stops learning.
-
-    When it is wrong
-    ----------------
-    A critic of values learns its targets without harm to the actor and is left out. A critic that is trained to
-    convergence on purpose is reported.
-
-    References
-    ----------
-    Arjovsky and Bottou, "Towards Principled Methods for Training Generative Adversarial Networks", 2017
-    (arXiv 1701.04862).
+    What it sees: That the one with a ten times higher rate (three times, where it has made steps of a tenth of its
+        weights) has next to nothing left of its loss, or little while the other's has grown. At any rates, that nothing
+        is left of one loss and the other's has risen by half.
+    Why it is bad: Against a perfect adversary there is almost no gradient left to follow: the other side stops
+        learning.
+    When it is wrong: A critic of values learns its targets without harm to the actor and is left out. A critic that is
+        trained to convergence on purpose is reported.
+    References: Arjovsky and Bottou, "Towards Principled Methods for Training Generative Adversarial Networks", 2017
+        (arXiv 1701.04862).
     """
 
     code, variant, formerly = "OPT007", "one-optimizer-wins", "unequal"

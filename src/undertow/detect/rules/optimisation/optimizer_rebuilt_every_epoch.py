@@ -8,22 +8,13 @@ from undertow.schema import Evidence, Severity
 class OptimizerRebuiltEveryEpoch(Condition):
     """The optimizer is built anew at even intervals, as at the top of a loop over epochs.
 
-    What it sees
-    ------------
-    Three times, at even intervals and with the same rate, another optimizer object for the same parameters.
-
-    Why it is bad
-    -------------
-    Momentum and second moment are lost each time; with intervals of more than 25 steps most of it is found again.
-
-    When it is wrong
-    ----------------
-    Rebuilding the optimizer between phases is fine, once or twice, or with another rate each time, or together with
-    the model. Plain SGD has no memory to lose.
-
-    References
-    ----------
-    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
+    What it sees: Three times, at even intervals and with the same rate, another optimizer object for the same
+        parameters.
+    Why it is bad: Momentum and second moment are lost each time; with intervals of more than 25 steps most of it is
+        found again.
+    When it is wrong: Rebuilding the optimizer between phases is fine, once or twice, or with another rate each time, or
+        together with the model. Plain SGD has no memory to lose.
+    References: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
     """
 
     code, variant, formerly = "OPT008", "optimizer-rebuilt-every-epoch", "again"

@@ -11,23 +11,12 @@ from undertow.schema import Evidence, Severity
 class OptimizerRebuiltEveryStep(Condition):
     """The optimizer is built anew, or its state is reset, at every step.
 
-    What it sees
-    ------------
-    Another optimizer object at three measured steps in a row, or a step counter in its state that stands still while
-    weights move.
-
-    Why it is bad
-    -------------
-    Momentum and second moment are lost each time. A rebuilt Adam has no memory and moves every weight by the full
-    rate, whichever way.
-
-    When it is wrong
-    ----------------
-    Plain SGD has no memory to lose and is not reported.
-
-    References
-    ----------
-    Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
+    What it sees: Another optimizer object at three measured steps in a row, or a step counter in its state that stands
+        still while weights move.
+    Why it is bad: Momentum and second moment are lost each time. A rebuilt Adam has no memory and moves every weight by
+        the full rate, whichever way.
+    When it is wrong: Plain SGD has no memory to lose and is not reported.
+    References: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
     """
 
     code, variant, formerly = "OPT008", "optimizer-rebuilt-every-step", "rebuilt"

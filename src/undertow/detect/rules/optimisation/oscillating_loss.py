@@ -11,28 +11,19 @@ from undertow.schema import Evidence, Severity
 class OscillatingLoss(Condition):
     """The loss swings up and down in waves and gets nowhere.
 
-    What it sees
-    ------------
-    Waves: nine losses in a row that are all above nine earlier ones, then nine that are all below these, and so on. A
-    swing counts when the gap between them is a fifth of all that was ever learnt, and a tenth of the first loss. It is
-    an alarm after six swings of which the latest is still half as large as the largest, under a learning rate that
-    does not swing itself. Where a single step made all of a rise, other data came: swings are counted anew from there.
-
-    Why it is bad
-    -------------
-    The steps overshoot: the rate or the momentum is too high for this loss.
-
-    When it is wrong
-    ----------------
-    Noise of small batches and losses of several tasks jump from step to step and never keep apart for nine steps.
-    Cyclic learning rates make waves on purpose, and so does a model that begins anew with its optimizer. Full-batch
-    training at the edge of stability falls while it oscillates. Losses below zero and optimizers in turn are left out.
-
-    References
-    ----------
-    Cohen et al., "Gradient Descent on Neural Networks Typically Occurs at the Edge of Stability", 2021
-    (arXiv 2103.00065).
-    Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
+    What it sees: Waves: nine losses in a row that are all above nine earlier ones, then nine that are all below these,
+        and so on. A swing counts when the gap between them is a fifth of all that was ever learnt, and a tenth of the
+        first loss. It is an alarm after six swings of which the latest is still half as large as the largest, under a
+        learning rate that does not swing itself. Where a single step made all of a rise, other data came: swings are
+        counted anew from there.
+    Why it is bad: The steps overshoot: the rate or the momentum is too high for this loss.
+    When it is wrong: Noise of small batches and losses of several tasks jump from step to step and never keep apart for
+        nine steps. Cyclic learning rates make waves on purpose, and so does a model that begins anew with its
+        optimizer. Full-batch training at the edge of stability falls while it oscillates. Losses below zero and
+        optimizers in turn are left out.
+    References: Cohen et al., "Gradient Descent on Neural Networks Typically Occurs at the Edge of Stability", 2021
+        (arXiv 2103.00065).
+        Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
     """
 
     code, variant, formerly = "OPT004", "oscillating-loss", "waves"

@@ -11,23 +11,14 @@ NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "test_loss")
 class Overfitting(Condition):
     """The loss on held-out data rises while the training loss goes on falling.
 
-    What it sees
-    ------------
-    A validation loss that the program logs (`val_loss`), beside the training loss. It is reported when the last three
-    values are all at least a tenth above the best one, and the training loss is lower than it was at that best one.
-
-    Why it is bad
-    -------------
-    From the best value on the model learns its training data by heart; the weights of then would do better.
-
-    When it is wrong
-    ----------------
-    Without a logged validation loss it says nothing. A validation loss can rise while accuracy still does, because the
-    model becomes too sure of the cases it gets wrong. Fewer than five values are not judged.
-
-    References
-    ----------
-    Prechelt, "Early Stopping — But When?", 1998.
+    What it sees: A validation loss that the program logs (`val_loss`), beside the training loss. It is reported when
+        the last three values are all at least a tenth above the best one, and the training loss is lower than it was at
+        that best one.
+    Why it is bad: From the best value on the model learns its training data by heart; the weights of then would do
+        better.
+    When it is wrong: Without a logged validation loss it says nothing. A validation loss can rise while accuracy still
+        does, because the model becomes too sure of the cases it gets wrong. Fewer than five values are not judged.
+    References: Prechelt, "Early Stopping — But When?", 1998.
     """
 
     code, variant, formerly = "OPT006", "overfitting", "validation"

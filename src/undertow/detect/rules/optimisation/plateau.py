@@ -14,23 +14,13 @@ from undertow.schema import Evidence, Remedy, Severity
 class Plateau(Condition):
     """The loss fell for a while and has stopped, although successive gradients still agree on a direction.
 
-    What it sees
-    ------------
-    A loss that made progress, then stood still for the later half of at least two hundred steps at more than half of
-    its first value, while successive gradients of the weight matrices keep pointing the same way.
-
-    Why it is bad
-    -------------
-    Where gradients agree there is something left to learn: the steps are too small for it, or too large to settle.
-
-    When it is wrong
-    ----------------
-    A loss at its noise floor stands still as well, but there gradients of different batches no longer agree. How low
-    the loss of a task can go is not known, so this is a hint, never an alarm.
-
-    References
-    ----------
-    Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 8.2.
+    What it sees: A loss that made progress, then stood still for the later half of at least two hundred steps at more
+        than half of its first value, while successive gradients of the weight matrices keep pointing the same way.
+    Why it is bad: Where gradients agree there is something left to learn: the steps are too small for it, or too large
+        to settle.
+    When it is wrong: A loss at its noise floor stands still as well, but there gradients of different batches no longer
+        agree. How low the loss of a task can go is not known, so this is a hint, never an alarm.
+    References: Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 8.2.
     """
 
     code, variant = "OPT002", "plateau"

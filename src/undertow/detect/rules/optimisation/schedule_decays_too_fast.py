@@ -13,25 +13,14 @@ _LITTLE, _NEXT_TO_NOTHING = max(FALLEN_TO), min(FALLEN_TO)
 class ScheduleDecaysTooFast(Condition):
     """The learning rate has fallen to next to nothing within few steps, while there is much left to learn.
 
-    What it sees
-    ------------
-    A rate below a hundredth or a thousandth of its peak for a good part of all steps, with next to nothing learnt; or
-    with a third of the loss left, where it was falling when the rate went, or the rate shrank by the same share at
-    every step.
-
-    Why it is bad
-    -------------
-    From then on the model stays as it is. Typical causes are a schedule meant for epochs and stepped with every batch,
-    and one that waits for a metric to rise that should fall.
-
-    When it is wrong
-    ----------------
-    A rate of nearly zero at the end of a schedule is healthy: a cosine is there for a fiftieth of its length. A rate
-    that was lowered because of a plateau is not reported.
-
-    References
-    ----------
-    PyTorch documentation, "How to adjust learning rate".
+    What it sees: A rate below a hundredth or a thousandth of its peak for a good part of all steps, with next to
+        nothing learnt; or with a third of the loss left, where it was falling when the rate went, or the rate shrank by
+        the same share at every step.
+    Why it is bad: From then on the model stays as it is. Typical causes are a schedule meant for epochs and stepped
+        with every batch, and one that waits for a metric to rise that should fall.
+    When it is wrong: A rate of nearly zero at the end of a schedule is healthy: a cosine is there for a fiftieth of its
+        length. A rate that was lowered because of a plateau is not reported.
+    References: PyTorch documentation, "How to adjust learning rate".
     """
 
     code, variant, formerly = "OPT007", "schedule-decays-too-fast", "schedule"

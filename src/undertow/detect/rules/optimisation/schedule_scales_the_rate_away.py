@@ -10,22 +10,11 @@ from undertow.schema import Evidence, Remedy, Severity
 class ScheduleScalesTheRateAway(Condition):
     """The schedule multiplies the optimizer's learning rate with a rate, where a factor belongs.
 
-    What it sees
-    ------------
-    A largest rate that is the square of the one the optimizer was made with, less than a fiftieth of it and no longer
-    rising, while nothing is learnt.
-
-    Why it is bad
-    -------------
-    The two are multiplied: 1e-3 times 1e-3 moves nothing.
-
-    When it is wrong
-    ----------------
-    A rate of 1 is there to be set by the schedule, and is not reported.
-
-    References
-    ----------
-    PyTorch documentation, `torch.optim.lr_scheduler.LambdaLR`.
+    What it sees: A largest rate that is the square of the one the optimizer was made with, less than a fiftieth of it
+        and no longer rising, while nothing is learnt.
+    Why it is bad: The two are multiplied: 1e-3 times 1e-3 moves nothing.
+    When it is wrong: A rate of 1 is there to be set by the schedule, and is not reported.
+    References: PyTorch documentation, `torch.optim.lr_scheduler.LambdaLR`.
     """
 
     code, variant, formerly = "OPT007", "schedule-scales-the-rate-away", "share"

@@ -13,23 +13,14 @@ from undertow.schema import Evidence, Remedy, Severity
 class SecondMomentTooSlow(Condition):
     """Adam's second moment remembers far longer than usual, and its steps grow longer than the learning rate.
 
-    What it sees
-    ------------
-    A second beta whose memory is 250 times that of the first or more, steps that are longer than the rate twice within
-    ten steps, and a loss that leaps meanwhile.
-
-    Why it is bad
-    -------------
-    When gradients grow, they are divided by what they were long ago: steps become several times too long.
-
-    When it is wrong
-    ----------------
-    With usual betas nothing is said; there the first of all steps is as long as the rate, and the others are shorter.
-
-    References
-    ----------
-    Wortsman et al., "Stable and low-precision training for large-scale vision-language models", 2023
-    (arXiv 2304.13013).
+    What it sees: A second beta whose memory is 250 times that of the first or more, steps that are longer than the rate
+        twice within ten steps, and a loss that leaps meanwhile.
+    Why it is bad: When gradients grow, they are divided by what they were long ago: steps become several times too
+        long.
+    When it is wrong: With usual betas nothing is said; there the first of all steps is as long as the rate, and the
+        others are shorter.
+    References: Wortsman et al., "Stable and low-precision training for large-scale vision-language models", 2023
+        (arXiv 2304.13013).
     """
 
     code, variant, formerly = "OPT008", "second-moment-too-slow", "memory"

@@ -10,23 +10,14 @@ from undertow.schema import Evidence, Severity
 class ThrownOffAtStart(Condition):
     """The first steps have made a classifier worse than one that has learnt nothing.
 
-    What it sees
-    ------------
-    A cross-entropy that begins near chance level, and within its first forty losses has a median of nine that is half
-    as high again as the first one and as chance level, without growing further.
-
-    Why it is bad
-    -------------
-    The first steps were too long: units may be dead, and the training starts from worse weights than it was given.
-
-    When it is wrong
-    ----------------
-    A healthy warm-up may leap once, and comes back within a few steps. What had learnt before, and has another task
-    now, is not reported.
-
-    References
-    ----------
-    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    What it sees: A cross-entropy that begins near chance level, and within its first forty losses has a median of nine
+        that is half as high again as the first one and as chance level, without growing further.
+    Why it is bad: The first steps were too long: units may be dead, and the training starts from worse weights than it
+        was given.
+    When it is wrong: A healthy warm-up may leap once, and comes back within a few steps. What had learnt before, and
+        has another task now, is not reported.
+    References: Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023
+        (arXiv 2309.14322).
     """
 
     code, variant, formerly = "OPT001", "thrown-off-at-start", "thrown"

@@ -10,23 +10,12 @@ from undertow.schema import Evidence, Severity
 class WarmUpNeverEnds(Condition):
     """The schedule never gives more than a fiftieth of the optimizer's learning rate, and nothing is learnt.
 
-    What it sees
-    ------------
-    A largest rate below a fiftieth of the one the optimizer was made with, which no longer rises, or has not risen
-    within sight; updates that are too small for any matrix; and a loss that has not fallen.
-
-    Why it is bad
-    -------------
-    The model stays as it was initialised.
-
-    When it is wrong
-    ----------------
-    A training that is resumed late in its schedule has small rates as well, but its updates are long enough. A rate of
-    1 is there to be set by the schedule.
-
-    References
-    ----------
-    Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", 2017 (arXiv 1706.02677).
+    What it sees: A largest rate below a fiftieth of the one the optimizer was made with, which no longer rises, or has
+        not risen within sight; updates that are too small for any matrix; and a loss that has not fallen.
+    Why it is bad: The model stays as it was initialised.
+    When it is wrong: A training that is resumed late in its schedule has small rates as well, but its updates are long
+        enough. A rate of 1 is there to be set by the schedule.
+    References: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", 2017 (arXiv 1706.02677).
     """
 
     code, variant = "OPT007", "warm-up-never-ends"

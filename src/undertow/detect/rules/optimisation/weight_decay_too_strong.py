@@ -14,23 +14,13 @@ from undertow.schema import Evidence, Severity
 class WeightDecayTooStrong(Condition):
     """Weight decay takes a noticeable share of every weight at each step, and the weights shrink.
 
-    What it sees
-    ------------
-    Weight decay times learning rate of two per cent or more, of one group (of tables or of gains, too) or of all, or
-    of 0.3 per cent while little is learnt; and norms that have lost more than a seventh of their largest.
-
-    Why it is bad
-    -------------
-    It pulls all weights to zero whatever the data say.
-
-    When it is wrong
-    ----------------
-    It is judged by the weights that shrink, not by its number alone: a strong decay that the gradient holds against is
-    not reported.
-
-    References
-    ----------
-    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017 (arXiv 1711.05101).
+    What it sees: Weight decay times learning rate of two per cent or more, of one group (of tables or of gains, too) or
+        of all, or of 0.3 per cent while little is learnt; and norms that have lost more than a seventh of their
+        largest.
+    Why it is bad: It pulls all weights to zero whatever the data say.
+    When it is wrong: It is judged by the weights that shrink, not by its number alone: a strong decay that the gradient
+        holds against is not reported.
+    References: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2017 (arXiv 1711.05101).
     """
 
     code, variant, formerly = "OPT008", "weight-decay-too-strong", "decay"

@@ -12,22 +12,12 @@ from undertow.schema import Evidence, GradientState, Severity
 class FrozenLayers(Condition):
     """Parameters are frozen on purpose.
 
-    What it sees
-    ------------
-    Parameters with `requires_grad` set to False. They are listed in one finding, from the step at which the first
-    of them was seen frozen; the list follows the model when layers are frozen or released later.
-
-    Why it is bad
-    -------------
-    It is not: fine-tuning freezes layers on purpose. It is reported so that a layer frozen by mistake can be seen.
-
-    When it is wrong
-    ----------------
-    It is a remark, never an alarm. Look once whether the list is the one you meant.
-
-    References
-    ----------
-    PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
+    What it sees: Parameters with `requires_grad` set to False. They are listed in one finding, from the step at which
+        the first of them was seen frozen; the list follows the model when layers are frozen or released later.
+    Why it is bad: It is not: fine-tuning freezes layers on purpose. It is reported so that a layer frozen by mistake
+        can be seen.
+    When it is wrong: It is a remark, never an alarm. Look once whether the list is the one you meant.
+    References: PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
     """
 
     code, variant, formerly = "UPD004", "frozen-layers", "frozen"

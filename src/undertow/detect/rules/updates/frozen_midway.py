@@ -15,25 +15,14 @@ from undertow.schema import Evidence, GradientState, Severity
 class FrozenMidway(Condition):
     """Layers that were trained are frozen in the middle of a run, and nothing else changes.
 
-    What it sees
-    ------------
-    Matrices that were trained and have `requires_grad` set to False for forty steps, while their optimizer keeps them,
-    its rate and the others.
-
-    Why it is bad
-    -------------
-    The layers stop learning while the loss still falls. The usual causes are a look at the filters, an export or a
-    probe that freezes the model and forgets to release it.
-
-    When it is wrong
-    ----------------
-    Who freezes layers by plan makes a new optimizer for the rest, gives it another rate, releases others, or freezes
-    one layer after the other: all of that is left alone. When nearly all is learnt by then, it is a remark. Whoever
-    else freezes by plan, with nothing else changed, is taken to have forgotten it.
-
-    References
-    ----------
-    PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
+    What it sees: Matrices that were trained and have `requires_grad` set to False for forty steps, while their
+        optimizer keeps them, its rate and the others.
+    Why it is bad: The layers stop learning while the loss still falls. The usual causes are a look at the filters, an
+        export or a probe that freezes the model and forgets to release it.
+    When it is wrong: Who freezes layers by plan makes a new optimizer for the rest, gives it another rate, releases
+        others, or freezes one layer after the other: all of that is left alone. When nearly all is learnt by then, it
+        is a remark. Whoever else freezes by plan, with nothing else changed, is taken to have forgotten it.
+    References: PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
     """
 
     code, variant, formerly = "UPD003", "frozen-midway", "late"

@@ -14,27 +14,18 @@ from undertow.schema import Evidence, GradientState, Severity
 class FrozenUntrained(Condition):
     """Layers are frozen with the random weights they were made with.
 
-    What it sees
-    ------------
-    Layers with `requires_grad` set to False that still hold the random weights PyTorch gives new ones: a few amid
-    layers that train (after 30 steps); a deep part under a small head, all of whose normalisations have a scale of
-    exactly one (30); several layers and blocks (100); a part at the front under a network that is trained (100), or
-    from which nothing is learnt (55).
-
-    Why it is bad
-    -------------
-    The layers never learn, and the rest has to make do with random features: the loss still falls. The usual causes
-    are a checkpoint that was never loaded, a freeze by name that catches too much, and code from a fine-tuning script.
-
-    When it is wrong
-    ----------------
-    Frozen layers are left alone when they are a named part as a whole (a new one excepted that has normalisations, or
-    with which nothing is learnt), a copy of a trained layer, the base of an adapter, more than half as many as the
-    trained ones, or released later. A single layer of random features that is meant to stay random is reported.
-
-    References
-    ----------
-    PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
+    What it sees: Layers with `requires_grad` set to False that still hold the random weights PyTorch gives new ones: a
+        few amid layers that train (after 30 steps); a deep part under a small head, all of whose normalisations have a
+        scale of exactly one (30); several layers and blocks (100); a part at the front under a network that is trained
+        (100), or from which nothing is learnt (55).
+    Why it is bad: The layers never learn, and the rest has to make do with random features: the loss still falls. The
+        usual causes are a checkpoint that was never loaded, a freeze by name that catches too much, and code from a
+        fine-tuning script.
+    When it is wrong: Frozen layers are left alone when they are a named part as a whole (a new one excepted that has
+        normalisations, or with which nothing is learnt), a copy of a trained layer, the base of an adapter, more than
+        half as many as the trained ones, or released later. A single layer of random features that is meant to stay
+        random is reported.
+    References: PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
     """
 
     code, variant, formerly = "UPD003", "frozen-untrained", "frozen"

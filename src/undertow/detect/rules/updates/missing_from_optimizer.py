@@ -25,28 +25,18 @@ _KEEP_PARAMETERS_IN_A_LIST = Remedy(
 class MissingFromOptimizer(Condition):
     """A trainable parameter gets a gradient, and no optimizer holds it.
 
-    What it sees
-    ------------
-    A parameter that gets a non-zero gradient at five measured steps while no optimizer holds it, and that the program
-    does not move by itself either.
-
-    Why it is bad
-    -------------
-    The layer keeps its initial values. The rest of the model learns around it, so the loss looks healthy. The usual
-    causes are a layer left out of the optimizer, a head replaced after the optimizer was built, or an optimizer built
-    before the model was wrapped or moved.
-
-    When it is wrong
-    ----------------
-    When most of the model is in no optimizer, training only the rest is probably meant: the finding is then mild, and
-    `requires_grad_(False)` would save the time of computing those gradients. A parameter group without a single
-    parameter tells otherwise: the generator it was made from had been read before; so do weights as PyTorch makes
-    them, with trained layers both before and behind them.
-
-    References
-    ----------
-    Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training" (TrainCheck), 2025.
-    PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
+    What it sees: A parameter that gets a non-zero gradient at five measured steps while no optimizer holds it, and that
+        the program does not move by itself either.
+    Why it is bad: The layer keeps its initial values. The rest of the model learns around it, so the loss looks
+        healthy. The usual causes are a layer left out of the optimizer, a head replaced after the optimizer was built,
+        or an optimizer built before the model was wrapped or moved.
+    When it is wrong: When most of the model is in no optimizer, training only the rest is probably meant: the finding
+        is then mild, and `requires_grad_(False)` would save the time of computing those gradients. A parameter group
+        without a single parameter tells otherwise: the generator it was made from had been read before; so do weights
+        as PyTorch makes them, with trained layers both before and behind them.
+    References: Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training"
+        (TrainCheck), 2025.
+        PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
     """
 
     code, variant, formerly = "UPD003", "missing-from-optimizer", "outside"

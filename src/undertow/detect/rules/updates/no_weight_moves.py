@@ -12,23 +12,12 @@ from undertow.schema import Evidence, Severity
 class NoWeightMoves(Condition):
     """No weight has ever moved, though gradients arrive and the optimizer steps.
 
-    What it sees
-    ------------
-    Updates that are exactly zero for every weight at ten measured steps from the start, while gradients and the
-    learning rate are not zero and steps of that size would not round away.
-
-    Why it is bad
-    -------------
-    Nothing is learnt. The gradients are gone when the optimizer steps: `zero_grad` is called between `backward` and
-    `step`.
-
-    When it is wrong
-    ----------------
-    An optimizer that accumulates gradients by itself over more than twenty steps.
-
-    References
-    ----------
-    PyTorch documentation, `torch.optim.Optimizer.zero_grad`.
+    What it sees: Updates that are exactly zero for every weight at ten measured steps from the start, while gradients
+        and the learning rate are not zero and steps of that size would not round away.
+    Why it is bad: Nothing is learnt. The gradients are gone when the optimizer steps: `zero_grad` is called between
+        `backward` and `step`.
+    When it is wrong: An optimizer that accumulates gradients by itself over more than twenty steps.
+    References: PyTorch documentation, `torch.optim.Optimizer.zero_grad`.
     """
 
     code, variant, formerly = "UPD003", "no-weight-moves", "standstill"

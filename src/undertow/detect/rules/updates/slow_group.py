@@ -15,24 +15,15 @@ from undertow.schema import Evidence, Severity
 class SlowGroup(Condition):
     """A parameter group's learning rate and steps are a hundredth of the others' or less.
 
-    What it sees
-    ------------
-    The learning rate of each weight matrix and the length of its update over that of the weight, beside those in the
-    middle of all; also where the group holds most of the model and its steps are less than three in 100,000. At three
-    measured steps. A rate of zero is UPD003.
-
-    Why it is bad
-    -------------
-    Its layers stay nearly as at the start, and the rest learns around that.
-
-    When it is wrong
-    ----------------
-    A group that hardly moves is a remark where its weights do not look as if drawn at random: what was trained before
-    is often trained on slowly. Layer-wise decay over twelve layers makes a factor of 15, far below the limit.
-
-    References
-    ----------
-    Karpathy, CS231n course notes, "Babysitting the learning process": updates of about a thousandth of the weight.
+    What it sees: The learning rate of each weight matrix and the length of its update over that of the weight, beside
+        those in the middle of all; also where the group holds most of the model and its steps are less than three in
+        100,000. At three measured steps. A rate of zero is UPD003.
+    Why it is bad: Its layers stay nearly as at the start, and the rest learns around that.
+    When it is wrong: A group that hardly moves is a remark where its weights do not look as if drawn at random: what
+        was trained before is often trained on slowly. Layer-wise decay over twelve layers makes a factor of 15, far
+        below the limit.
+    References: Karpathy, CS231n course notes, "Babysitting the learning process": updates of about a thousandth of
+        the weight.
     """
 
     code, variant, formerly = "UPD002", "slow-group", "group"

@@ -15,28 +15,18 @@ from undertow.schema import Evidence, Finding, Remedy, Severity
 class SmallUpdates(Condition):
     """Steps are so small that nothing is learnt.
 
-    What it sees
-    ------------
-    The length of every update over the length of the weight it changes. It speaks when nine tenths of the weight
-    matrices move by less than three parts in 100,000 per step, at eight measured steps, while they have a gradient
-    and the loss has made no progress; or by less than 1.5 in 10,000 over forty steps, when the gradients of
-    successive steps agree besides, so that there is a direction to follow.
-
-    Why it is bad
-    -------------
-    At this speed a weight needs ten thousands of steps to change by its own size. The run costs what a good one costs
-    and learns nothing. Too small a learning rate is the usual cause, a schedule that decays too soon, a clipping
-    threshold that is too low or an optimizer setting that defeats it the others.
-
-    When it is wrong
-    ----------------
-    Not during a warm-up, nor for a model that has learnt already, nor at the end of a schedule, nor for a model that
-    starts far below chance level, as a pretrained one does. Layers that are slow by design while others are not are
-    not counted.
-
-    References
-    ----------
-    Karpathy, CS231n course notes, "Babysitting the learning process": updates of about a thousandth of the weight.
+    What it sees: The length of every update over the length of the weight it changes. It speaks when nine tenths of the
+        weight matrices move by less than three parts in 100,000 per step, at eight measured steps, while they have a
+        gradient and the loss has made no progress; or by less than 1.5 in 10,000 over forty steps, when the gradients
+        of successive steps agree besides, so that there is a direction to follow.
+    Why it is bad: At this speed a weight needs ten thousands of steps to change by its own size. The run costs what a
+        good one costs and learns nothing. Too small a learning rate is the usual cause, a schedule that decays too
+        soon, a clipping threshold that is too low or an optimizer setting that defeats it the others.
+    When it is wrong: Not during a warm-up, nor for a model that has learnt already, nor at the end of a schedule, nor
+        for a model that starts far below chance level, as a pretrained one does. Layers that are slow by design while
+        others are not are not counted.
+    References: Karpathy, CS231n course notes, "Babysitting the learning process": updates of about a thousandth of
+        the weight.
     """
 
     code, variant, formerly = "UPD002", "small-updates", "steps"

@@ -12,23 +12,13 @@ from undertow.schema import Evidence, GradientState, Severity
 class StaleOptimizer(Condition):
     """An optimizer steps on, while none of its parameters gets a new gradient any more.
 
-    What it sees
-    ------------
-    Parameters of all optimizers that got gradients before and get none any more, or the same one to the last bit, at
-    five measured steps, though the loss is still differentiated.
-
-    Why it is bad
-    -------------
-    The gradients go to other tensors under the same names: the model's parameters were replaced by new ones, and the
-    optimizer moves the old ones. Nothing is learnt from then on.
-
-    When it is wrong
-    ----------------
-    Several optimizers in turn, one of which has a long turn; steps that cover only some of the parameters tell nothing.
-
-    References
-    ----------
-    PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
+    What it sees: Parameters of all optimizers that got gradients before and get none any more, or the same one to the
+        last bit, at five measured steps, though the loss is still differentiated.
+    Why it is bad: The gradients go to other tensors under the same names: the model's parameters were replaced by new
+        ones, and the optimizer moves the old ones. Nothing is learnt from then on.
+    When it is wrong: Several optimizers in turn, one of which has a long turn; steps that cover only some of the
+        parameters tell nothing.
+    References: PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
     """
 
     code, variant, formerly = "UPD003", "stale-optimizer", "deserted"

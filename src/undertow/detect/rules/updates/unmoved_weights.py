@@ -19,25 +19,15 @@ from undertow.schema import Evidence, Finding, Remedy, Severity
 class UnmovedWeights(Condition):
     """Weights get a gradient, an optimizer holds them, and they do not change.
 
-    What it sees
-    ------------
-    Parameters in an optimizer whose weights were bit for bit the same after five measured steps with a non-zero
-    gradient, while other weights moved. The reason is said where it is known: a parameter group with a learning rate of
-    zero, or updates too small for the number format.
-
-    Why it is bad
-    -------------
-    The layer keeps its values. The rest of the model learns around it, so the loss looks healthy.
-
-    When it is wrong
-    ----------------
-    Steps that a loss scaler skipped and steps with a learning rate of zero do not count. A parameter group with a rate
-    of zero may rest by plan: that is mild, unless its weights were never trained either, as new ones that have rested
-    for a hundred steps.
-
-    References
-    ----------
-    Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training" (TrainCheck), 2025.
+    What it sees: Parameters in an optimizer whose weights were bit for bit the same after five measured steps with a
+        non-zero gradient, while other weights moved. The reason is said where it is known: a parameter group with a
+        learning rate of zero, or updates too small for the number format.
+    Why it is bad: The layer keeps its values. The rest of the model learns around it, so the loss looks healthy.
+    When it is wrong: Steps that a loss scaler skipped and steps with a learning rate of zero do not count. A parameter
+        group with a rate of zero may rest by plan: that is mild, unless its weights were never trained either, as new
+        ones that have rested for a hundred steps.
+    References: Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training"
+        (TrainCheck), 2025.
     """
 
     code, variant, formerly = "UPD003", "unmoved-weights", "still"

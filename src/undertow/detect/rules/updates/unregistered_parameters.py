@@ -9,23 +9,12 @@ from undertow.schema import Evidence, Remedy, Severity
 class UnregisteredParameters(Condition):
     """Layers run inside the model and get a gradient without being registered as parts of it.
 
-    What it sees
-    ------------
-    In the first steps, tensors that run in the model and get a gradient while neither `model.parameters()` nor an
-    optimizer has them: layers in a plain Python list, a plain tensor in place of a parameter, or a loss with
-    parameters of its own.
-
-    Why it is bad
-    -------------
-    They keep their initial values, are not saved with the model and do not move to its device.
-
-    When it is wrong
-    ----------------
-    A fixed part that was hidden from the model on purpose.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.ModuleList` and `torch.nn.Parameter`.
+    What it sees: In the first steps, tensors that run in the model and get a gradient while neither
+        `model.parameters()` nor an optimizer has them: layers in a plain Python list, a plain tensor in place of a
+        parameter, or a loss with parameters of its own.
+    Why it is bad: They keep their initial values, are not saved with the model and do not move to its device.
+    When it is wrong: A fixed part that was hidden from the model on purpose.
+    References: PyTorch documentation, `torch.nn.ModuleList` and `torch.nn.Parameter`.
     """
 
     code, variant, formerly = "UPD003", "unregistered-parameters", "unregistered"

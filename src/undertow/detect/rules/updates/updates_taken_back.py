@@ -33,23 +33,13 @@ class _Rewriting(WrittenWeights):
 class UpdatesTakenBack(Condition):
     """Updates are taken back, whole or for the most part, because something writes to the weights between steps.
 
-    What it sees
-    ------------
-    Step after step points the same way, yet most weights are never further from their start than one or two updates
-    are long, or than half the way of a random walk, while norms change between one step and the next.
-
-    Why it is bad
-    -------------
-    However large the updates are, they count as none: the weights stay where they began. The usual cause is an average
-    of the weights that is copied back, or old values that are loaded at every step.
-
-    When it is wrong
-    ----------------
-    Weights that are projected on purpose to a small ball around their start.
-
-    References
-    ----------
-    PyTorch documentation, `torch.optim.swa_utils.AveragedModel`: averages belong in a model of their own.
+    What it sees: Step after step points the same way, yet most weights are never further from their start than one or
+        two updates are long, or than half the way of a random walk, while norms change between one step and the next.
+    Why it is bad: However large the updates are, they count as none: the weights stay where they began. The usual cause
+        is an average of the weights that is copied back, or old values that are loaded at every step.
+    When it is wrong: Weights that are projected on purpose to a small ball around their start.
+    References: PyTorch documentation, `torch.optim.swa_utils.AveragedModel`: averages belong in a model of their
+        own.
     """
 
     code, variant, formerly = "UPD002", "updates-taken-back", "undone"

@@ -13,24 +13,13 @@ Pair = tuple[int, int]  # an embedding and an output layer of the same shape
 class CopiedInsteadOfTied(Condition):
     """An output layer begins as an exact copy of the embedding and is trained apart from it.
 
-    What it sees
-    ------------
-    An embedding and a matrix of the same shape that are two tensors but have exactly the same norm, at the start or
-    when they are first measured together: a tied weight may get its copy in the middle of a training.
-
-    Why it is bad
-    -------------
-    A copy in place of a tied weight doubles the parameters and breaks what the model assumes. No error tells: the two
-    drift apart from the first step on.
-
-    When it is wrong
-    ----------------
-    Starting an output layer as a copy and letting the two part on purpose looks the same, unless the two have learning
-    rates of their own: then nothing is said.
-
-    References
-    ----------
-    Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017 (arXiv 1608.05859).
+    What it sees: An embedding and a matrix of the same shape that are two tensors but have exactly the same norm, at
+        the start or when they are first measured together: a tied weight may get its copy in the middle of a training.
+    Why it is bad: A copy in place of a tied weight doubles the parameters and breaks what the model assumes. No error
+        tells: the two drift apart from the first step on.
+    When it is wrong: Starting an output layer as a copy and letting the two part on purpose looks the same, unless the
+        two have learning rates of their own: then nothing is said.
+    References: Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017 (arXiv 1608.05859).
     """
 
     code, variant, formerly = "WGT006", "copied-instead-of-tied", "copied"

@@ -13,29 +13,19 @@ from undertow.schema import Evidence, LayerKind, Severity
 class EqualUnits(Condition):
     """All units of a layer have the same weights, and training does not tell them apart.
 
-    What it sees
-    ------------
-    How far the rows of each weight matrix (the filters of a convolution, the columns of an embedding) differ from their
-    mean, in the steps in which weights are measured. A layer is reported when they are equal to one part in 10,000
-    although the matrix has moved by far more than that, or when matrix and gradient are exactly zero and stay so.
-
-    Why it is bad
-    -------------
-    Units with equal weights compute the same and receive the same gradient, so they stay equal for ever: the layer
-    is worth a single unit. Matrices that are all zero pass nothing on and receive nothing at all. The weights were set
-    to a constant where random numbers belong.
-
-    When it is wrong
-    ----------------
-    Branches that start at zero on purpose (the second LoRA factor, the last matrix of a residual block) leave zero at
-    the first step, and a constant layer next to random ones is told apart by it. So is a matrix beside a random one of
-    the same shape in the same module, as the widths of a Bayesian layer are. Biases, scales of normalisations, frozen
-    layers and adapters on a frozen model are not judged.
-
-    References
-    ----------
-    Goodfellow, Bengio and Courville, "Deep Learning", 2016, section 8.4.
-    Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
+    What it sees: How far the rows of each weight matrix (the filters of a convolution, the columns of an embedding)
+        differ from their mean, in the steps in which weights are measured. A layer is reported when they are equal to
+        one part in 10,000 although the matrix has moved by far more than that, or when matrix and gradient are exactly
+        zero and stay so.
+    Why it is bad: Units with equal weights compute the same and receive the same gradient, so they stay equal for ever:
+        the layer is worth a single unit. Matrices that are all zero pass nothing on and receive nothing at all. The
+        weights were set to a constant where random numbers belong.
+    When it is wrong: Branches that start at zero on purpose (the second LoRA factor, the last matrix of a residual
+        block) leave zero at the first step, and a constant layer next to random ones is told apart by it. So is a
+        matrix beside a random one of the same shape in the same module, as the widths of a Bayesian layer are. Biases,
+        scales of normalisations, frozen layers and adapters on a frozen model are not judged.
+    References: Goodfellow, Bengio and Courville, "Deep Learning", 2016, section 8.4.
+        Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
     """
 
     code, variant, formerly = "WGT002", "equal-units", "equal"

@@ -12,23 +12,15 @@ from undertow.schema import Evidence, LossKind, Remedy, Severity
 class Forgetting(Condition):
     """Fine-tuning moves a trained model so far that it forgets what it knew.
 
-    What it sees
-    ------------
-    A classifier whose first loss is far below that of a guess, and whose answers are mostly right: it was trained
-    before. Its loss is then well above where it began, while half of its matrices have moved away from their start.
-
-    Why it is bad
-    -------------
-    Steps that move the weights far destroy what they had learned; the learning rate is too high for fine-tuning.
-
-    When it is wrong
-    ----------------
-    Distance from a random start is healthy and not reported. Losses over pairs, whose labels are places in a batch, do
-    not tell whether a model was trained before.
-
-    References
-    ----------
-    Kirkpatrick et al., "Overcoming catastrophic forgetting in neural networks", 2017 (arXiv 1612.00796).
+    What it sees: A classifier whose first loss is far below that of a guess, and whose answers are mostly right: it was
+        trained before. Its loss is then well above where it began, while half of its matrices have moved away from
+        their start.
+    Why it is bad: Steps that move the weights far destroy what they had learned; the learning rate is too high for
+        fine-tuning.
+    When it is wrong: Distance from a random start is healthy and not reported. Losses over pairs, whose labels are
+        places in a batch, do not tell whether a model was trained before.
+    References: Kirkpatrick et al., "Overcoming catastrophic forgetting in neural networks", 2017 (arXiv
+        1612.00796).
     """
 
     code, variant = "WGT006", "forgetting"

@@ -15,26 +15,17 @@ from undertow.schema import Evidence, Severity
 class GrowingWeights(Condition):
     """Weights grow without bound.
 
-    What it sees
-    ------------
-    The norm of each weight matrix at measured steps ever further apart. A matrix is reported when its norm has grown
-    tenfold since the start and was larger at each of six such steps than at the one before. It is an alarm while the
-    loss is no lower than at the start, and a remark otherwise.
-
-    Why it is bad
-    -------------
-    Large weights make large outputs: logits and activations overflow, softmax and tanh saturate, and every update
-    becomes small beside them. The causes are a learning rate that is too high, or training for long without weight
-    decay.
-
-    When it is wrong
-    ----------------
-    Healthy weights grow to two or three times their start over a few hundred steps, a last layer that must reach large
-    targets to twenty times. Matrices that start at zero or tiny on purpose, and embeddings, are not judged.
-
-    References
-    ----------
-    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    What it sees: The norm of each weight matrix at measured steps ever further apart. A matrix is reported when its
+        norm has grown tenfold since the start and was larger at each of six such steps than at the one before. It is an
+        alarm while the loss is no lower than at the start, and a remark otherwise.
+    Why it is bad: Large weights make large outputs: logits and activations overflow, softmax and tanh saturate, and
+        every update becomes small beside them. The causes are a learning rate that is too high, or training for long
+        without weight decay.
+    When it is wrong: Healthy weights grow to two or three times their start over a few hundred steps, a last layer that
+        must reach large targets to twenty times. Matrices that start at zero or tiny on purpose, and embeddings, are
+        not judged.
+    References: Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023
+        (arXiv 2309.14322).
     """
 
     code, variant, formerly = "WGT001", "growing-weights", "growing"

@@ -13,26 +13,15 @@ from undertow.schema import Evidence, Severity
 class LayerOutOfScale(BadStart):
     """The weight of one layer begins far larger or smaller than those of the others, and the signal jumps there.
 
-    What it sees
-    ------------
-    At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in) beside the
-    median of the others, and the jump of the signal at this layer. With fewer than three matrices there is nothing to
-    compare with: only a scale above 20 counts.
-
-    Why it is bad
-    -------------
-    Behind a layer that is too small nothing tells samples apart; behind one that is too large activations saturate, and
-    its own updates are too small to bring it back.
-
-    When it is wrong
-    ----------------
-    A normalisation right behind a layer makes its scale irrelevant, so such layers do not count; nor do projections of
-    attention, matrices that start at zero on purpose, or a last layer that starts small. Residual paths carry the
-    signal past a small layer: what comes out at the end must be small, too.
-
-    References
-    ----------
-    Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
+    What it sees: At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in)
+        beside the median of the others, and the jump of the signal at this layer. With fewer than three matrices there
+        is nothing to compare with: only a scale above 20 counts.
+    Why it is bad: Behind a layer that is too small nothing tells samples apart; behind one that is too large
+        activations saturate, and its own updates are too small to bring it back.
+    When it is wrong: A normalisation right behind a layer makes its scale irrelevant, so such layers do not count; nor
+        do projections of attention, matrices that start at zero on purpose, or a last layer that starts small. Residual
+        paths carry the signal past a small layer: what comes out at the end must be small, too.
+    References: Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
     """
 
     variant = "layer-out-of-scale"

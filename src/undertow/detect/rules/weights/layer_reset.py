@@ -19,22 +19,12 @@ class _WeightsBetweenSteps(WrittenWeights):
 class LayerReset(Condition):
     """Single layers are set anew between steps, again and again.
 
-    What it sees
-    ------------
-    Weight matrices whose norm changes between two steps of their optimizer, some steps after it did before, with a leap
-    of the loss right after it: a head that is initialised anew in every epoch.
-
-    Why it is bad
-    -------------
-    A layer that is set anew loses what it has learned, and what the others have learned with it.
-
-    When it is wrong
-    ----------------
-    Weights that are clamped or projected after every step are left alone, and so are writes to most layers at once.
-
-    References
-    ----------
-    PyTorch documentation, "torch.nn.init" and `Module.reset_parameters`.
+    What it sees: Weight matrices whose norm changes between two steps of their optimizer, some steps after it did
+        before, with a leap of the loss right after it: a head that is initialised anew in every epoch.
+    Why it is bad: A layer that is set anew loses what it has learned, and what the others have learned with it.
+    When it is wrong: Weights that are clamped or projected after every step are left alone, and so are writes to most
+        layers at once.
+    References: PyTorch documentation, "torch.nn.init" and `Module.reset_parameters`.
     """
 
     code, variant, formerly = "WGT006", "layer-reset", "overwritten"

@@ -12,24 +12,13 @@ from undertow.schema import Evidence, Severity
 class OverconfidentStart(BadStart):
     """One embedding or output layer begins so large that the model is certain before it has learned anything.
 
-    What it sees
-    ------------
-    At the first measured step, answers that are certain and mostly wrong, a first loss ten times that of a guess, and a
-    matrix (a table, a head, or both tied) whose weights have an RMS above two.
-
-    Why it is bad
-    -------------
-    Logits of that size saturate the softmax: gradients are as large as they can be, and the first steps only take the
-    certainty back.
-
-    When it is wrong
-    ----------------
-    A model that was trained before is certain and right; it does not count. PyTorch's new tables have an RMS of one and
-    train well, as heads, too.
-
-    References
-    ----------
-    Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017 (arXiv 1608.05859).
+    What it sees: At the first measured step, answers that are certain and mostly wrong, a first loss ten times that of
+        a guess, and a matrix (a table, a head, or both tied) whose weights have an RMS above two.
+    Why it is bad: Logits of that size saturate the softmax: gradients are as large as they can be, and the first steps
+        only take the certainty back.
+    When it is wrong: A model that was trained before is certain and right; it does not count. PyTorch's new tables have
+        an RMS of one and train well, as heads, too.
+    References: Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017 (arXiv 1608.05859).
     """
 
     variant = "overconfident-start"

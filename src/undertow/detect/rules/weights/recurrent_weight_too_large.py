@@ -10,23 +10,13 @@ from undertow.schema import Evidence, Severity
 class RecurrentWeightTooLarge(BadStart):
     """The weight of a plain recurrence begins so large that every time step multiplies the signal.
 
-    What it sees
-    ------------
-    At the first measured step, the scale (RMS times the root of the fan-in, about the spectral radius) of the recurrent
-    weight of an RNN without gates, or of a square matrix whose module runs four times or more in one step.
-
-    Why it is bad
-    -------------
-    The state is multiplied by that factor at every time step: over 32 of them, a factor of two becomes 2**32. States
-    saturate, and gradients explode.
-
-    When it is wrong
-    ----------------
-    Gates bound what LSTM and GRU layers carry on, so they do not count.
-
-    References
-    ----------
-    Pascanu et al., "On the difficulty of training recurrent neural networks", 2013 (arXiv 1211.5063).
+    What it sees: At the first measured step, the scale (RMS times the root of the fan-in, about the spectral radius) of
+        the recurrent weight of an RNN without gates, or of a square matrix whose module runs four times or more in one
+        step.
+    Why it is bad: The state is multiplied by that factor at every time step: over 32 of them, a factor of two becomes
+        2**32. States saturate, and gradients explode.
+    When it is wrong: Gates bound what LSTM and GRU layers carry on, so they do not count.
+    References: Pascanu et al., "On the difficulty of training recurrent neural networks", 2013 (arXiv 1211.5063).
     """
 
     variant = "recurrent-weight-too-large"

@@ -13,24 +13,15 @@ from undertow.schema import Evidence, Severity
 class RecurrentWeightTooSmall(BadStart):
     """The weight of a plain recurrence begins so small that what was read fades, and nothing is learned.
 
-    What it sees
-    ------------
-    At the first measured step, the scale (RMS times the root of the fan-in) of the recurrent weight of an RNN without
-    gates, or of the only square matrix of a cell that is written out: below 0.4, or below 0.75 where it was not drawn
-    as PyTorch does. It is told when nothing is learned in sixty steps.
-
-    Why it is bad
-    -------------
-    Each time step keeps about that share of the state. What was read ten steps ago is gone, and so is its gradient.
-
-    When it is wrong
-    ----------------
-    A task that needs no memory is learned all the same, and then nothing is said. Gates may hold what a cell has read,
-    so cells with several square matrices do not count.
-
-    References
-    ----------
-    Le et al., "A Simple Way to Initialize Recurrent Networks of Rectified Linear Units", 2015 (arXiv 1504.00941).
+    What it sees: At the first measured step, the scale (RMS times the root of the fan-in) of the recurrent weight of an
+        RNN without gates, or of the only square matrix of a cell that is written out: below 0.4, or below 0.75 where it
+        was not drawn as PyTorch does. It is told when nothing is learned in sixty steps.
+    Why it is bad: Each time step keeps about that share of the state. What was read ten steps ago is gone, and so is
+        its gradient.
+    When it is wrong: A task that needs no memory is learned all the same, and then nothing is said. Gates may hold what
+        a cell has read, so cells with several square matrices do not count.
+    References: Le et al., "A Simple Way to Initialize Recurrent Networks of Rectified Linear Units", 2015 (arXiv
+        1504.00941).
     """
 
     variant = "recurrent-weight-too-small"

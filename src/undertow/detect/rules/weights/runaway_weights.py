@@ -13,23 +13,14 @@ from undertow.schema import Evidence, LossKind, Remedy, Severity
 class RunawayWeights(Condition):
     """All weight matrices grow at the same rate and straight outward.
 
-    What it sees
-    ------------
-    By how much each update only lengthens its matrix, at measured steps ever further apart, three times in a row and
-    whatever the loss. A loss below zero where its error cannot be makes it certain early: a term was taken off it.
-
-    Why it is bad
-    -------------
-    Something rewards the size of the weights, as a penalty on large weights with the wrong sign does: outputs and
-    gradients grow until they overflow.
-
-    When it is wrong
-    ----------------
-    Healthy growth turns the weights, too, and not all matrices at the same rate.
-
-    References
-    ----------
-    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
+    What it sees: By how much each update only lengthens its matrix, at measured steps ever further apart, three times
+        in a row and whatever the loss. A loss below zero where its error cannot be makes it certain early: a term was
+        taken off it.
+    Why it is bad: Something rewards the size of the weights, as a penalty on large weights with the wrong sign does:
+        outputs and gradients grow until they overflow.
+    When it is wrong: Healthy growth turns the weights, too, and not all matrices at the same rate.
+    References: Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023
+        (arXiv 2309.14322).
     """
 
     code, variant, formerly = "WGT001", "runaway-weights", "runaway"

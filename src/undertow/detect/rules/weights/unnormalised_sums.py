@@ -11,24 +11,16 @@ from undertow.schema import Remedy, Severity
 class UnnormalisedSums(BadStart):
     """The signal grows without bound through layers whose weights begin as usual: sums are not divided.
 
-    What it sees
-    ------------
-    At the first measured step, what differs between samples grows by three decades from the input to the last layer,
-    although no weight matrix begins large and nothing normalises. Besides, the first loss is a hundred times that of a
-    guess, or the first errors a hundred times the targets. One module is named where most of the growth happens.
-
-    Why it is bad
-    -------------
-    The weights are not at fault, so another initialisation does not help: a sum over neighbours, positions or steps of
-    time grows with their number. Outputs and gradients grow with it until the loss overflows.
-
-    When it is wrong
-    ----------------
-    Inputs of a very large scale would look alike, but the growth is measured from what the first layer received.
-
-    References
-    ----------
-    Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", 2017 (arXiv 1609.02907).
+    What it sees: At the first measured step, what differs between samples grows by three decades from the input to the
+        last layer, although no weight matrix begins large and nothing normalises. Besides, the first loss is a hundred
+        times that of a guess, or the first errors a hundred times the targets. One module is named where most of the
+        growth happens.
+    Why it is bad: The weights are not at fault, so another initialisation does not help: a sum over neighbours,
+        positions or steps of time grows with their number. Outputs and gradients grow with it until the loss overflows.
+    When it is wrong: Inputs of a very large scale would look alike, but the growth is measured from what the first
+        layer received.
+    References: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", 2017 (arXiv
+        1609.02907).
     """
 
     variant = "unnormalised-sums"

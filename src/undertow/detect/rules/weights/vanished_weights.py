@@ -13,22 +13,11 @@ from undertow.schema import Evidence, Severity
 class VanishedWeights(Condition):
     """A weight matrix has lost all but a hundredth of its norm.
 
-    What it sees
-    ------------
-    The norm of each weight matrix beside the one at the start, however it came about: the weight may be clamped, or
-    multiplied by something small between the steps.
-
-    Why it is bad
-    -------------
-    Weights near zero pass nothing on, neither the signal nor its gradient.
-
-    When it is wrong
-    ----------------
-    Pruning a whole matrix on purpose looks the same. No healthy training takes a matrix that far.
-
-    References
-    ----------
-    Arjovsky et al., "Wasserstein GAN", 2017 (arXiv 1701.07875), on clamped weights.
+    What it sees: The norm of each weight matrix beside the one at the start, however it came about: the weight may be
+        clamped, or multiplied by something small between the steps.
+    Why it is bad: Weights near zero pass nothing on, neither the signal nor its gradient.
+    When it is wrong: Pruning a whole matrix on purpose looks the same. No healthy training takes a matrix that far.
+    References: Arjovsky et al., "Wasserstein GAN", 2017 (arXiv 1701.07875), on clamped weights.
     """
 
     code, variant, formerly = "WGT005", "vanished-weights", "gone"

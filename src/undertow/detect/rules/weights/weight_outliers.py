@@ -13,24 +13,15 @@ from undertow.schema import Evidence, Remedy, Severity
 class WeightOutliers(Condition):
     """A few weights of a matrix are enormous beside all others.
 
-    What it sees
-    ------------
-    The largest absolute weight of each matrix against the 95th percentile of the same matrix, in the steps in which
-    weights are measured; reported from a hundredfold on, at two measured steps in a row.
-
-    Why it is bad
-    -------------
-    Such weights dominate their unit's output and cannot be represented beside the others in low precision. They come
-    from a damaged checkpoint or memory, a bad batch, or a learning rate that was too high for a moment.
-
-    When it is wrong
-    ----------------
-    Normal weights have a ratio of 2 to 3, trained ones below 30. Matrices that are mostly exact zeros (pruned ones) are
-    not judged, nor are those with a large weight in every row, as an identity has.
-
-    References
-    ----------
-    Dettmers et al., "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale", 2022 (arXiv 2208.07339).
+    What it sees: The largest absolute weight of each matrix against the 95th percentile of the same matrix, in the
+        steps in which weights are measured; reported from a hundredfold on, at two measured steps in a row.
+    Why it is bad: Such weights dominate their unit's output and cannot be represented beside the others in low
+        precision. They come from a damaged checkpoint or memory, a bad batch, or a learning rate that was too high for
+        a moment.
+    When it is wrong: Normal weights have a ratio of 2 to 3, trained ones below 30. Matrices that are mostly exact zeros
+        (pruned ones) are not judged, nor are those with a large weight in every row, as an identity has.
+    References: Dettmers et al., "LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale", 2022 (arXiv
+        2208.07339).
     """
 
     code, variant, formerly = "WGT004", "weight-outliers", "outliers"

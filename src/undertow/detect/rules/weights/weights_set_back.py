@@ -15,24 +15,13 @@ from undertow.schema import Evidence, GradientState, Severity
 class WeightsSetBack(Condition):
     """All weights are set back to an earlier state while training goes on.
 
-    What it sees
-    ------------
-    Most weight matrices are suddenly nearer to their start than their own updates could have taken them, while the
-    optimizer stays the same one: no way is longer than the sum of its steps. It counts at the second time, or at once
-    when the weights are back at their very start and the loss leaps.
-
-    Why it is bad
-    -------------
-    An old state that is loaded again in every epoch undoes everything learned since.
-
-    When it is wrong
-    ----------------
-    A model that is set back together with its optimizer, as for another fold, is left alone; so is a new phase in which
-    other layers train than before.
-
-    References
-    ----------
-    PyTorch documentation, "Saving and Loading Models".
+    What it sees: Most weight matrices are suddenly nearer to their start than their own updates could have taken them,
+        while the optimizer stays the same one: no way is longer than the sum of its steps. It counts at the second
+        time, or at once when the weights are back at their very start and the loss leaps.
+    Why it is bad: An old state that is loaded again in every epoch undoes everything learned since.
+    When it is wrong: A model that is set back together with its optimizer, as for another fold, is left alone; so is a
+        new phase in which other layers train than before.
+    References: PyTorch documentation, "Saving and Loading Models".
     """
 
     code, variant, formerly = "WGT006", "weights-set-back", "set-back"

@@ -16,26 +16,17 @@ from undertow.schema import Finding, Remedy, Severity
 class WeightsTooLarge(BadStart):
     """The weights begin so large that the signal blows up on its way through the network.
 
-    What it sees
-    ------------
-    At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in: 1 to 1.4 for
-    Xavier and He) and what differs between samples in the output of each layer. Most scales are large, and the signal
-    grows by more than two decades or the model is sure of wrong answers. Or some are, the signal grows by three
-    decades, and the first loss is a hundred times that of a guess (or the first errors a hundred times the targets).
-
-    Why it is bad
-    -------------
-    Signals and gradients grow by the same factor in every layer. Activations saturate or die, and the loss overflows.
-
-    When it is wrong
-    ----------------
-    A normalisation brings the signal back to its scale, so only the answers tell there. A model that was trained before
-    is sure and right; it does not count. Nor do frozen and tied matrices.
-
-    References
-    ----------
-    He et al., "Delving Deep into Rectifiers", 2015 (arXiv 1502.01852).
-    Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
+    What it sees: At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in: 1
+        to 1.4 for Xavier and He) and what differs between samples in the output of each layer. Most scales are large,
+        and the signal grows by more than two decades or the model is sure of wrong answers. Or some are, the signal
+        grows by three decades, and the first loss is a hundred times that of a guess (or the first errors a hundred
+        times the targets).
+    Why it is bad: Signals and gradients grow by the same factor in every layer. Activations saturate or die, and the
+        loss overflows.
+    When it is wrong: A normalisation brings the signal back to its scale, so only the answers tell there. A model that
+        was trained before is sure and right; it does not count. Nor do frozen and tied matrices.
+    References: He et al., "Delving Deep into Rectifiers", 2015 (arXiv 1502.01852).
+        Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
     """
 
     variant, formerly = "weights-too-large", "start"

@@ -16,27 +16,16 @@ from undertow.schema import Finding, Remedy, Severity
 class WeightsTooSmall(BadStart):
     """The weights begin so small that the signal dies out on its way through the network.
 
-    What it sees
-    ------------
-    At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in: 0.6 for PyTorch's
-    default) and what differs between samples in the output of each layer. Most scales are small and the signal falls by
-    more than two decades; or every scale is below a hundredth, whatever normalises between them. Scales somewhat below
-    PyTorch's default count where, besides, nothing is learned in sixty steps.
-
-    Why it is bad
-    -------------
-    Signals and gradients shrink by the same factor in every layer. Nothing reaches the first layers, and the loss does
-    not move.
-
-    When it is wrong
-    ----------------
-    Normalisations and residual paths carry the signal past small layers; the output then stays large, and nothing is
-    said. Frozen or tied matrices and those that start at zero on purpose do not count.
-
-    References
-    ----------
-    He et al., "Delving Deep into Rectifiers", 2015 (arXiv 1502.01852).
-    Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
+    What it sees: At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in: 0.6
+        for PyTorch's default) and what differs between samples in the output of each layer. Most scales are small and
+        the signal falls by more than two decades; or every scale is below a hundredth, whatever normalises between
+        them. Scales somewhat below PyTorch's default count where, besides, nothing is learned in sixty steps.
+    Why it is bad: Signals and gradients shrink by the same factor in every layer. Nothing reaches the first layers, and
+        the loss does not move.
+    When it is wrong: Normalisations and residual paths carry the signal past small layers; the output then stays large,
+        and nothing is said. Frozen or tied matrices and those that start at zero on purpose do not count.
+    References: He et al., "Delving Deep into Rectifiers", 2015 (arXiv 1502.01852).
+        Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
     """
 
     variant = "weights-too-small"
