@@ -1,11 +1,14 @@
 """What a condition is: one thing that can be wrong, described, detected and explained in one file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undertow.detect.engine.batch import FrameBatch
+import numpy as np
+from numpy.typing import NDArray
+
 from undertow.detect.engine.limit import Limit
+from undertow.detect.engine.per_layer import PerLayer
 from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.tracker import Tracker
 from undertow.detect.engine.view import FrameView
@@ -31,15 +34,17 @@ class Judgement:
 
 
 ENDED = Judgement(holds=False)
+LayerIds = NDArray[np.integer]
+Describe = Callable[[FrameView, tuple[int, ...]], Judgement]
 
 
-class Condition:
+class Condition(PerLayer):
     """One thing that can be wrong; it becomes at most one finding, however often it comes and goes.
 
     The docstring is its page: a first line, then "What it sees", "Why it is bad", "When it is wrong", "References".
-    A subclass implements `observe`, for one frame after the other, or `judge`, for all frames of a batch at once, and
-    says nothing (None) of a frame that does not measure what it needs. Classes are collected from `rules/` by
-    themselves; an abstract base for several variants has no `variant`.
+    A subclass implements `observe`, for one frame after the other, and says nothing (None) of a frame that does not
+    measure what it needs. Classes are collected from `rules/` by themselves; an abstract base for several variants has
+    no `variant`.
     """
 
     code: ClassVar[str]
@@ -60,27 +65,16 @@ class Condition:
     wakes_on: ClassVar[Wake | None] = None  # frames to see while calm; None: all of them
     pace: ClassVar[Pace | None] = None
     is_of_one_training: ClassVar[bool] = False  # begins anew where another training begins in the same run
-    tracker: ClassVar[type[Tracker] | None] = None  # shared with the other conditions that name it
+    tracker: ClassVar[type[Tracker] | None] = None  # of its conditions all share one: declared by `Shared`
+    tracker_name: ClassVar[str] = ""
 
-    def __init__(self, tracker: Tracker | None = None) -> None:
-        """`tracker` is the instance that all conditions of an engine with this `tracker` class share."""
-        self.judgement: Judgement | None = None  # the one that is open
-        self._members: object = None
-
-    def grow(self, count: int) -> None:
-        """Make room for layers up to `count`; what is known of the old ones stays."""
+    judgement: Judgement | None = None  # the one that is open
+    _members: object = None
 
     @property
     def is_calm(self) -> bool:
         """Nothing is open or building up, so that only frames that `wakes_on` flags need to be seen."""
         return self.judgement is None
-
-    def judge(self, batch: FrameBatch) -> Iterator[tuple[int, Judgement]]:
-        """What is said of the frames of a batch, by their place in it; a single frame is a batch of one."""
-        for place in frames_to_see(batch, self):
-            judgement = self.observe(batch.view(place))
-            if judgement is not None:
-                yield place, judgement
 
     def observe(self, view: FrameView) -> Judgement | None:
         raise NotImplementedError
@@ -108,6 +102,13 @@ class Condition:
             self.judgement, self._members = describe(), members
         return self.judgement
 
+    def hold_of(
+        self, view: FrameView, ids: Iterable[int] | NDArray[np.integer], describe: Describe
+    ) -> Judgement | None:
+        """It holds of these layers, which `describe` gets in execution order; without any, it ends."""
+        members = tuple(view.layout.in_order(ids))
+        return self.hold(members, lambda: describe(view, members)) if members else self.end()
+
     def stay(self) -> Judgement | None:
         """Nothing new: what is open stays open."""
         return self.judgement
@@ -117,16 +118,3 @@ class Condition:
             return None
         self.judgement = self._members = None
         return ENDED
-
-
-def frames_to_see(batch: FrameBatch, watcher: Condition) -> Iterator[int]:
-    """Places of the frames that a condition has to see, given that it has seen those before: while it is calm only
-    those that it wakes on, and none that has nothing of what it needs.
-    """
-    shown = batch.with_any(watcher.needs).tolist() if watcher.needs else None
-    wakes = watcher.wakes_on(batch).tolist() if watcher.wakes_on is not None else None
-    for place in range(len(batch)):
-        if shown is not None and not shown[place]:
-            continue
-        if wakes is None or wakes[place] or not watcher.is_calm:
-            yield place

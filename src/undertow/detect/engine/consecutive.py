@@ -1,21 +1,12 @@
 """For how long in a row something has held: of the whole training, or layer by layer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
-
-def grown(values: NDArray[_Scalar], count: int, fill: float | bool) -> NDArray[_Scalar]:
-    """The array with room for `count` layers, new places set to `fill`."""
-    if count <= len(values):
-        return values
-    out = np.full(count, fill, values.dtype)
-    out[: len(values)] = values
-    return out
+from undertow.detect.engine.per_layer import PerLayer, grown
 
 
 class Consecutive:
@@ -39,7 +30,7 @@ class Consecutive:
 
 
 @dataclass(slots=True)
-class LayerStreak:
+class LayerStreak(PerLayer):
     """Per layer: at how many measured steps in a row something held, since which step, and over how many steps.
 
     Sampling may be sparse: a few measured steps far apart tell as much as many that follow one another.
@@ -62,6 +53,15 @@ class LayerStreak:
     def end(self, ids: NDArray[np.int32]) -> None:
         self.length[ids] = 0
         self.span[ids] = 0
+
+    def follow(self, ids: NDArray[np.int32], holds: NDArray[np.bool_], step: int) -> None:
+        """A measured step of these layers: those of which it holds, and those of which it does not."""
+        self.end(ids[~holds])
+        self.hold(ids[holds], step)
+
+    def began(self, layers: Sequence[int]) -> int:
+        """The first step of the streaks of these layers."""
+        return int(self.since[list(layers)].min())
 
     def lasted(self, steps: int | NDArray[np.int64]) -> NDArray[np.bool_]:
         """At `steps` measured steps in a row, or at a third of them (three at least) over four times as many."""

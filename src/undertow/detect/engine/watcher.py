@@ -1,6 +1,9 @@
 """The units the engine drives: a condition for itself, or all conditions that share a tracker."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from undertow.detect.engine.batch import FrameBatch
 from undertow.detect.engine.condition import Condition, Judgement, Pace
@@ -29,50 +32,56 @@ class Watcher:
 
     def renew(self, count: int) -> None:
         """Forget everything."""
+        self._conditions = [kind() for kind in self._kinds]
         self._tracker = None if self._tracker_kind is None else self._tracker_kind()
-        self._conditions = [kind() if self._tracker is None else kind(self._tracker) for kind in self._kinds]
+        if self._tracker is not None:
+            self._tracker.open_variants = set()
+            for condition in self._conditions:
+                setattr(condition, condition.tracker_name, self._tracker)
         self.grow(count)
 
     def grow(self, count: int) -> None:
-        if self._tracker is not None:
-            self._tracker.grow(count)
-        for condition in self._conditions:
+        for condition in self._conditions:  # and the tracker, which is one of their attributes
             condition.grow(count)
 
     def judge(self, batch: FrameBatch) -> Iterator[Said]:
-        if self._tracker is not None:
-            yield from self._judge_together(batch, self._tracker)
-            return
-        (condition,), (place,) = self._conditions, self.places
-        for frame, judgement in condition.judge(batch):
-            yield frame, place, judgement
-
-    def _judge_together(self, batch: FrameBatch, tracker: Tracker) -> Iterator[Said]:
         """Frame by frame: the tracker first, then its conditions in their order."""
-        shown = batch.with_any(tracker.needs).tolist() if tracker.needs else None
-        wakes = tracker.wakes_on(batch).tolist() if tracker.wakes_on is not None else None
-        skipped = None  # since which frame all have been calm
-        for frame in range(len(batch)):
-            if shown is not None and not shown[frame]:
-                continue
-            if wakes is not None and not wakes[frame] and self._all_calm(tracker):
-                skipped = frame if skipped is None else skipped
-                continue
-            if skipped is not None:
-                tracker.skip(batch, skipped, frame)
-                skipped = None
+        tracker = self._tracker
+        for frame in self._frames_to_see(batch):
             view = batch.view(frame)
-            tracker.follow(view)
+            if tracker is not None:
+                tracker.follow(view)
             for condition, place in zip(self._conditions, self.places):
                 judgement = condition.observe(view)
-                (tracker.open_variants.add if condition.is_open else tracker.open_variants.discard)(condition.variant)
+                if tracker is not None:
+                    note = tracker.open_variants.add if condition.is_open else tracker.open_variants.discard
+                    note(condition.variant)
                 if judgement is not None:
                     yield frame, place, judgement
-        if skipped is not None:
-            tracker.skip(batch, skipped, len(batch))
 
-    def _all_calm(self, tracker: Tracker) -> bool:
-        return tracker.is_calm and all(condition.is_calm for condition in self._conditions)
+    def _frames_to_see(self, batch: FrameBatch) -> Iterator[int]:
+        """None that has nothing of what they need, and while all are calm only those that they wake on."""
+        first = self._conditions[0] if self._tracker is None else self._tracker
+        shown = np.flatnonzero(batch.with_any(first.needs)).tolist() if first.needs else range(len(batch))
+        if first.wakes_on is None:
+            yield from shown
+            return
+        wakes = first.wakes_on(batch)
+        awake = [number for number, frame in enumerate(shown) if wakes[frame]]
+        number = 0
+        while number < len(shown):
+            frame = shown[number]
+            if not wakes[frame] and self._is_calm():
+                following = bisect_left(awake, number)
+                number = awake[following] if following < len(awake) else len(shown)
+                if self._tracker is not None:
+                    self._tracker.skip(batch, frame, shown[number] if number < len(shown) else len(batch))
+            else:
+                yield frame
+                number += 1
+
+    def _is_calm(self) -> bool:
+        return (self._tracker is None or self._tracker.is_calm) and all(one.is_calm for one in self._conditions)
 
 
 def watchers_of(kinds: Iterable[type[Condition]]) -> list[Watcher]:

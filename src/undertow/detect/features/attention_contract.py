@@ -22,11 +22,7 @@ class AttentionContract(Condition):
     latest_start = Limit(np.inf, "step at which it must have begun")
 
     def __init__(self) -> None:
-        super().__init__()
         self._broken = LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._broken.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         states, ids = view.row("attention_state"), view.ids("activation")

@@ -35,7 +35,6 @@ class BatchStatistics(Tracker):
     entropy = Limit(0.3, "of the least entropy of labels before: they are suddenly all alike")
 
     def __init__(self) -> None:
-        super().__init__()
         self.spikes = SpikeWatch()
         self.proof: Evidence | None = None
         self.odd_step = -1  # the latest

@@ -3,25 +3,23 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake, grown
+from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerValues, Limit, PerLayer, Tracker, Wake
 from undertow.detect.features.initial_weights import norms_before, rows_before
 
 WRITTEN = Limit(1e-5, "by which a norm changes between two steps; rounding changes it by 1e-7")
 
 
-class BetweenSteps:
+class BetweenSteps(PerLayer):
     """Compares the norm of each weight before a step with the one that its last step had left.
 
     Nothing moves a weight between two steps of its optimizer but the program itself: it sets it anew, clamps it, or
     copies another one into it.
     """
 
-    def __init__(self) -> None:
-        self._norm: NDArray[np.float64] = np.zeros(0)  # after the last step; NaN when that was not measured
-        self._step = -1
+    _norm = LayerValues(np.float64, np.nan)  # after the last step; NaN when that was not measured
 
-    def grow(self, count: int) -> None:
-        self._norm = grown(self._norm, count, np.nan)
+    def __init__(self) -> None:
+        self._step = -1
 
     def norms(self, view: FrameView) -> NDArray[np.float64]:
         """What the last step had left of each layer of the weight block; to be asked before `observe`."""
@@ -96,12 +94,8 @@ class WrittenWeights(Tracker):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.change: NDArray[np.float64] | None = None
         self._between = BetweenSteps()
-
-    def grow(self, count: int) -> None:
-        self._between.grow(count)
 
     def follow(self, view: FrameView) -> None:
         self.change = self._between.observe(view)

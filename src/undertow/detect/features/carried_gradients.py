@@ -1,9 +1,8 @@
 """Gradients that were still there when the next backward pass added to them."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerStreak, Tracker, Wake, grown, where
+from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerStreak, LayerValues, Tracker, Wake, where
 
 
 def _held_changes(batch: FrameBatch) -> Flags:
@@ -20,16 +19,11 @@ class CarriedGradients(Tracker):
     needs = frozenset({"gradient"})
     wakes_on = where("gradient_carried", lambda flags: flags == 1) | Wake(_held_changes)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.streak = LayerStreak()
-        self.held: NDArray[np.bool_] = np.zeros(0, bool)
-        self._norm: NDArray[np.float32] = np.zeros(0, np.float32)  # of the latest gradient
+    held = LayerValues(np.bool_, False)
+    _norm = LayerValues(np.float32, np.nan)  # of the latest gradient
 
-    def grow(self, count: int) -> None:
-        self.streak.grow(count)
-        self.held = grown(self.held, count, False)
-        self._norm = grown(self._norm, count, np.nan)
+    def __init__(self) -> None:
+        self.streak = LayerStreak()
 
     @property
     def is_calm(self) -> bool:

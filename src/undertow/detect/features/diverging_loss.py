@@ -30,7 +30,6 @@ class DivergingLoss(Tracker):
     kept_accuracy = Limit(0.9, "of the best accuracy: …and not lost, so that another term of the loss rises")
 
     def __init__(self) -> None:
-        super().__init__()
         self.chance = math.nan
         self.highest_early = 0.0
         self.records: list[int] = []

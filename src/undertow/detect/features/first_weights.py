@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import FrameView, Limit, grown
+from undertow.detect.engine import FrameView, LayerValues, Limit, PerLayer
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import fan_in
 from undertow.schema import Layer, LayerKind
@@ -13,7 +13,7 @@ from undertow.schema import Layer, LayerKind
 _GATES = {"RNN": 1, "RNNCell": 1, "LSTM": 4, "LSTMCell": 4, "GRU": 3, "GRUCell": 3}
 
 
-class FirstWeights:
+class FirstWeights(PerLayer):
     """Facts by layer, learnt from the first frame that measures its weights."""
 
     enough = Limit(48, "elements; of fewer nobody can say how they were drawn")
@@ -22,14 +22,15 @@ class FirstWeights:
     )
     a_step = Limit(0.01, "of the bound, by which a first step of a slow optimizer may have taken a weight across it")
 
+    is_default = LayerValues(np.bool_, False)  # PyTorch's own random numbers, to the last one
+    is_drawn = LayerValues(np.bool_, False)  # each number for itself, in whatever way
+    is_new = LayerValues(np.bool_, False)  # made by a usual recipe, and hardly moved
+    is_zero = LayerValues(np.bool_, False)
+    is_new_scale = LayerValues(np.bool_, False)  # of a normalisation: one everywhere
+    _seen = LayerValues(np.bool_, False)
+
     def __init__(self) -> None:
         self.has_seen_all = False
-        self.is_default: NDArray[np.bool_] = np.zeros(0, bool)  # PyTorch's own random numbers, to the last one
-        self.is_drawn: NDArray[np.bool_] = np.zeros(0, bool)  # each number for itself, in whatever way
-        self.is_new: NDArray[np.bool_] = np.zeros(0, bool)  # made by a usual recipe, and hardly moved
-        self.is_zero: NDArray[np.bool_] = np.zeros(0, bool)
-        self.is_new_scale: NDArray[np.bool_] = np.zeros(0, bool)  # of a normalisation: one everywhere
-        self._seen: NDArray[np.bool_] = np.zeros(0, bool)
         self._start = InitialWeights()
 
     @property
@@ -39,13 +40,7 @@ class FirstWeights:
 
     def grow(self, count: int) -> None:
         self.has_seen_all &= count <= len(self._seen)
-        self._seen = grown(self._seen, count, False)
-        self.is_default = grown(self.is_default, count, False)
-        self.is_drawn = grown(self.is_drawn, count, False)
-        self.is_new = grown(self.is_new, count, False)
-        self.is_zero = grown(self.is_zero, count, False)
-        self.is_new_scale = grown(self.is_new_scale, count, False)
-        self._start.grow(count)
+        super().grow(count)
 
     def take(self, view: FrameView) -> None:
         ids = view.ids("weight")

@@ -26,7 +26,6 @@ class GradientSizes(Tracker):
     order = ("vanishing-gradient",)  # the whole depth goes before single layers
 
     def __init__(self) -> None:
-        super().__init__()
         self.is_informed = False
         self.sizes: Values | None = None
 

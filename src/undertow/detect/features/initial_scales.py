@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage, Tracker, having
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Shared, Stage, Tracker, having
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
@@ -32,13 +32,9 @@ class InitialScales(Tracker):
     repeated_calls = Limit(4, "calls of a module per step, from which on it is a recurrence that is written out")
 
     def __init__(self) -> None:
-        super().__init__()
         self._weights = InitialWeights()
         self._is_measured = False
         self.is_first = self.is_informed = False
-
-    def grow(self, count: int) -> None:
-        self._weights.grow(count)
 
     def follow(self, view: FrameView) -> None:
         self.is_first, self.is_informed = False, view.row("activation_std") is not None
@@ -113,7 +109,7 @@ class BadStart(Condition):
     """
 
     code, stage, is_standing = "WGT003", Stage.INITIALISATION, True
-    tracker = InitialScales
+    _start = Shared(InitialScales)
 
     hopeless = Limit(100, "times the loss of a guess, or errors in sizes of the targets, at the first step")
     sure = Limit(0.6, "mean of the largest probability at the first step, while at most half of the answers are right")
@@ -125,9 +121,7 @@ class BadStart(Condition):
 
     usual_scale: ClassVar[float] = 1.0
 
-    def __init__(self, tracker: InitialScales) -> None:
-        super().__init__()
-        self._start = tracker
+    def __init__(self) -> None:
         self._doubt: Judgement | None = None  # what is to be said if nothing is learned
 
     @property

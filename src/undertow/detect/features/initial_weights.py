@@ -5,20 +5,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import FrameBatch, FrameView, grown
+from undertow.detect.engine import FrameBatch, FrameView, LayerValues, PerLayer
 
 
-class InitialWeights:
+class InitialWeights(PerLayer):
     """The norm each parameter had before the first step that was measured; NaN until then."""
 
-    __slots__ = ("_known", "norm")
+    norm = LayerValues(np.float64, np.nan)
 
     def __init__(self) -> None:
-        self.norm: NDArray[np.float64] = np.zeros(0)
         self._known: NDArray[np.int32] | None = None  # a block's layers, once all of them are; known by identity
-
-    def grow(self, count: int) -> None:
-        self.norm = grown(self.norm, count, np.nan)
 
     def knows(self, ids: NDArray[np.int32]) -> bool:
         """Whether a frame with these layers has nothing more to tell."""

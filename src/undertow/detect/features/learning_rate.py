@@ -58,7 +58,6 @@ class LearningRate(Tracker):
     flat_gain: ClassVar = Limit(3.0, "deviations of a single loss, between the start and the latest nine")
 
     def __init__(self) -> None:
-        super().__init__()
         self.rates: dict[int, RateHistory] = {}
         self.history = RateHistory()  # of the optimizer that steps in this frame
         self.actor = 0

@@ -1,6 +1,6 @@
 """What the loss function is given, beside what it takes: logits, probabilities or log-probabilities."""
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, Tracker, having
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage, Tracker, having
 from undertow.detect.features.output_layer import output_layers
 from undertow.schema import Evidence, LossKind, Severity
 
@@ -11,7 +11,6 @@ class LossInput(Tracker):
     wakes_on = having("loss_input_is_probability", "loss_input_is_logit")
 
     def __init__(self) -> None:
-        super().__init__()
         self.mistake: str | None = None
         self.streak = Consecutive()
 
@@ -32,13 +31,9 @@ class WrongLossInput(Condition):
 
     code = "LSS001"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
-    tracker = LossInput
+    _input = Shared(LossInput)
     meaning = "The loss cannot fall as far as it should, and its gradients are far too flat"
     patience = Limit(2, "measured steps: one batch of one row could sum to 1 by accident")
-
-    def __init__(self, tracker: LossInput) -> None:
-        super().__init__()
-        self._input = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if self._input.mistake is None:

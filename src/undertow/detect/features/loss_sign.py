@@ -22,7 +22,6 @@ class LossSign(Tracker):
     order = ("negated-loss", "unbounded-loss")
 
     def __init__(self) -> None:
-        super().__init__()
         self.level = math.inf  # of the losses while they were all positive
 
     def follow(self, view: FrameView) -> None:

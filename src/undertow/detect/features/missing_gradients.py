@@ -12,11 +12,12 @@ from undertow.detect.engine import (
     Judgement,
     LayerIndex,
     LayerStreak,
+    LayerValues,
     Limit,
+    Shared,
     Stage,
     Tracker,
     changed,
-    grown,
     having,
 )
 from undertow.detect.features.module_structure import structure_of
@@ -37,22 +38,20 @@ class MissingGradients(Tracker):
     lost_patience = Limit(50, "steps, for layers that once had a gradient: an auxiliary head may rest for a while")
     lost_measured = Limit(10, "measured steps of these")
 
+    had = LayerValues(np.bool_, False)
+    _ran = LayerValues(np.bool_, False)  # in a step without a gradient
+    _idle = LayerValues(np.bool_, False)
+    _runs_elsewhere = LayerValues(np.bool_, False)  # at another optimizer's step
+
     def __init__(self) -> None:
-        super().__init__()
         self.streak = LayerStreak()
-        self.had = np.zeros(0, bool)
         self.knows_calls = False  # some frame has told which modules run
-        self._ran, self._idle = np.zeros(0, bool), np.zeros(0, bool)  # in a step without a gradient
-        self._runs_elsewhere = np.zeros(0, bool)  # at another optimizer's step
         self._layout: LayerIndex | None = None
         self._parameters = np.zeros(0, np.int32)
         self._clear_groups()
 
     def grow(self, count: int) -> None:
-        self.streak.grow(count)
-        self.had = grown(self.had, count, False)
-        self._ran, self._idle = grown(self._ran, count, False), grown(self._idle, count, False)
-        self._runs_elsewhere = grown(self._runs_elsewhere, count, False)
+        super().grow(count)
         self._clear_groups()
 
     @property
@@ -205,14 +204,10 @@ class WithoutGradient(Condition):
     """A group of layers without a gradient that is only remarked on; a subclass says which, and how it reads."""
 
     code, stage, is_exact, is_local = "GRD003", Stage.PROGRAM, True, True
-    tracker = MissingGradients
+    _gradients = Shared(MissingGradients)
     remedies = (DROP_UNUSED_PARAMETERS,)
     severity: ClassVar[Severity] = Severity.INFO
     confidence: ClassVar[float] = 0.9
-
-    def __init__(self, tracker: MissingGradients) -> None:
-        super().__init__()
-        self._gradients = tracker
 
     def members(self) -> Mask:
         raise NotImplementedError

@@ -18,7 +18,6 @@ class NonfiniteOutputs(Tracker):
     wakes_on = where("activation_nonfinite_count", lambda counts: counts > 0)
 
     def __init__(self) -> None:
-        super().__init__()
         self.is_informed = self.is_harmful = False
         self.weights_are_nonfinite = False  # before this step, so that outputs must be
         self.hit: list[int] = []  # in execution order

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from undertow.detect.engine import FrameView, Tracker, changed, grown, where
+from undertow.detect.engine import FrameView, LayerValues, Tracker, changed, where
 from undertow.schema import Evidence, GradientState
 
 
@@ -12,15 +12,12 @@ class NonfiniteWeights(Tracker):
     needs = frozenset({"weight", "gradient"})
     wakes_on = where("weight_nonfinite_count", lambda counts: counts > 0) | changed("gradient_state")
 
+    _is_frozen = LayerValues(np.bool_, False)
+    _is_bad = LayerValues(np.bool_, False)
+
     def __init__(self) -> None:
-        super().__init__()
         self.is_informed = self.is_over = False
         self.trained = self.frozen = np.zeros(0, np.int32)
-        self._is_frozen = self._is_bad = np.zeros(0, bool)
-
-    def grow(self, count: int) -> None:
-        self._is_frozen = grown(self._is_frozen, count, False)
-        self._is_bad = grown(self._is_bad, count, False)
 
     def follow(self, view: FrameView) -> None:
         states, holders = view.row("gradient_state"), view.ids("gradient")

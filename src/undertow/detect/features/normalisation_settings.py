@@ -26,7 +26,6 @@ class NormalisationSetting(Condition):
     effect: ClassVar[str]  # of such a setting, in the words of a summary
 
     def __init__(self) -> None:
-        super().__init__()
         self._settings = b""
 
     def is_unfit(self, setting: NDArray[np.float32]) -> NDArray[np.bool_]:

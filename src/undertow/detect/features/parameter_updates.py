@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake, changed, grown, where
+from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerValues, Limit, Tracker, Wake, changed, where
 from undertow.detect.features.first_weights import FirstWeights
 from undertow.detect.features.untrained_parts import UntrainedParts
 from undertow.schema import GradientState
@@ -36,24 +36,18 @@ class ParameterUpdates(Tracker):
     )
     too_large = Limit(1e18, "of a gradient: its square overflows, so Adam divides by infinity; that is another fault")
 
+    held = LayerValues(np.bool_, False)  # by any optimizer
+    holder = LayerValues(np.float32, np.nan)  # of those that got gradients
+    norm = LayerValues(np.float32, np.nan)  # of the gradient
+    pushed = LayerValues(np.float32, np.nan)  # largest element of the gradient stepped with
+    size = LayerValues(np.float32, 1.0)  # largest element of the weight
+
     def __init__(self) -> None:
-        super().__init__()
-        self.held: Mask = np.zeros(0, bool)  # by any optimizer
-        self.holder: NDArray[np.float32] = np.zeros(0, np.float32)  # of those that got gradients
         self.rate = self.rate_before = math.nan  # of this frame, or the last one known; and of the frame before
-        self.norm: NDArray[np.float32] = np.zeros(0, np.float32)  # of the gradient…
-        self.norm_before: NDArray[np.float32] = np.zeros(0, np.float32)  # …and before this frame, of its gradient block
-        self.pushed: NDArray[np.float32] = np.zeros(0, np.float32)  # largest element of the gradient stepped with
-        self.size: NDArray[np.float32] = np.ones(0, np.float32)  # largest element of the weight
+        self.norm_before: NDArray[np.float32] = np.zeros(0, np.float32)  # `norm` before this frame, of its block
         self.has_moved = False  # any weight, ever
         self._first = FirstWeights()
         self.parts = UntrainedParts(self._first)
-
-    def grow(self, count: int) -> None:
-        self.held = grown(self.held, count, False)
-        self.holder, self.norm = grown(self.holder, count, np.nan), grown(self.norm, count, np.nan)
-        self.pushed, self.size = grown(self.pushed, count, np.nan), grown(self.size, count, 1.0)
-        self._first.grow(count)
 
     def follow(self, view: FrameView) -> None:
         self._learn(view)

@@ -29,7 +29,6 @@ class RebuiltOptimizer(Tracker):
     uneven = Limit(0.1, "by which an interval may differ from a multiple of the shortest")
 
     def __init__(self) -> None:
-        super().__init__()
         self.steps: deque[int] = deque(maxlen=int(self.times))
         self.has_memory = False  # plain SGD has none to lose
         self._rate = math.nan

@@ -60,7 +60,6 @@ class Replicas(Tracker):
     unlike_after = Limit(8, "steps in which they were not: two models of their own, no longer compared")
 
     def __init__(self) -> None:
-        super().__init__()
         self.are_followed = False  # this frame is of a process with models that may be replicas
         self.compared: tuple[Ids, Ids, NDArray[np.float64]] | None = None
         self._layout: LayerIndex | None = None
@@ -69,6 +68,7 @@ class Replicas(Tracker):
         self._step: dict[str, NDArray[np.int64]] = {}
 
     def grow(self, count: int) -> None:
+        super().grow(count)
         for name in (*_GRADIENT, *_WEIGHT):
             self._latest[name] = grown(self._latest.get(name, np.zeros(0, np.float32)), count, np.nan)
         for stream in ("gradient", "weight"):

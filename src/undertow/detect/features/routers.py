@@ -14,7 +14,6 @@ class Routers(Tracker):
     moved = Limit(1e-5, "relative distance from the start: less is rounding")
 
     def __init__(self) -> None:
-        super().__init__()
         self.experts: dict[int, int] = {}
         self.drift = np.nan
 

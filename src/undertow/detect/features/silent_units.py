@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import FrameView, Judgement, LayerIndex, LayerStreak, Limit, Tracker, grown
+from undertow.detect.engine import FrameView, Judgement, LayerIndex, LayerStreak, LayerValues, Limit, Tracker
 from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.wording import count_of
 from undertow.schema import Evidence, LayerKind, LossKind, Severity
@@ -34,8 +34,11 @@ class SilentUnits(Tracker):
     biased_zeros = Limit(0.9, "of the outputs of such a layer: these units hardly ever speak")
     zeros_of_a_layer = Limit(0.5, "of a layer's own outputs: sums are exactly zero only where the weights are")
 
+    _rows = LayerValues(np.float64, 0.0)  # samples seen while a layer's units were silent
+    _share = LayerValues(np.float64, 0.0)
+    _spoke = LayerValues(np.float64, 0.0)  # of those samples, how many had come when a unit last woke up
+
     def __init__(self) -> None:
-        super().__init__()
         self.is_informed = False
         self.members: tuple[int, ...] = ()
         self._layout: LayerIndex | None = None
@@ -45,17 +48,8 @@ class SilentUnits(Tracker):
         self._silent, self._dead = LayerStreak(), LayerStreak()
         self._held_down = LayerStreak()  # outputs nearly all zero, behind biases far below zero
         self._biased: NDArray[np.bool_] | None = None  # candidates whose layer began with such biases
-        self._rows: NDArray[np.float64] = np.zeros(0)  # samples seen while a layer's units were silent
-        self._share: NDArray[np.float64] = np.zeros(0)
-        self._spoke: NDArray[np.float64] = np.zeros(0)  # of those samples, how many had come when a unit last woke up
         self._samples = np.nan  # of a batch, when last known
         self._building = False  # some layer is silent, or was until this frame
-
-    def grow(self, count: int) -> None:
-        for streak in (self._silent, self._dead, self._held_down):
-            streak.grow(count)
-        self._rows, self._share = grown(self._rows, count, 0.0), grown(self._share, count, 0.0)
-        self._spoke = grown(self._spoke, count, 0.0)
 
     def follow(self, view: FrameView) -> None:
         self.is_informed = False  # whether this frame tells anything about units

@@ -18,7 +18,6 @@ class StepLength(Tracker):
     momentum = Limit(300.0, "update over (learning rate × gradient): momentum 0.99 makes it 100, Adam has no bound")
 
     def __init__(self) -> None:
-        super().__init__()
         self.speed = math.nan
         self.follows_gradient = False  # updates are as long as the learning rate times the gradient
         self._speed_per_gradient = math.nan

@@ -21,7 +21,6 @@ class TargetAgreement(Tracker):
     proved = Limit(0.8, "mean of a whole window: by chance in less than one of 100,000")
 
     def __init__(self) -> None:
-        super().__init__()
         self.latest: deque[float] = deque(maxlen=_WINDOW)
         self.paces: deque[float] = deque(maxlen=_WINDOW)  # update over weight, median over matrices
         self.drift = math.nan  # of the weights, median over matrices

@@ -21,7 +21,6 @@ class TargetsOutOfRange(Condition):
     patience = Limit(2, "measured steps")
 
     def __init__(self) -> None:
-        super().__init__()
         self._streak = Consecutive()
 
     def observe(self, view: FrameView) -> Judgement | None:

@@ -48,7 +48,6 @@ class TargetScale(Tracker):
     least_output = Limit(0.1, "predictions that start nearer to zero say nothing about the model's scale")
 
     def __init__(self) -> None:
-        super().__init__()
         self.bounded = NONE
         self.first_step = 0
         self.harm, self.is_over, self.is_told = "", False, False

@@ -3,7 +3,17 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Flags, FrameBatch, FrameView, LayerIndex, LayerStreak, Limit, Tracker, Wake, grown
+from undertow.detect.engine import (
+    Flags,
+    FrameBatch,
+    FrameView,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Tracker,
+    Wake,
+)
 from undertow.schema import GradientState
 
 Mask = NDArray[np.bool_]
@@ -39,27 +49,20 @@ class ZeroGradients(Tracker):
     patience_after_steady = Limit(5, "measured steps, after a steady flow")
     patience_if_cut = Limit(3, "measured steps, after a steady flow, of everything from the input on: the flow is cut")
 
+    erased = LayerValues(np.bool_, False)  # zero at the step, though not after the backward pass
+    silent = LayerValues(np.bool_, False)  # modules whose output was zero everywhere
+    _steady = LayerValues(np.int32, 0)  # steps in a row with a gradient, up to the last one
+    _ran = LayerValues(np.bool_, False)  # the module ran in a step with a zero gradient
+    _rests = LayerValues(np.bool_, False)  # there are steps in which the module does not run
+    _due = LayerValues(np.bool_, False)
+
     def __init__(self) -> None:
-        super().__init__()
         self.streak = LayerStreak()
         self.is_informed = False
         self.is_flowing = True  # some layer of this step has a gradient
         self.layers: frozenset[int] = frozenset()
         self.biases: frozenset[int] = frozenset()
-        self.erased: Mask = np.zeros(0, bool)  # zero at the step, though not after the backward pass
-        self.silent: Mask = np.zeros(0, bool)  # modules whose output was zero everywhere
-        self._steady: NDArray[np.int32] = np.zeros(0, np.int32)  # steps in a row with a gradient, up to the last one
-        self._ran: Mask = np.zeros(0, bool)  # the module ran in a step with a zero gradient
-        self._rests: Mask = np.zeros(0, bool)  # there are steps in which the module does not run
-        self._due: Mask = np.zeros(0, bool)
         self._knows_calls = False
-
-    def grow(self, count: int) -> None:
-        self.streak.grow(count)
-        self._steady = grown(self._steady, count, 0)
-        self.erased, self.silent = grown(self.erased, count, False), grown(self.silent, count, False)
-        self._ran, self._rests = grown(self._ran, count, False), grown(self._rests, count, False)
-        self._due = grown(self._due, count, False)
 
     @property
     def is_calm(self) -> bool:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, LayerValues, Limit, Stage
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, NORMALISE_QUERIES_AND_KEYS
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, Finding, Remedy, Severity
@@ -59,14 +58,10 @@ class AttentionCollapse(Condition):
     frames = Limit(2, "sampled steps in a row: a single batch may be an odd one")
     start = Limit(3, "steps in which logits are those of a model that has learnt nothing, whatever the task")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._sharp = LayerStreak()
-        self._attends: NDArray[np.bool_] = np.zeros(0, bool)
+    _attends = LayerValues(np.bool_, False)
 
-    def grow(self, count: int) -> None:
-        self._sharp.grow(count)
-        self._attends = grown(self._attends, count, False)
+    def __init__(self) -> None:
+        self._sharp = LayerStreak()
 
     def observe(self, view: FrameView) -> Judgement | None:
         logits, entropy = view.row("attention_logit_max"), view.row("attention_entropy")

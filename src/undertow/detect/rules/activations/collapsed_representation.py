@@ -5,7 +5,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown, having
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    Limit,
+    Shared,
+    Stage,
+    grown,
+    having,
+)
 from undertow.detect.features.between_steps import WrittenWeights, written_between
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.loss_trend import actor_of
@@ -78,7 +89,7 @@ class CollapsedRepresentation(Condition):
 
     code, variant, formerly = "ACT003", "collapsed-representation", "collapsed"
     stage = Stage.SIGNAL
-    tracker = _Rewriting
+    _weights = Shared(_Rewriting)
     meaning = "The model gives nearly the same output whatever it is shown"
     remedies = (KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE)
     share = Limit(3e-3, "of a layer's variance, between samples; healthy layers stay above 0.025")
@@ -91,9 +102,7 @@ class CollapsedRepresentation(Condition):
     steps = Limit(12, "steps: random outputs shrink before the learnt ones grow")
     steps_of_classifier = Limit(150, "steps: a classifier may predict the same for all samples for long")
 
-    def __init__(self, tracker: _Rewriting) -> None:
-        super().__init__()
-        self._weights = tracker
+    def __init__(self) -> None:
         self._layout: LayerIndex | None = None
         self._judged: NDArray[np.int32] = np.zeros(0, np.int32)
         self._count = 0
@@ -102,6 +111,7 @@ class CollapsedRepresentation(Condition):
         self._classifies = self._has_targets = False
 
     def grow(self, count: int) -> None:
+        super().grow(count)
         self._count = max(count, self._count)
         for spread in self._spreads.values():
             spread.grow(count)

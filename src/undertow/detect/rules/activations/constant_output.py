@@ -49,13 +49,9 @@ class ConstantOutput(Condition):
     steps = Limit(4, "steps: a head that starts at zero says the same of all samples in the first of them")
 
     def __init__(self) -> None:
-        super().__init__()
         self._alike = LayerStreak()
         self._cadence = Cadence()
         self._began: int | None = None  # the first sampled step
-
-    def grow(self, count: int) -> None:
-        self._alike.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.row("activation_sample_spread") is None or not self._cadence.is_due(view.step):

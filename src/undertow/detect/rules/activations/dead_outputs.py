@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import FREE_THE_LAST_LAYER, REVIVE_THE_UNITS
 from undertow.detect.features.silent_units import SilentUnits
@@ -32,13 +32,9 @@ class DeadOutputs(Condition):
 
     code, variant = "ACT001", "dead-outputs"
     stage = Stage.SIGNAL
-    tracker = SilentUnits
+    _units = Shared(SilentUnits)
     meaning = "Outputs that are off pass no gradient on: they and what lies before them cannot learn"
     remedies = (FREE_THE_LAST_LAYER, REVIVE_THE_UNITS)
-
-    def __init__(self, tracker: SilentUnits) -> None:
-        super().__init__()
-        self._units = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._units.is_informed:

@@ -1,6 +1,6 @@
 """ACT001: hidden units that are never active."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, REVIVE_THE_UNITS
 from undertow.detect.features.silent_units import SilentUnits
@@ -36,13 +36,9 @@ class DeadUnits(Condition):
 
     code, variant, formerly = "ACT001", "dead-units", "dead"
     stage = Stage.SIGNAL
-    tracker = SilentUnits
+    _units = Shared(SilentUnits)
     meaning = "Units that are off pass no gradient on: they and what lies before them cannot learn"
     remedies = (REVIVE_THE_UNITS, LOWER_LEARNING_RATE)
-
-    def __init__(self, tracker: SilentUnits) -> None:
-        super().__init__()
-        self._units = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._units.is_informed:

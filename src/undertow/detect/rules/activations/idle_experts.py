@@ -4,7 +4,17 @@ from collections import defaultdict
 
 import numpy as np
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Shared,
+    Stage,
+)
 from undertow.detect.features.remedies import BALANCE_THE_ROUTER
 from undertow.detect.features.routers import Routers
 from undertow.detect.features.wording import name_layers
@@ -34,7 +44,7 @@ class IdleExperts(Condition):
 
     code, variant, formerly = "ACT005", "idle-experts", "idle"
     stage = Stage.STEP
-    tracker = Routers
+    _routers = Shared(Routers)
     meaning = "These experts get no data, so they do not learn and their parameters are wasted"
     remedies = (BALANCE_THE_ROUTER,)
     frames = Limit(10, "measured steps in a row without a gradient: small batches leave experts out now and then")
@@ -42,17 +52,12 @@ class IdleExperts(Condition):
     least = Limit(4, "experts: of two or three, one may well be out for a while")
     share = Limit(0.5, "of the experts of a gate")
 
-    def __init__(self, tracker: Routers) -> None:
-        super().__init__()
-        self._routers = tracker
+    _moved = LayerValues(np.bool_, False)
+
+    def __init__(self) -> None:
         self._layout: LayerIndex | None = None
         self._rows: dict[int, list[list[int]]] = {}  # by their number: the parameters of each expert
         self._still = LayerStreak()
-        self._moved = np.zeros(0, bool)
-
-    def grow(self, count: int) -> None:
-        self._still.grow(count)
-        self._moved = grown(self._moved, count, False)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.ids("gradient") is None:

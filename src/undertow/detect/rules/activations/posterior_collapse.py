@@ -1,9 +1,17 @@
 """ACT003: a latent code that carries no information about its sample."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown, having
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Stage,
+    having,
+)
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART
 from undertow.schema import Evidence, Remedy, Severity
@@ -51,14 +59,10 @@ class PosteriorCollapse(Condition):
     told = Limit(0.69, "nats, one bit: a code that carried that was in use")
     steps_once_told = Limit(12, "steps that are enough where a code that was in use has lost everything")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._empty = LayerStreak()
-        self._told: NDArray[np.bool_] = np.zeros(0, bool)  # told its decoder something, while it learnt
+    _told = LayerValues(np.bool_, False)  # told its decoder something, while it learnt
 
-    def grow(self, count: int) -> None:
-        self._empty.grow(count)
-        self._told = grown(self._told, count, False)
+    def __init__(self) -> None:
+        self._empty = LayerStreak()
 
     def observe(self, view: FrameView) -> Judgement | None:
         nats, ids = view.row("latent_nats"), view.ids("activation")

@@ -2,7 +2,7 @@
 
 import math
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.remedies import FREE_THE_LAST_LAYER, REVIVE_THE_UNITS
 from undertow.detect.features.silent_units import SilentUnits
@@ -31,14 +31,13 @@ class RectifiedLogits(Condition):
 
     code, variant, formerly = "ACT001", "rectified-logits", "rectified"
     stage = Stage.SIGNAL
-    tracker = SilentUnits
+    _units = Shared(SilentUnits)
     meaning = "No class can be called unlikely, and logits that are zero do not learn"
     remedies = (FREE_THE_LAST_LAYER, REVIVE_THE_UNITS)
     patience = Limit(2, "steps in a row at which the graph shows it: a second loss may have its turn")
 
-    def __init__(self, tracker: SilentUnits) -> None:
-        super().__init__()
-        self._units, self._seen = tracker, Consecutive()
+    def __init__(self) -> None:
+        self._seen = Consecutive()
 
     def observe(self, view: FrameView) -> Judgement | None:
         flag = view.scalar("loss_input_is_rectified")

@@ -1,9 +1,18 @@
 """ACT005: a router that always chooses the same expert."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Shared,
+    Stage,
+)
 from undertow.detect.features.remedies import BALANCE_THE_ROUTER
 from undertow.detect.features.routers import Routers
 from undertow.detect.features.wording import name_layers
@@ -37,7 +46,7 @@ class RouterCollapse(Condition):
 
     code, variant, formerly = "ACT005", "router-collapse", "router"
     stage = Stage.STEP
-    tracker = Routers
+    _routers = Shared(Routers)
     meaning = "The other experts get no data, so they do not learn and their parameters are wasted"
     remedies = (BALANCE_THE_ROUTER,)
     load = Limit(0.95, "of the rows; a balanced router sends 1/n of them to each of n experts")
@@ -48,15 +57,10 @@ class RouterCollapse(Condition):
     drift = Limit(0.1, "of its size, by which the median matrix has moved: by then a router has learnt")
     steps_anyway = Limit(300, "steps that are enough however little the model has moved")
 
-    def __init__(self, tracker: Routers) -> None:
-        super().__init__()
-        self._routers = tracker
-        self._full = LayerStreak()
-        self._load: NDArray[np.float64] = np.zeros(0)
+    _load = LayerValues(np.float64, 0.0)
 
-    def grow(self, count: int) -> None:
-        self._full.grow(count)
-        self._load = grown(self._load, count, 0.0)
+    def __init__(self) -> None:
+        self._full = LayerStreak()
 
     def observe(self, view: FrameView) -> Judgement | None:
         loads, outputs, ids = view.row("router_load_max"), view.row("router_outputs"), view.ids("activation")

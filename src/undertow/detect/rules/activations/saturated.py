@@ -1,9 +1,17 @@
 """ACT002: a bounded activation function at its flat ends."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Stage,
+)
 from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, STANDARDISE_THE_INPUTS
 from undertow.detect.features.wording import name_layers
@@ -57,17 +65,12 @@ class Saturated(Condition):
     frames = Limit(2, "sampled steps in a row: a single batch may be extreme")
     learnt = Limit(0.1, "of the first loss: where less is left, saturated units are what was learnt")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._layout: LayerIndex | None = None
-        self._hidden: NDArray[np.bool_] = np.zeros(0, bool)
-        self._flat = LayerStreak()
-        self._share: NDArray[np.float64] = np.zeros(0)
+    _hidden = LayerValues(np.bool_, False)
+    _share = LayerValues(np.float64, 0.0)
 
-    def grow(self, count: int) -> None:
-        self._flat.grow(count)
-        self._hidden = grown(self._hidden, count, False)
-        self._share = grown(self._share, count, 0.0)
+    def __init__(self) -> None:
+        self._layout: LayerIndex | None = None
+        self._flat = LayerStreak()
 
     def observe(self, view: FrameView) -> Judgement | None:
         shares, ids = view.row("activation_saturated_fraction"), view.ids("activation")

@@ -47,7 +47,6 @@ class InputShift(Condition):
     of_weight = Limit(1.5, "times the norm of the weight, or the deviation of the data, before: a change explains it")
 
     def __init__(self) -> None:
-        super().__init__()
         self._layout: LayerIndex | None = None
         self._first: int = NONE  # the module with the first matrix
         self._usual: deque[float] = deque(maxlen=32)

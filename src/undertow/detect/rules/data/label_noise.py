@@ -4,7 +4,7 @@ import math
 from collections import deque
 from statistics import fmean
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.detect.features.target_agreement import TargetAgreement
@@ -38,7 +38,7 @@ class LabelNoise(Condition):
 
     code, variant, formerly = "DAT004", "label-noise", "noise"
     stage, is_standing = Stage.OUTCOME, True
-    tracker = TargetAgreement
+    _agreement = Shared(TargetAgreement)
     meaning = "The model can learn wrong labels by heart only, and gets worse on new data as it does"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)
 
@@ -51,9 +51,7 @@ class LabelNoise(Condition):
     after = Limit(30, "losses: before, what is learnt changes with every step")
     least_steps = Limit(8, "measured steps")
 
-    def __init__(self, tracker: TargetAgreement) -> None:
-        super().__init__()
-        self._agreement = tracker
+    def __init__(self) -> None:
         self._factor, self._mixed = math.nan, False
         self._latest: deque[float] = deque(maxlen=5)
         self._measured: deque[_Measured] = deque(maxlen=24)

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from statistics import fmean, median
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
@@ -41,7 +41,7 @@ class LossAtChance(Condition):
 
     code, variant, formerly = "DAT004", "loss-at-chance", "chance"
     stage, is_standing = Stage.OUTCOME, True
-    tracker = TargetAgreement
+    _agreement = Shared(TargetAgreement)
     meaning = "The model can learn such data by heart only, and nothing that holds for new data"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)
 
@@ -62,9 +62,7 @@ class LossAtChance(Condition):
     alive = Limit(0.08, "deviation of the predictions over that of the targets: they differ from sample to sample")
     slowest, fastest = Limit(3e-4, "update over weight, median"), Limit(0.1, "update over weight, median")
 
-    def __init__(self, tracker: TargetAgreement) -> None:
-        super().__init__()
-        self._agreement = tracker
+    def __init__(self) -> None:
         self._constant = ConstantPrediction()
         self._classes = self._drift = math.nan
         self._cosines: deque[float] = deque(maxlen=32)

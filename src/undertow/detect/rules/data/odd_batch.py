@@ -1,6 +1,6 @@
 """DAT002: a batch that is measured to be unlike the others."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.batch_statistics import LEAP, BatchStatistics
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import GUARD_AGAINST_SPIKES, INSPECT_THE_BATCH
@@ -32,17 +32,13 @@ class OddBatch(Condition):
 
     code, variant, formerly = "DAT002", "odd-batch", "batch"
     stage, is_momentary = Stage.OPTIMIZER, True
-    tracker = BatchStatistics
+    _batches = Shared(BatchStatistics)
     meaning = "One bad batch can undo many good steps"
     remedies = (INSPECT_THE_BATCH, GUARD_AGAINST_SPIKES)
 
     leap = LEAP
     ratio = Limit(2.718, "times the loss before")
     over_after = Limit(20, "steps since the last odd batch: what it did has healed or not by then")
-
-    def __init__(self, tracker: BatchStatistics) -> None:
-        super().__init__()
-        self._batches = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         loss, proof = view.loss, self._batches.proof

@@ -54,7 +54,6 @@ class RepeatedBatch(Condition):
     rows = Limit(300, "rows of a batch: more may be all the data there are")
 
     def __init__(self) -> None:
-        super().__init__()
         self._repeats = self._copies = 0  # measured steps in a row with the same targets; those in another place
         self._since = 0
         self._inputs: tuple[float, ...] | None = None

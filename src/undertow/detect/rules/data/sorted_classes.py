@@ -44,7 +44,6 @@ class SortedClasses(Condition):
     least_entropy = Limit(0.6, "nats that a batch could have: nearly two classes in equal parts")
 
     def __init__(self) -> None:
-        super().__init__()
         self._mean, self._count = 0.0, 0.0
         self._first_step = 0
 

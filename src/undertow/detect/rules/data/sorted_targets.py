@@ -47,7 +47,6 @@ class SortedTargets(Condition):
     rows = Limit(8, "targets of a batch: of fewer the deviation is not known")
 
     def __init__(self) -> None:
-        super().__init__()
         self._means: deque[float] = deque(maxlen=_MEMORY)
         self._deviations: deque[float] = deque(maxlen=_MEMORY)
         self._first_step = 0

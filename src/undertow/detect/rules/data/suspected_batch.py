@@ -1,6 +1,6 @@
 """DAT002: a leap of the loss that only a batch explains."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.batch_statistics import BatchStatistics
 from undertow.detect.features.remedies import GUARD_AGAINST_SPIKES, INSPECT_THE_BATCH
 from undertow.detect.features.spike import Spike
@@ -31,15 +31,11 @@ class SuspectedBatch(Condition):
 
     code, variant, formerly = "DAT002", "suspected-batch", "suspect"
     stage, is_momentary = Stage.OPTIMIZER, True
-    tracker = BatchStatistics
+    _batches = Shared(BatchStatistics)
     meaning = "One bad batch can undo many good steps"
     remedies = (INSPECT_THE_BATCH, GUARD_AGAINST_SPIKES)
 
     batches = Limit(5, "steps until the loss is back: what lasts longer is not of a few batches")
-
-    def __init__(self, tracker: BatchStatistics) -> None:
-        super().__init__()
-        self._batches = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         batches, spike = self._batches, self._batches.spikes.spike

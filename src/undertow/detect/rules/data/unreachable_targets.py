@@ -1,6 +1,6 @@
 """DAT003: regression targets beyond the range of the output function."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.module_structure import NONE
 from undertow.detect.features.output_layer import output_layers
 from undertow.detect.features.target_scale import SCALE_THE_TARGETS, TargetScale
@@ -32,7 +32,7 @@ class UnreachableTargets(Condition):
 
     code, variant = "DAT003", "unreachable-targets"
     stage, is_standing = Stage.DATA, True
-    tracker = TargetScale
+    _targets = Shared(TargetScale)
     meaning = "The outputs end far below the targets, however long the training takes"
     remedies = (
         SCALE_THE_TARGETS,
@@ -44,10 +44,6 @@ class UnreachableTargets(Condition):
             when_not="The targets are probabilities: then check how they are made.",
         ),
     )
-
-    def __init__(self, tracker: TargetScale) -> None:
-        super().__init__()
-        self._targets = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._targets.is_told or self._targets.bounded == NONE:

@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Shared, Stage
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.detect.features.target_agreement import TargetAgreement
@@ -38,7 +38,7 @@ class UnrelatedTargets(Condition):
 
     code, variant, formerly = "DAT004", "unrelated-targets", "unrelated"
     stage, is_standing = Stage.OUTCOME, True
-    tracker = TargetAgreement
+    _agreement = Shared(TargetAgreement)
     meaning = "The model can learn such data by heart only, and nothing that holds for new data"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)
 
@@ -51,9 +51,7 @@ class UnrelatedTargets(Condition):
     falling = Limit(0.1, "of the loss, by which it fell over the later half of all steps: it is on its way yet")
     slowest, fastest = Limit(3e-4, "update over weight: mean"), Limit(0.1, "update over weight: largest")
 
-    def __init__(self, tracker: TargetAgreement) -> None:
-        super().__init__()
-        self._agreement = tracker
+    def __init__(self) -> None:
         self._found = False  # more than chance, at some time
 
     def observe(self, view: FrameView) -> Judgement | None:

@@ -48,7 +48,6 @@ class UnscaledInputs(Condition):
     usual_for = Limit(5, "sampled steps of usual inputs: what was fine for so long is scaled")
 
     def __init__(self) -> None:
-        super().__init__()
         self._layout: LayerIndex | None = None
         self._first = NONE
         self._protected = True

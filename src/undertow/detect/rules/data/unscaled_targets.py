@@ -1,6 +1,6 @@
 """DAT003: regression targets that are not scaled."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.module_structure import NONE
 from undertow.detect.features.target_scale import SCALE_THE_TARGETS, TargetScale
 from undertow.schema import Severity
@@ -34,13 +34,9 @@ class UnscaledTargets(Condition):
 
     code, variant, formerly = "DAT003", "unscaled-targets", "targets"
     stage, is_standing = Stage.DATA, True
-    tracker = TargetScale
+    _targets = Shared(TargetScale)
     meaning = "Errors as large as the targets make gradients as large, whatever the model does"
     remedies = (SCALE_THE_TARGETS,)
-
-    def __init__(self, tracker: TargetScale) -> None:
-        super().__init__()
-        self._targets = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._targets.is_told or self._targets.bounded != NONE:

@@ -45,7 +45,6 @@ class UnusedClasses(Condition):
     single_for = Limit(40, "steps: of data that are sorted, the second class may come late, however long the run is")
 
     def __init__(self) -> None:
-        super().__init__()
         self._labels = 0.0  # seen so far, at measured steps
         self._first_step: int | None = None
 

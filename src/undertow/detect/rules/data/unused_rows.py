@@ -44,7 +44,6 @@ class UnusedRows(Condition):
     lookups = Limit(10, "lookups to each row in use: what there is to meet has been met")
 
     def __init__(self) -> None:
-        super().__init__()
         self._used: dict[int, tuple[float, int]] = {}  # layer: share used, and since which step it has not grown
         self._rows_per_step = 0.0
         self._first_step: int | None = None

@@ -44,11 +44,7 @@ class DivergingRanks(Condition):
     patience = Limit(3, "measured steps in a row: a checkpoint that is being loaded may be caught half-way")
 
     def __init__(self) -> None:
-        super().__init__()
         self._streak = LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._streak.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         ids, distance = view.ids("rank"), view.row("rank_weight_distance")

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Shared, Stage
 from undertow.detect.features.replicas import AVERAGE_EVERY_GRADIENT, BROADCAST_THE_WEIGHTS, Replicas
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, Severity
@@ -36,20 +36,15 @@ class DivergingReplicas(Condition):
 
     code, variant, formerly = "DST001", "diverging-replicas", "models"
     stage, is_exact = Stage.OPTIMIZER, True
-    tracker = Replicas
+    _replicas = Shared(Replicas)
     meaning = "The replicas train different models and average their gradients"
     remedies = (AVERAGE_EVERY_GRADIENT, BROADCAST_THE_WEIGHTS)
 
     apart = Limit(1e-6, "of the weight; replicas that are kept equal are equal to the last bit")
     patience = Limit(3, "measured steps in a row: replicas may step one after the other")
 
-    def __init__(self, tracker: Replicas) -> None:
-        super().__init__()
-        self._replicas = tracker
+    def __init__(self) -> None:
         self._streak = LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._streak.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if self._replicas.compared is None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Shared, Stage
 from undertow.detect.features.replicas import AVERAGE_EVERY_GRADIENT, BROADCAST_THE_WEIGHTS, Replicas
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, Severity
@@ -33,20 +33,15 @@ class UnsharedRunningAverages(Condition):
 
     code, variant, formerly = "DST001", "unshared-running-averages", "averages"
     stage, is_exact = Stage.OPTIMIZER, True
-    tracker = Replicas
+    _replicas = Shared(Replicas)
     meaning = "Each replica normalises with statistics of its own, so evaluation depends on which one is saved"
     remedies = (BROADCAST_THE_WEIGHTS, AVERAGE_EVERY_GRADIENT)
 
     apart = Limit(1e-4, "of the larger; averages that are shared are equal to the last bit before a forward pass")
     patience = Limit(3, "measured steps in a row: buffers may be exchanged every other step")
 
-    def __init__(self, tracker: Replicas) -> None:
-        super().__init__()
-        self._replicas = tracker
+    def __init__(self) -> None:
         self._streak = LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._streak.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._replicas.are_followed:

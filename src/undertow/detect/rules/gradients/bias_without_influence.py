@@ -1,6 +1,6 @@
 """GRD004: a bias has no influence."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Shared, Stage
 from undertow.detect.features.wording import name_layers
 from undertow.detect.features.zero_gradients import ZeroGradients
 from undertow.schema import Severity
@@ -19,12 +19,8 @@ class BiasWithoutInfluence(Condition):
 
     code, variant, formerly = "GRD004", "bias-without-influence", "bias"
     stage, is_exact = Stage.BLOCKED, True
-    tracker = ZeroGradients
+    _gradients = Shared(ZeroGradients)
     meaning = "The bias keeps its initial value; nothing else is affected"
-
-    def __init__(self, tracker: ZeroGradients) -> None:
-        super().__init__()
-        self._gradients = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._gradients.is_informed:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.gradient_sizes import GradientSizes
 from undertow.detect.features.matrices import Values, matrices_of
 from undertow.detect.features.progress import has_learnt
@@ -30,7 +30,7 @@ class ClosedGate(Condition):
 
     code, variant, formerly = "GRD001", "closed-gate", "cut"
     stage = Stage.STEP
-    tracker = GradientSizes
+    _gradients = Shared(GradientSizes)
     meaning = "The layers behind it get next to no signal, so they keep their initial values"
     remedies = (USE_RELU_WITH_HE_INITIALISATION, ADD_NORMALISATION_OR_SHORTCUTS, INITIALISE_FOR_THE_ACTIVATION)
     pace = ("gradient", 5)
@@ -39,9 +39,7 @@ class ClosedGate(Condition):
     update = Limit(1e-7, "update over weight: a weight changes by less than it is rounded by")
     patience = Limit(6, "measured steps in a row: a gate that opens by itself has begun to by then")
 
-    def __init__(self, tracker: GradientSizes) -> None:
-        super().__init__()
-        self._gradients = tracker
+    def __init__(self) -> None:
         self._steps = Consecutive()
 
     @property

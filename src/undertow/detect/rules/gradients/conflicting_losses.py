@@ -32,7 +32,6 @@ class ConflictingLosses(Condition):
     opposed = Limit(0.95, "of these steps")
 
     def __init__(self) -> None:
-        super().__init__()
         self._pairs: deque[tuple[int, bool]] = deque(maxlen=int(self.window))  # (step, against each other)
 
     def observe(self, view: FrameView) -> Judgement | None:

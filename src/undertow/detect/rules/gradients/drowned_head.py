@@ -42,7 +42,6 @@ class DrownedHead(Condition):
     most_heads = Limit(16, "heads; more are no heads of tasks, but outputs of an ensemble or a detector")
 
     def __init__(self) -> None:
-        super().__init__()
         self._behind = 0  # measured steps, from the first on
         self._is_heard = False  # no head was far behind at some step: what shrinks later has learnt its task
         self._latest: tuple[list[int], Values] | None = None  # heads, and how much the loss depends on each

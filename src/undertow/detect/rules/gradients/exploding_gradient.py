@@ -66,7 +66,6 @@ class ExplodingGradient(Condition):
     patience = Limit(3, "measured steps in a row: one bad batch is a spike (GRD006)")
 
     def __init__(self) -> None:
-        super().__init__()
         self._inverted, self._grown, self._sensitive = Consecutive(), Consecutive(), Consecutive()
         self._firsts: list[float] = []  # norms of all gradients in the first measured steps
         self._first = math.nan  # the middle of them
@@ -76,6 +75,7 @@ class ExplodingGradient(Condition):
         self._repeated: NDArray[np.bool_] = np.zeros(0, bool)  # recurrent, or run many times per step
 
     def grow(self, count: int) -> None:
+        super().grow(count)
         self._repeated = np.zeros(0, bool)
 
     def observe(self, view: FrameView) -> Judgement | None:

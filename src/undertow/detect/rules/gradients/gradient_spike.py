@@ -45,7 +45,6 @@ class GradientSpike(Condition):
     longest = Limit(10, "measured steps; what lasts longer is no spike")
 
     def __init__(self) -> None:
-        super().__init__()
         self._past: NDArray[np.float64] = np.zeros((0, 0))  # norms of the latest measured steps
         self._count = 0
         self._largest = 0.0  # norm of all gradients so far

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Shared, Stage
 from undertow.detect.features.missing_gradients import MissingGradients
 from undertow.detect.features.remedies import FREEZE_OPENLY
 from undertow.detect.features.wording import name_layers
@@ -26,7 +26,7 @@ class GraphCut(Condition):
 
     code, variant, formerly = "GRD003", "graph-cut", "cut"
     stage, is_exact, is_local = Stage.PROGRAM, True, True
-    tracker = MissingGradients
+    _gradients = Shared(MissingGradients)
     meaning = "These layers keep their initial values while the rest learns around them, so the loss still looks fine"
     remedies = (
         Remedy(
@@ -40,10 +40,6 @@ class GraphCut(Condition):
         FREEZE_OPENLY,
     )
     certain_after = Limit(50, "measured steps without a gradient: no schedule of losses is that long")
-
-    def __init__(self, tracker: MissingGradients) -> None:
-        super().__init__()
-        self._gradients = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._gradients.is_informed:

@@ -43,7 +43,6 @@ class NoisyGradient(Condition):
     patience = Limit(40, "steps: with noise like that, even a healthy loss needs as many to move")
 
     def __init__(self) -> None:
-        super().__init__()
         self._latest: deque[tuple[int, float]] = deque(maxlen=int(self.window))  # (step, noise over signal)
         self._since: int | None = None
 

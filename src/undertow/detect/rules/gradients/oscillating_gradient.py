@@ -37,7 +37,6 @@ class OscillatingGradient(Condition):
     gain = Limit(0.05, "of the starting loss: at the edge of stability more is gained by then")
 
     def __init__(self) -> None:
-        super().__init__()
         self._cosines: deque[tuple[int, float]] = deque(maxlen=int(self.window))
         self._last_step = -2
 

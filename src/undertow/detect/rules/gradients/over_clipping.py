@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.progress import has_fallen
 from undertow.detect.features.step_length import CLIPPED, StepLength
 from undertow.schema import Evidence, Finding, Remedy, Severity
@@ -47,7 +47,7 @@ class OverClipping(Condition):
 
     code, variant, formerly = "GRD010", "over-clipping", "clipped"
     stage, is_standing = Stage.OPTIMIZER, True
-    tracker = StepLength
+    _steps = Shared(StepLength)
     meaning = "What is left of the gradient after clipping is too small to move the weights"
     remedies = (_RAISE_THE_THRESHOLD, _UNSCALE_FIRST)
     pace = ("gradient", 3)
@@ -57,9 +57,7 @@ class OverClipping(Condition):
     patience_in_steps = Limit(24, "steps, where gradients are measured rarely: three of them will do")
     speed = Limit(2e-4, "update over weight; 95 % of healthy matrices move faster than 8e-4")
 
-    def __init__(self, tracker: StepLength) -> None:
-        super().__init__()
-        self._steps = tracker
+    def __init__(self) -> None:
         self._clipped = Consecutive()
         self._often = 0  # measured steps that were clipped as much, in a row or not
         self._left = 1.0

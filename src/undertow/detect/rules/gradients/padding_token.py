@@ -39,7 +39,6 @@ class PaddingToken(Condition):
     patience = Limit(2, "sampled steps in a row: the share is exact for its batch")
 
     def __init__(self) -> None:
-        super().__init__()
         self._steps: dict[int, int] = {}  # embedding: sampled steps in a row with padding between tokens
         self._since = 0
 

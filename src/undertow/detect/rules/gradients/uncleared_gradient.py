@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.carried_gradients import CarriedGradients
 from undertow.detect.features.remedies import CLEAR_GRADIENTS
 from undertow.detect.features.wording import known, name_layers
@@ -27,15 +27,11 @@ class UnclearedGradient(Condition):
 
     code, variant, formerly = "GRD007", "uncleared-gradient", "carried"
     stage, is_exact = Stage.PROGRAM, True
-    tracker = CarriedGradients
+    _gradients = Shared(CarriedGradients)
     meaning = "The steps follow old gradients of weights long gone, more of them every time"
     remedies = (CLEAR_GRADIENTS,)
 
     patience = Limit(3, "steps in a row: an exact sign, and by the third it is no single step left out on purpose")
-
-    def __init__(self, tracker: CarriedGradients) -> None:
-        super().__init__()
-        self._gradients = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.ids("gradient") is None:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.gradient_sizes import (
     LEAST_FIT,
     LEAST_MATRICES,
@@ -42,7 +42,7 @@ class VanishingGradient(Condition):
 
     code, variant, formerly = "GRD001", "vanishing-gradient", "depth"
     stage = Stage.STEP
-    tracker = GradientSizes
+    _gradients = Shared(GradientSizes)
     meaning = "The layers far from the loss get next to no signal, so they keep their initial values"
     remedies = (USE_RELU_WITH_HE_INITIALISATION, ADD_NORMALISATION_OR_SHORTCUTS, INITIALISE_FOR_THE_ACTIVATION)
     pace = ("gradient", 5)
@@ -54,9 +54,7 @@ class VanishingGradient(Condition):
     patience_in_doubt = Limit(25, "measured steps: Adam gets some deep plain networks out of it, most of them by then")
     at_one_place = Limit(0.6, "of the whole fall, between two neighbours: there, not at the input, is the cause")
 
-    def __init__(self, tracker: GradientSizes) -> None:
-        super().__init__()
-        self._gradients = tracker
+    def __init__(self) -> None:
         self._steps = Consecutive()
         self._is_starved = False  # the matrices furthest from the loss hardly move
         self._latest: tuple[Values, DepthTrend] | None = None  # logarithms of such a step, and their line

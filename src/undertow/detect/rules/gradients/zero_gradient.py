@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Shared, Stage
 from undertow.detect.features.remedies import REVIVE_THE_UNITS
 from undertow.detect.features.wording import count_of, known, name_layers
 from undertow.detect.features.zero_gradients import ZeroGradients
@@ -48,13 +48,9 @@ class ZeroGradient(Condition):
 
     code, variant, formerly = "GRD004", "zero-gradient", "zero"
     stage, is_exact = Stage.BLOCKED, True
-    tracker = ZeroGradients
+    _gradients = Shared(ZeroGradients)
     meaning = "These layers do not learn"
     remedies = (REVIVE_THE_UNITS, _BREAK_THE_ZERO, _REMOVE_THE_MASK)
-
-    def __init__(self, tracker: ZeroGradients) -> None:
-        super().__init__()
-        self._gradients = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._gradients.is_informed:

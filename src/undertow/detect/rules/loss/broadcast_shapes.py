@@ -46,7 +46,6 @@ class BroadcastShapes(Condition):
     patience = Limit(2, "measured steps: a last batch of one sample has every shape at once")
 
     def __init__(self) -> None:
-        super().__init__()
         self._streak = Consecutive()
 
     def observe(self, view: FrameView) -> Judgement | None:

@@ -2,7 +2,7 @@
 
 import math
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.loss_sign import LossSign
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import MIND_THE_SIGN
@@ -37,16 +37,14 @@ class NegatedLoss(Condition):
 
     code, variant, formerly = "LSS003", "negated-loss", "sign"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
-    tracker = LossSign
+    _sign = Shared(LossSign)
     meaning = "Training makes the error larger with every step"
     remedies = (MIND_THE_SIGN,)
     patience = Limit(2, "measured steps: by then optimizers that step in turn have shown themselves")
     turned_to = Limit(0.5, "of minus the level before: a term that is taken off carries a loss below zero slowly…")
     turned_from = Limit(0.2, "of the first loss: …and from near zero")
 
-    def __init__(self, tracker: LossSign) -> None:
-        super().__init__()
-        self._sign = tracker
+    def __init__(self) -> None:
         self._streak = Consecutive()
         self._is_known = False  # the loss is of a kind that cannot be negative
         self._turned: bool | None = None  # whether the first loss below zero was about minus the level before

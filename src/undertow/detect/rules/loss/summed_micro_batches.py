@@ -55,7 +55,6 @@ class SummedMicroBatches(Condition):
     flat_above = Limit(0.98, "of the first losses, for the best so far")
 
     def __init__(self) -> None:
-        super().__init__()
         self._passes = 0.0
         self._is_sum: bool | None = None  # is the first loss a sum of this many? None: not known
         self._first_step = self._seen = 0

@@ -49,7 +49,6 @@ class TargetsAreInputs(Condition):
     learnt_to = Limit(0.2, "of the first loss")
 
     def __init__(self) -> None:
-        super().__init__()
         self._streak = Consecutive()
         self._by_places = self._from_before = False
 

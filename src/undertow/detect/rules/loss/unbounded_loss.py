@@ -3,7 +3,7 @@
 import math
 from itertools import pairwise
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.loss_sign import FIRST_LOSSES, LossSign
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import MIND_THE_SIGN
@@ -67,7 +67,7 @@ class UnboundedLoss(Condition):
 
     code, variant, formerly = "LSS003", "unbounded-loss", "floor"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
-    tracker = LossSign
+    _sign = Shared(LossSign)
     meaning = "The loss asks for the wrong thing, and that is what the model learns"
     remedies = (MIND_THE_SIGN,)
     patience = Limit(2, "measured steps with such a form")
@@ -75,9 +75,7 @@ class UnboundedLoss(Condition):
     slower = Limit(1.2, "times the steps of the doubling before: as fast as that one")
     fewest_steps = Limit(4, "losses to a doubling: the level is a median of nine, and lags by about as many")
 
-    def __init__(self, tracker: LossSign) -> None:
-        super().__init__()
-        self._sign = tracker
+    def __init__(self) -> None:
         self._formed = 0  # measured steps in a row
         self._form: float = Floor.NONE
         self._since = 0

@@ -49,7 +49,6 @@ class UnequalMicroBatches(Condition):
     patience = Limit(4, "measured steps in a row: the last batch of an epoch is small, too")
 
     def __init__(self) -> None:
-        super().__init__()
         self._streak = Consecutive()
 
     def observe(self, view: FrameView) -> Judgement | None:

@@ -3,7 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Stage,
+)
 from undertow.detect.features.module_structure import NONE, is_batch_normalisation, structure_of
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, Remedy, Severity
@@ -54,23 +63,18 @@ class EvaluationMode(Condition):
     patience = Limit(2, "sampled steps in a row: a single one may be a look in evaluation mode")
     passes_on = Limit(0.02, "largest change of mean and deviation by a normalisation with untouched averages")
 
+    _was_training = LayerValues(np.bool_, False)
+    _untouched = LayerValues(np.bool_, False)
+
     def __init__(self) -> None:
-        super().__init__()
         self._layout: LayerIndex | None = None
         self._norms: NDArray[np.int64] = np.zeros(0, np.int64)
         self._dropouts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._feeders: NDArray[np.int64] = np.zeros(0, np.int64)  # of the dropouts
         self._trained: NDArray[np.int64] = np.zeros(0, np.int64)
         self._wrong = LayerStreak()
-        self._was_training: NDArray[np.bool_] = np.zeros(0, bool)
-        self._untouched: NDArray[np.bool_] = np.zeros(0, bool)
         self._all_evaluate = False  # the whole model was in evaluation mode
         self._all_train = False  # every module was seen in training mode, the last time too
-
-    def grow(self, count: int) -> None:
-        self._wrong.grow(count)
-        self._was_training = grown(self._was_training, count, False)
-        self._untouched = grown(self._untouched, count, False)
 
     def observe(self, view: FrameView) -> Judgement | None:
         row = view.row("activation_training")

@@ -44,7 +44,6 @@ class HeavyDropout(Condition):
     rate = Limit(0.9, "rates of published models: up to 0.8")
 
     def __init__(self) -> None:
-        super().__init__()
         self._settings = b""
 
     def observe(self, view: FrameView) -> Judgement | None:

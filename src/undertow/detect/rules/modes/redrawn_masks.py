@@ -47,11 +47,7 @@ class RedrawnMasks(Condition):
     patience = Limit(2, "sampled steps in a row; states of a generator that are kept are equal to the last bit")
 
     def __init__(self) -> None:
-        super().__init__()
         self._apart = LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._apart.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         row, ids = view.row("recomputed_apart"), view.ids("activation")

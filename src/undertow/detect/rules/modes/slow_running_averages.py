@@ -44,11 +44,7 @@ class SlowRunningAverages(Condition):
     new_scale = Limit(1e-4, "by which the root mean square of a new scale may differ from one")
 
     def __init__(self) -> None:
-        super().__init__()
         self._start = InitialWeights()
-
-    def grow(self, count: int) -> None:
-        self._start.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         self._start.take(view)

@@ -3,9 +3,8 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, LayerValues, Limit, Stage
 from undertow.detect.features.wording import count_of, name_layers
 from undertow.schema import Evidence, Remedy, Severity
 
@@ -51,15 +50,11 @@ class TooFewValues(Condition):
     samples = Limit(2, "samples; a picture's pixels are no samples of their own")
     patience = Limit(2, "sampled steps in a row: the last batch of an epoch may be small")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._few = LayerStreak()
-        self._values: NDArray[np.float64] = np.zeros(0)
-        self._input = math.nan  # deviation of the data, when last measured
+    _values = LayerValues(np.float64, np.nan)
 
-    def grow(self, count: int) -> None:
-        self._few.grow(count)
-        self._values = grown(self._values, count, np.nan)
+    def __init__(self) -> None:
+        self._few = LayerStreak()
+        self._input = math.nan  # deviation of the data, when last measured
 
     def observe(self, view: FrameView) -> Judgement | None:
         modes, values, samples = (view.row(n) for n in ("activation_training", "norm_values", "norm_samples"))

@@ -77,7 +77,6 @@ class GradientUnderflow(Condition):
     patience = Limit(5, "measured steps in a row: one batch may be learnt already")
 
     def __init__(self) -> None:
-        super().__init__()
         self._steps = Consecutive()
         self._silent = math.nan  # largest share of dead or saturated units of any module, when last known
         self._alive = math.nan  # smallest share of outputs of any module that are not zero

@@ -1,6 +1,6 @@
 """NUM003: a frozen parameter is NaN or infinite."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.nonfinite_weights import NonfiniteWeights, evidence_of
 from undertow.detect.features.wording import count_of, name_layers
 from undertow.schema import Severity
@@ -28,12 +28,8 @@ class NonfiniteFrozenParameter(Condition):
 
     code, variant, formerly = "NUM003", "nonfinite-frozen-parameter", "frozen"
     stage, is_exact = Stage.NONFINITE, True
-    tracker = NonfiniteWeights
+    _weights = Shared(NonfiniteWeights)
     meaning = "The parameter stays as it is; what is computed from it may be as meant"
-
-    def __init__(self, tracker: NonfiniteWeights) -> None:
-        super().__init__()
-        self._weights = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         weights = self._weights

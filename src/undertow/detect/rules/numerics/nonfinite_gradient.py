@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage, grown, where
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Stage, where
 from undertow.detect.features.nonfinite_outputs import first_nonfinite_output
 from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, SKIP_BAD_STEPS
 from undertow.detect.features.wording import count_of, name_layers
@@ -40,12 +40,7 @@ class NonfiniteGradient(Condition):
     needs = frozenset({"gradient"})
     wakes_on = where("gradient_nonfinite_count", lambda counts: counts > 0)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._bad: NDArray[np.bool_] = np.zeros(0, bool)
-
-    def grow(self, count: int) -> None:
-        self._bad = grown(self._bad, count, False)
+    _bad = LayerValues(np.bool_, False)
 
     def observe(self, view: FrameView) -> Judgement | None:
         counts, ids = view.row("gradient_nonfinite_count"), view.ids("gradient")

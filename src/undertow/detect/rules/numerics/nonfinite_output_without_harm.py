@@ -1,6 +1,6 @@
 """NUM004: a module puts out NaN or infinity, and nothing comes of it."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.nonfinite_outputs import NonfiniteOutputs
 from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE
 from undertow.schema import Severity
@@ -29,13 +29,9 @@ class NonfiniteOutputWithoutHarm(Condition):
 
     code, variant, formerly = "NUM004", "nonfinite-output-without-harm", "masked"
     stage, is_exact = Stage.NONFINITE, True
-    tracker = NonfiniteOutputs
+    _outputs = Shared(NonfiniteOutputs)
     meaning = "Nothing that is learnt depends on it"
     remedies = (GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE, FIND_THE_OPERATION)
-
-    def __init__(self, tracker: NonfiniteOutputs) -> None:
-        super().__init__()
-        self._outputs = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         outputs = self._outputs

@@ -1,6 +1,6 @@
 """NUM003: a trained weight is NaN or infinite."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.nonfinite_weights import NonfiniteWeights, evidence_of
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, SKIP_BAD_STEPS
 from undertow.detect.features.wording import name_layers
@@ -31,7 +31,7 @@ class NonfiniteWeight(Condition):
 
     code, variant, formerly = "NUM003", "nonfinite-weight", "weight"
     stage, is_exact = Stage.NONFINITE, True
-    tracker = NonfiniteWeights
+    _weights = Shared(NonfiniteWeights)
     meaning = "Weights do not recover from that: every later output and checkpoint is lost"
     remedies = (
         Remedy(
@@ -46,10 +46,6 @@ class NonfiniteWeight(Condition):
         LOWER_LEARNING_RATE,
         SKIP_BAD_STEPS,
     )
-
-    def __init__(self, tracker: NonfiniteWeights) -> None:
-        super().__init__()
-        self._weights = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         weights = self._weights

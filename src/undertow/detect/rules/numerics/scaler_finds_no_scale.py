@@ -37,7 +37,6 @@ class ScalerFindsNoScale(Condition):
     most_skips_below_one = Limit(5, "steps in a row with a scale below 1, where scaling no longer makes sense")
 
     def __init__(self) -> None:
-        super().__init__()
         self._skips = Consecutive()
 
     @property

@@ -34,7 +34,6 @@ class ScalerSkipsSteps(Condition):
     usual_skips = Limit(10, "steps in a row: a scaler that starts at 2**16 halves as often in a healthy start")
 
     def __init__(self) -> None:
-        super().__init__()
         self._skips = Consecutive()
 
     def observe(self, view: FrameView) -> Judgement | None:

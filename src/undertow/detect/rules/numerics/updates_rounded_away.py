@@ -50,7 +50,6 @@ class UpdatesRoundedAway(Condition):
     remaining = Limit(0.1, "of the first loss: below it, there is little left to learn")
 
     def __init__(self) -> None:
-        super().__init__()
         self._steps = Consecutive()
         self._peak_rate = 0.0
 

@@ -35,7 +35,6 @@ class EpsTooLarge(Condition):
     small_update = Limit(1e-3, "update over weight")
 
     def __init__(self) -> None:
-        super().__init__()
         self._eps = 0.0
         self._has_fitted = False
         self._streak = Consecutive()

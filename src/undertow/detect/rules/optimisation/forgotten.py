@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.diverging_loss import DivergingLoss
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import CLIP_GRADIENTS, LOWER_LEARNING_RATE, WARM_UP
@@ -23,15 +23,13 @@ class Forgotten(Condition):
 
     code, variant, formerly = "OPT001", "forgotten", "lost"
     stage, is_vague = Stage.COURSE, True
-    tracker = DivergingLoss
+    _course = Shared(DivergingLoss)
     remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     back_to = Limit(0.85, "of the first losses: all of the latest nine losses are above it")
     back_for = Limit(25, "losses in a row: another task, or harder data, is learnt by then")
     recovering = Limit(0.9, "of the level of twelve losses ago: it is being learnt")
 
-    def __init__(self, tracker: DivergingLoss) -> None:
-        super().__init__()
-        self._course = tracker
+    def __init__(self) -> None:
         self._back_for = 0
         self._levels: deque[float] = deque(maxlen=12)
 

@@ -1,6 +1,6 @@
 """OPT007: one parameter group has a learning rate far above the others."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, WARM_UP
@@ -22,17 +22,13 @@ class GroupRateTooHigh(Condition):
 
     code, variant = "OPT007", "group-rate-too-high"
     stage = Stage.OPTIMIZER
-    tracker = LearningRate
+    _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (LOWER_LEARNING_RATE, WARM_UP)
     judged_after = Limit(60, "losses: healthy trainings have left their first loss by then")
     level = Limit(0.93, "of the first losses, for the latest")
     best = Limit(0.85, "of the first losses, for the lowest: what was learnt and lost is another fault")
     noise = Limit(0.02, "of the first losses: more, and a change of a few per cent is not seen")
-
-    def __init__(self, tracker: LearningRate) -> None:
-        super().__init__()
-        self._rate = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         rate, loss = self._rate, view.loss

@@ -2,7 +2,7 @@
 
 import math
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.diverging_loss import DivergingLoss
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import CLIP_GRADIENTS, LOWER_LEARNING_RATE, WARM_UP
@@ -27,17 +27,13 @@ class GrowingLoss(Condition):
 
     code, variant, formerly = "OPT001", "growing-loss", "growing"
     stage, is_vague = Stage.COURSE, True
-    tracker = DivergingLoss
+    _course = Shared(DivergingLoss)
     remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     grown_to = Limit(2.0, "times the highest of the first losses, for the median of nine")
     at_once = Limit(5.0, "times the first loss and chance level, for nine losses in a row: no warm-up stays there…")
     at_once_within = Limit(40, "losses: …and no batch explains it, as the first steps alone can have made it")
     beyond_doubt = Limit(100.0, "times the first loss; less needs a witness, where targets may grow")
     explained_by = Limit(20, "steps for which a large update may explain a loss")
-
-    def __init__(self, tracker: DivergingLoss) -> None:
-        super().__init__()
-        self._course = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         course, loss = self._course, view.loss

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE
 from undertow.schema import Evidence, Remedy, Severity
@@ -22,7 +22,7 @@ class LearningRateJump(Condition):
 
     code, variant, formerly = "OPT007", "learning-rate-jump", "leap"
     stage = Stage.OPTIMIZER
-    tracker = LearningRate
+    _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (
         Remedy(
@@ -37,10 +37,6 @@ class LearningRateJump(Condition):
     follows_within = Limit(15, "steps after a jump: a loss that moves later moves for another reason")
     rise = Limit(6.0, "deviations of the loss; healthy ones under a constant rate: below 4, 7 with random depth")
     rises_to = Limit(1.5, "times the level before the jump")
-
-    def __init__(self, tracker: LearningRate) -> None:
-        super().__init__()
-        self._rate = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         history, loss = self._rate.history, view.loss

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from statistics import median
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
@@ -32,7 +32,7 @@ class LearningRateTooHigh(Condition):
 
     code, variant, formerly = "OPT007", "learning-rate-too-high", "high"
     stage = Stage.OPTIMIZER
-    tracker = LearningRate
+    _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (LOWER_LEARNING_RATE, WARM_UP)
     above_for = Limit(3, "losses in a row above the first one, at the start")
@@ -47,9 +47,7 @@ class LearningRateTooHigh(Condition):
     constant_low = Limit(0.93, "of that loss: what has known more before began anew")
     differing = Limit(0.08, "deviation of predictions over that of targets: more, and they are no constant (DAT004)")
 
-    def __init__(self, tracker: LearningRate) -> None:
-        super().__init__()
-        self._rate = tracker
+    def __init__(self) -> None:
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
         self._leapt_early = False  # in the very first steps, after an update that was large
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing

@@ -1,6 +1,6 @@
 """OPT007: the learning rate is too low."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import RAISE_LEARNING_RATE
@@ -22,7 +22,7 @@ class LearningRateTooLow(Condition):
 
     code, variant, formerly = "OPT007", "learning-rate-too-low", "low"
     stage = Stage.BLOCKED
-    tracker = LearningRate
+    _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (RAISE_LEARNING_RATE,)
     tiny = Limit(2e-5, "of the weight, at most, of all matrices; 1 % of healthy ones are below 7e-5")
@@ -31,10 +31,6 @@ class LearningRateTooLow(Condition):
     small_after = Limit(100, "losses: steps of 2e-4 come to a fiftieth of the weights by then")
     noise = Limit(0.03, "deviation of a loss over the first: more, and it cannot be seen to stand still")
     clipped_to = Limit(0.1, "of the gradient: what clipping leaves less of is GRD010")
-
-    def __init__(self, tracker: LearningRate) -> None:
-        super().__init__()
-        self._rate = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         rate, history, loss = self._rate, self._rate.history, view.loss

@@ -32,7 +32,6 @@ class LossSpike(Condition):
     remedies = (INSPECT_THE_BATCH, GUARD_AGAINST_SPIKES, WARM_UP)
 
     def __init__(self) -> None:
-        super().__init__()
         self._watch = SpikeWatch()
 
     def observe(self, view: FrameView) -> Judgement | None:

@@ -31,7 +31,6 @@ class MomentumTooLarge(Condition):
     remaining = Limit(0.05, "of the first losses: where less is left, all is learnt")
 
     def __init__(self) -> None:
-        super().__init__()
         self._momentum = 0.0
 
     @property

@@ -53,7 +53,6 @@ class NotLearning(Condition):
     chance_noise = Limit(0.04, "deviation of a loss over its level")
 
     def __init__(self) -> None:
-        super().__init__()
         self._drift = self._classes = math.nan
         self._chance = math.nan  # chance level in this run's units
         self._constant = ConstantPrediction()

@@ -1,6 +1,6 @@
 """OPT007: of two optimizers in turn one has won."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
@@ -23,7 +23,7 @@ class OneOptimizerWins(Condition):
 
     code, variant, formerly = "OPT007", "one-optimizer-wins", "unequal"
     stage = Stage.OPTIMIZER
-    tracker = LearningRate
+    _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (
         Remedy(
@@ -45,9 +45,7 @@ class OneOptimizerWins(Condition):
     risen_by = Limit(0.5, "of its first loss")
     patience = Limit(15, "losses in a row: adversaries take turns at being ahead")
 
-    def __init__(self, tracker: LearningRate) -> None:
-        super().__init__()
-        self._rate = tracker
+    def __init__(self) -> None:
         self._losses: dict[int, Loss] = {}  # the latest of each optimizer
         self._kinds: dict[int, float] = {}
         self._steps: dict[int, float] = {}  # update over weight, at the latest measured step

@@ -1,6 +1,6 @@
 """OPT008: another optimizer in every epoch."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.rebuilt_optimizer import BUILD_THE_OPTIMIZER_ONCE, RebuiltOptimizer
 from undertow.schema import Evidence, Severity
 
@@ -20,14 +20,10 @@ class OptimizerRebuiltEveryEpoch(Condition):
     code, variant, formerly = "OPT008", "optimizer-rebuilt-every-epoch", "again"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
-    tracker = RebuiltOptimizer
+    _optimizer = Shared(RebuiltOptimizer)
     meaning = "The optimizer forgets again and again what the steps before had taught it"
     remedies = (BUILD_THE_OPTIMIZER_ONCE,)
     harmful_within = Limit(25, "steps between two of them: a momentum of 0.9 remembers ten")
-
-    def __init__(self, tracker: RebuiltOptimizer) -> None:
-        super().__init__()
-        self._optimizer = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         is_rebuilt_always = "optimizer-rebuilt-every-step" in self._optimizer.open_variants

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.matrices import Matrices, matrices_of
 from undertow.detect.features.rebuilt_optimizer import BUILD_THE_OPTIMIZER_ONCE, RebuiltOptimizer
 from undertow.schema import Evidence, Severity
@@ -22,14 +22,12 @@ class OptimizerRebuiltEveryStep(Condition):
     code, variant, formerly = "OPT008", "optimizer-rebuilt-every-step", "rebuilt"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
-    tracker = RebuiltOptimizer
+    _optimizer = Shared(RebuiltOptimizer)
     meaning = "The optimizer forgets at every step what the steps before had taught it"
     remedies = (BUILD_THE_OPTIMIZER_ONCE,)
     patience = Limit(3, "measured steps in a row")
 
-    def __init__(self, tracker: RebuiltOptimizer) -> None:
-        super().__init__()
-        self._optimizer = tracker
+    def __init__(self) -> None:
         self._streak = Consecutive()
         self._counter = self._counter_step = -1.0
 

@@ -40,7 +40,6 @@ class OscillatingLoss(Condition):
     rate_swings = Limit(1.5, "times the lowest rate: cyclic rates make waves on purpose")
 
     def __init__(self) -> None:
-        super().__init__()
         # Since the last turning point: the lowest ceiling and the highest floor of nine losses in a row.
         self._ceiling, self._floor = math.inf, -math.inf
         self._direction = 0

@@ -39,7 +39,6 @@ class Overfitting(Condition):
     judged_after = Limit(5, "values: the first ones fall or rise by chance")
 
     def __init__(self) -> None:
-        super().__init__()
         self._name = ""
         self._count = self._worse_for = 0
         self._best, self._best_step, self._training_then = math.inf, 0, math.nan

@@ -44,7 +44,6 @@ class Plateau(Condition):
     looks = Limit(8, "cosines, to know their median")
 
     def __init__(self) -> None:
-        super().__init__()
         self._cosines: deque[float] = deque(maxlen=32)
 
     def observe(self, view: FrameView) -> Judgement | None:

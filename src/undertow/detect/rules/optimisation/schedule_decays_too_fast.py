@@ -1,6 +1,6 @@
 """OPT007: the schedule takes the learning rate away before anything is learnt."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.rate_history import FALLEN_TO
@@ -25,7 +25,7 @@ class ScheduleDecaysTooFast(Condition):
 
     code, variant, formerly = "OPT007", "schedule-decays-too-fast", "schedule"
     stage = Stage.OPTIMIZER
-    tracker = LearningRate
+    _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (
         Remedy(
@@ -44,10 +44,6 @@ class ScheduleDecaysTooFast(Condition):
     unlearnt_gain = Limit(8.0, "deviations of a single loss")
     cut_off = Limit(0.3, "of the first losses: so much is left, and it was being learnt")
     evenly = Limit(20, "steps in a row at which the rate shrank to one share of itself: cosines and lines do not")
-
-    def __init__(self, tracker: LearningRate) -> None:
-        super().__init__()
-        self._rate = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         loss, history = view.loss, self._rate.history

@@ -1,6 +1,6 @@
 """OPT007: the schedule returns a rate where a factor belongs."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import RAISE_LEARNING_RATE
@@ -19,7 +19,7 @@ class ScheduleScalesTheRateAway(Condition):
 
     code, variant, formerly = "OPT007", "schedule-scales-the-rate-away", "share"
     stage = Stage.OPTIMIZER
-    tracker = LearningRate
+    _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (
         Remedy(
@@ -33,10 +33,6 @@ class ScheduleScalesTheRateAway(Condition):
         ),
         RAISE_LEARNING_RATE,
     )
-
-    def __init__(self, tracker: LearningRate) -> None:
-        super().__init__()
-        self._rate = tracker
 
     def observe(self, view: FrameView) -> Judgement | None:
         rate, loss = self._rate, view.loss

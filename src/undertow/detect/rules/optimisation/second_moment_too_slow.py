@@ -44,7 +44,6 @@ class SecondMomentTooSlow(Condition):
     leap = Limit(2.718, "times the level of the loss before the long steps")
 
     def __init__(self) -> None:
-        super().__init__()
         self._ratio = math.nan  # memory of the mean over that of the scale
         self._calm_level = math.nan  # of the loss at the latest step that was no longer than the rate
         self._long: deque[tuple[int, float]] = deque(maxlen=int(self.times))

@@ -1,6 +1,6 @@
 """OPT001: the first steps make a classifier worse than chance."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.diverging_loss import DivergingLoss
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import CLIP_GRADIENTS, LOWER_LEARNING_RATE, WARM_UP
@@ -22,14 +22,12 @@ class ThrownOffAtStart(Condition):
 
     code, variant, formerly = "OPT001", "thrown-off-at-start", "thrown"
     stage, is_vague = Stage.COURSE, True
-    tracker = DivergingLoss
+    _course = Shared(DivergingLoss)
     remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     thrown_to = Limit(1.5, "times the first loss and chance level, for the median of nine; 1.2 is the most in health")
     within = Limit(40, "losses: later, other steps than the first have made it")
 
-    def __init__(self, tracker: DivergingLoss) -> None:
-        super().__init__()
-        self._course = tracker
+    def __init__(self) -> None:
         self._has_grown = False
 
     def observe(self, view: FrameView) -> Judgement | None:

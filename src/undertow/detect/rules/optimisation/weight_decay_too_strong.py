@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, grown
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Limit, Stage
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.remedies import LOWER_THE_WEIGHT_DECAY
 from undertow.detect.features.wording import name_layers
@@ -34,12 +34,7 @@ class WeightDecayTooStrong(Condition):
     remaining = Limit(0.7, "of the first losses")
     kept = Limit(0.85, "of the largest norm, median")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._largest_norm = np.empty(0, np.float32)  # of each layer
-
-    def grow(self, count: int) -> None:
-        self._largest_norm = grown(self._largest_norm, count, math.nan)
+    _largest_norm = LayerValues(np.float32, math.nan)  # of each layer
 
     def observe(self, view: FrameView) -> Judgement | None:
         matrices = matrices_of(view.layout)

@@ -35,11 +35,7 @@ class FastGroup(Condition):
     patience = Limit(3, "measured steps in a row")
 
     def __init__(self) -> None:
-        super().__init__()
         self._fast, self._ahead = FastMembers(), LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._ahead.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.skipped:

@@ -1,9 +1,8 @@
 """UPD004: layers that are frozen on purpose."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Stage, grown, where
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerValues, Stage, where
 from undertow.detect.features.remedies import UNFREEZE
 from undertow.detect.features.wording import count_of, name_layers
 from undertow.schema import Evidence, GradientState, Severity
@@ -27,13 +26,10 @@ class FrozenLayers(Condition):
     meaning = "These layers stay as they were when the training began"
     remedies = (UNFREEZE,)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
-        self._first_step = 0
+    _frozen = LayerValues(np.bool_, False)
 
-    def grow(self, count: int) -> None:
-        self._frozen = grown(self._frozen, count, False)
+    def __init__(self) -> None:
+        self._first_step = 0
 
     def observe(self, view: FrameView) -> Judgement | None:
         states, ids = view.row("gradient_state"), view.ids("gradient")

@@ -5,7 +5,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Shared,
+    Stage,
+)
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import UNFREEZE
 from undertow.detect.features.wording import name_layers
@@ -27,7 +36,7 @@ class FrozenMidway(Condition):
 
     code, variant, formerly = "UPD003", "frozen-midway", "late"
     stage, is_exact, is_local = Stage.PROGRAM, True, True
-    tracker = ParameterUpdates
+    _updates = Shared(ParameterUpdates)
     meaning = "These layers stay as they were at that step while the rest learns on, so the loss still looks fine"
     remedies = (UNFREEZE,)
     patience = Limit(5, "measured steps, or three over four times as many: a look may take a few steps")
@@ -35,17 +44,12 @@ class FrozenMidway(Condition):
     learnt = Limit(0.1, "of the first loss, left when it was frozen: it costs little then")
     rate = Limit(1.5, "times, by which a rate changes in one step where freezing is part of a plan")
 
-    def __init__(self, tracker: ParameterUpdates) -> None:
-        super().__init__()
-        self._updates = tracker
-        self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
+    _frozen = LayerValues(np.bool_, False)
+
+    def __init__(self) -> None:
         self._forgotten = LayerStreak()
         self._is_meant = False  # some layer was frozen before, or released
         self._was_learnt = False  # when it was frozen
-
-    def grow(self, count: int) -> None:
-        self._frozen = grown(self._frozen, count, False)
-        self._forgotten.grow(count)
 
     @property
     def is_calm(self) -> bool:

@@ -1,9 +1,8 @@
 """UPD003: layers that are frozen with random weights."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Stage, grown
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerValues, Limit, Shared, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import UNFREEZE
@@ -30,7 +29,7 @@ class FrozenUntrained(Condition):
 
     code, variant, formerly = "UPD003", "frozen-untrained", "frozen"
     stage, is_exact, is_local = Stage.PROGRAM, True, True
-    tracker = ParameterUpdates
+    _updates = Shared(ParameterUpdates)
     meaning = "These layers keep their random values while the rest learns around them, so the loss still looks fine"
     remedies = (UNFREEZE,)
     patience = Limit(5, "measured steps, or three over four times as many: a freeze may be undone at once")
@@ -38,19 +37,15 @@ class FrozenUntrained(Condition):
     steps_in_vain = Limit(55, "steps in which nothing is learnt from what is frozen")
     steps_of_many = Limit(100, "steps: who releases one layer after the other has released the first by then")
 
-    def __init__(self, tracker: ParameterUpdates) -> None:
-        super().__init__()
-        self._updates, self._parts = tracker, tracker.parts
-        self._frozen: NDArray[np.bool_] = np.zeros(0, bool)
-        self._known: NDArray[np.bool_] = np.zeros(0, bool)  # whether it is frozen
+    _frozen = LayerValues(np.bool_, False)
+    _known = LayerValues(np.bool_, False)  # whether it is frozen
+
+    def __init__(self) -> None:
         self._found: list[int] = []
         self._since = 0  # the set of frozen layers is what it is
         self._measured = 0  # steps since then
         self._wanted = 0.0  # steps it must have been so, until there is more to say
         self._is_waiting = self._is_meant = False
-
-    def grow(self, count: int) -> None:
-        self._frozen, self._known = grown(self._frozen, count, False), grown(self._known, count, False)
 
     @property
     def is_calm(self) -> bool:
@@ -86,7 +81,7 @@ class FrozenUntrained(Condition):
 
     def _judge(self, view: FrameView, lasted: int) -> None:
         """What there is to say after so many steps, and after how many there may be more."""
-        layout, frozen, parts = view.layout, self._frozen, self._parts
+        layout, frozen, parts = view.layout, self._frozen, self._updates.parts
         layers, steps = parts.unloaded_backbone(layout, frozen) or parts.single(layout, frozen), self.steps
         if not layers:
             layers, steps = parts.many(layout, frozen), self.steps_of_many
@@ -108,7 +103,7 @@ class FrozenUntrained(Condition):
             "while the rest learns."
         )
         how = "requires_grad is False, and the weights are spread as numbers are that were drawn at random"
-        if self._parts.unloaded_backbone(layout, self._frozen):
+        if self._updates.parts.unloaded_backbone(layout, self._frozen):
             summary += " Was a checkpoint to be loaded?"
             how = "requires_grad is False, and every normalisation among them still has a scale of exactly one"
         evidence = tuple(

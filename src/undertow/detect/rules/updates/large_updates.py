@@ -59,7 +59,6 @@ class LargeUpdates(Condition):
     memory = Limit(10, "steps for which a large step can still be the cause")
 
     def __init__(self) -> None:
-        super().__init__()
         self._fast, self._long_start = FastGroup(), LongFirstSteps()
         self._since = 0
         self._speed = self._fastest = 0.0

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Shared,
+    Stage,
+    grown,
+)
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import FREEZE_OPENLY, GIVE_IT_TO_THE_OPTIMIZER
 from undertow.detect.features.wording import count_of, name_layers
@@ -41,26 +51,24 @@ class MissingFromOptimizer(Condition):
 
     code, variant, formerly = "UPD003", "missing-from-optimizer", "outside"
     stage, is_exact, is_local = Stage.PROGRAM, True, True
-    tracker = ParameterUpdates
+    _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
     remedies = (GIVE_IT_TO_THE_OPTIMIZER, FREEZE_OPENLY, _KEEP_PARAMETERS_IN_A_LIST)
     patience = Limit(5, "measured steps: an optimizer for it may be made after the first ones")
     patience_unseen = Limit(20, "measured steps, where it is not known whether the program moves the weight by itself")
     meant = Limit(0.6, "of all tensors: beyond it, training only the rest is more likely meant than forgotten")
 
-    def __init__(self, tracker: ParameterUpdates) -> None:
-        super().__init__()
-        self._updates = tracker
+    _rests = LayerValues(np.bool_, False)  # the weight was seen at the same place twice
+    _is_moved = LayerValues(np.bool_, False)  # by the program itself
+
+    def __init__(self) -> None:
         self._fed = LayerStreak()
         self._empty_groups = 0.0  # of any optimizer
         self._place: NDArray[np.float32] = np.zeros((2, 0), np.float32)  # where a weight is: its norm and its drift
-        self._rests: NDArray[np.bool_] = np.zeros(0, bool)  # the weight was seen at the same place twice
-        self._is_moved: NDArray[np.bool_] = np.zeros(0, bool)  # by the program itself
 
     def grow(self, count: int) -> None:
-        self._fed.grow(count)
+        super().grow(count)
         self._place = np.stack([grown(row, count, np.nan) for row in self._place])
-        self._rests, self._is_moved = grown(self._rests, count, False), grown(self._is_moved, count, False)
 
     def observe(self, view: FrameView) -> Judgement | None:
         self._empty_groups = max(self._empty_groups, view.frame.scalars.get("optimizer_empty_groups", 0.0))

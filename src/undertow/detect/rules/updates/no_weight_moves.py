@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import CLEAR_GRADIENTS
 from undertow.schema import Evidence, Severity
@@ -22,16 +22,15 @@ class NoWeightMoves(Condition):
 
     code, variant, formerly = "UPD003", "no-weight-moves", "standstill"
     stage, is_exact = Stage.COURSE, True
-    tracker = ParameterUpdates
+    _updates = Shared(ParameterUpdates)
     meaning = "Nothing is learnt at all"
     remedies = (CLEAR_GRADIENTS,)
     patience = Limit(10, "measured steps: an optimizer may accumulate gradients over a few of them by itself")
     few = Limit(4, "measured steps that are enough over `long` steps, where measurements are rare")
     long = Limit(20, "steps, twice the patience")
 
-    def __init__(self, tracker: ParameterUpdates) -> None:
-        super().__init__()
-        self._updates, self._stood = tracker, Consecutive()
+    def __init__(self) -> None:
+        self._stood = Consecutive()
 
     @property
     def is_calm(self) -> bool:

@@ -39,12 +39,7 @@ class SlowGroup(Condition):
     patience = Limit(3, "measured steps in a row")
 
     def __init__(self) -> None:
-        super().__init__()
         self._behind, self._first = LayerStreak(), FirstWeights()
-
-    def grow(self, count: int) -> None:
-        self._behind.grow(count)
-        self._first.grow(count)
 
     @property
     def is_calm(self) -> bool:

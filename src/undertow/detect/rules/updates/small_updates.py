@@ -44,7 +44,6 @@ class SmallUpdates(Condition):
     agreement = Limit(0.3, "cosine of successive gradients; half of all healthy runs have less")
 
     def __init__(self) -> None:
-        super().__init__()
         self._tiny = self._small = 0  # measured steps in a row
         self._since = 0
         self._speed = math.nan  # update over weight; nine tenths of the matrices move by less

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import GIVE_IT_TO_THE_OPTIMIZER
 from undertow.schema import Evidence, GradientState, Severity
@@ -23,16 +23,14 @@ class StaleOptimizer(Condition):
 
     code, variant, formerly = "UPD003", "stale-optimizer", "deserted"
     stage, is_exact, is_local = Stage.PROGRAM, True, True
-    tracker = ParameterUpdates
+    _updates = Shared(ParameterUpdates)
     meaning = "The optimizer moves tensors that the model no longer uses, so nothing is learnt any more"
     remedies = (GIVE_IT_TO_THE_OPTIMIZER,)
     patience = Limit(5, "measured steps in a row")
     few = Limit(3, "measured steps that are enough over `long` steps, where measurements are rare")
     long = Limit(10, "steps: no loss is left out of training for so long")
 
-    def __init__(self, tracker: ParameterUpdates) -> None:
-        super().__init__()
-        self._updates = tracker
+    def __init__(self) -> None:
         self._was_fed = False
         self._without = Consecutive()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Stage
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Shared, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import (
     FREEZE_OPENLY,
@@ -32,20 +32,15 @@ class UnmovedWeights(Condition):
 
     code, variant, formerly = "UPD003", "unmoved-weights", "still"
     stage, is_exact = Stage.COURSE, True
-    tracker = ParameterUpdates
+    _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
     remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, FREEZE_OPENLY)
     patience = Limit(5, "measured steps")
     patience_with_rounding = Limit(50, "measured steps: in low precision single updates round away in health, too")
     rested = Limit(100, "steps: a group that waits for its turn with a rate of zero has had it by then")
 
-    def __init__(self, tracker: ParameterUpdates) -> None:
-        super().__init__()
-        self._updates = tracker
+    def __init__(self) -> None:
         self._still = LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._still.grow(count)
 
     @property
     def is_calm(self) -> bool:

@@ -36,7 +36,6 @@ class UnregisteredParameters(Condition):
     patience = Limit(5, "steps in a row: an optimizer for them may be made after the first ones")
 
     def __init__(self) -> None:
-        super().__init__()
         self._seen = Consecutive()
 
     @property

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameBatch, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, FrameBatch, FrameView, Judgement, Limit, Shared, Stage
 from undertow.detect.features.between_steps import WrittenWeights, written_between
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_learnt
@@ -45,7 +45,7 @@ class UpdatesTakenBack(Condition):
     code, variant, formerly = "UPD002", "updates-taken-back", "undone"
     stage = Stage.STEP
     pace = ("update", 5)
-    tracker = _Rewriting
+    _weights = Shared(_Rewriting)
     meaning = "The weights stay where they began, so nothing is learnt"
     remedies = (LET_ONLY_THE_OPTIMIZER_WRITE,)
     within = Limit(2.5, "lengths of one update from the start; eight that agree would come to five")
@@ -57,9 +57,7 @@ class UpdatesTakenBack(Condition):
     short_frames = Limit(4, "measured steps in a row")
     short_written = Limit(3, "measured steps before which most weights were written to")
 
-    def __init__(self, tracker: _Rewriting) -> None:
-        super().__init__()
-        self._weights = tracker
+    def __init__(self) -> None:
         self._taken_back = self._falls_short = 0  # measured steps in a row
         self._written = 0  # measured steps before which the program had written into most matrices
 

@@ -41,15 +41,11 @@ class CopiedInsteadOfTied(Condition):
     late_from = Limit(0.1, "of its norm at the start, by which the table has then changed")
 
     def __init__(self) -> None:
-        super().__init__()
         self._start = InitialWeights()
         self._layout: LayerIndex | None = None
         self._pairs: list[Pair] = []
         self._met: dict[Pair, bool] = {}  # whether they were the same when first measured together
         self._apart_on_purpose: dict[Pair, bool] = {}
-
-    def grow(self, count: int) -> None:
-        self._start.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._start.take(view):

@@ -50,7 +50,6 @@ class CopiedParts(Condition):
     moved = Limit(1e-5, "relative distance from the start: they had the chance to part")
 
     def __init__(self) -> None:
-        super().__init__()
         self._layout: LayerIndex | None = None
         self._pairs: list[tuple[_Pair, int]] = []  # and at how many measured steps both had moved
 

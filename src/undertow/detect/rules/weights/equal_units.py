@@ -3,7 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Stage,
+)
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import INITIALISE_AT_RANDOM
 from undertow.detect.features.wording import known, name_layers
@@ -43,21 +52,14 @@ class EqualUnits(Condition):
     zero_frames = Limit(3, "measured steps in a row at which a matrix was exactly zero")
     zero_for = Limit(4, "steps: a branch and a head that both start at zero leave it within three")
 
+    _judged = LayerValues(np.bool_, False)
+    _tables = LayerValues(np.bool_, False)  # embeddings: their units are columns
+    _starved = LayerValues(np.bool_, False)  # the latest gradient was exactly zero
+
     def __init__(self) -> None:
-        super().__init__()
         self._layout: LayerIndex | None = None
-        self._judged: NDArray[np.bool_] = np.zeros(0, bool)
-        self._tables: NDArray[np.bool_] = np.zeros(0, bool)  # embeddings: their units are columns
-        self._starved: NDArray[np.bool_] = np.zeros(0, bool)  # the latest gradient was exactly zero
         self._equal, self._zero = LayerStreak(), LayerStreak()
         self._unsuspected = 0  # measured steps in a row at which no layer was suspect
-
-    def grow(self, count: int) -> None:
-        self._judged = grown(self._judged, count, False)
-        self._tables = grown(self._tables, count, False)
-        self._starved = grown(self._starved, count, False)
-        self._equal.grow(count)
-        self._zero.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         spread, ids = view.row("weight_row_spread"), view.ids("weight")

@@ -42,7 +42,6 @@ class Forgetting(Condition):
     least_losses = Limit(10, "losses, before their level is known")
 
     def __init__(self) -> None:
-        super().__init__()
         self._was_trained: bool | None = None
 
     def observe(self, view: FrameView) -> Judgement | None:

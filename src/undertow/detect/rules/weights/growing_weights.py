@@ -1,9 +1,8 @@
 """WGT001: weights that grow without bound."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, grown
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Limit, Stage
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import structure_of
@@ -40,19 +39,13 @@ class GrowingWeights(Condition):
     least_start = Limit(0.1, "of a usual start: what starts tiny on purpose may grow")
     outlier = Limit(100.0, "largest weight over the 95th percentile: a few enormous weights are no growth (WGT004)")
 
+    _last = LayerValues(np.float64, np.nan)
+    _rises = LayerValues(np.int32, 0)  # in a row
+    _since = LayerValues(np.int64, 0)
+
     def __init__(self) -> None:
-        super().__init__()
         self._start = InitialWeights()
         self._cadence = Cadence()
-        self._last: NDArray[np.float64] = np.zeros(0)
-        self._rises: NDArray[np.int32] = np.zeros(0, np.int32)  # in a row
-        self._since: NDArray[np.int64] = np.zeros(0, np.int64)
-
-    def grow(self, count: int) -> None:
-        self._start.grow(count)
-        self._last = grown(self._last, count, np.nan)
-        self._rises = grown(self._rises, count, 0)
-        self._since = grown(self._since, count, 0)
 
     def observe(self, view: FrameView) -> Judgement | None:
         norms, ids = view.row("weight_norm"), view.ids("weight")

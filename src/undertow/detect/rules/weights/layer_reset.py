@@ -1,9 +1,8 @@
 """WGT006: single layers are set anew between steps."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, grown
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Limit, Shared, Stage
 from undertow.detect.features.between_steps import WRITTEN, WrittenWeights, written_between
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.module_structure import structure_of
@@ -31,23 +30,16 @@ class LayerReset(Condition):
     stage = Stage.COURSE
     meaning = "Each time, what the layer and those around it have learned together is lost"
     remedies = (LET_ONLY_THE_OPTIMIZER_WRITE,)
-    tracker = _WeightsBetweenSteps
+    _weights = Shared(_WeightsBetweenSteps)
 
     apart = Limit(5, "steps since the time before: what is projected or clamped is written to at every step")
     leap = Limit(3, "deviations of the loss, right after it")
     most = Limit(0.5, "of the matrices: a layer is set anew, not the model")
     times = Limit(2, "times, some steps after the time before: once may be meant")
 
-    def __init__(self, tracker: WrittenWeights) -> None:
-        super().__init__()
-        self._weights = tracker
-        self._written: NDArray[np.int64] = np.zeros(0, np.int64)  # the step before which a layer was last written to
-        self._times: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._first: NDArray[np.int64] = np.zeros(0, np.int64)  # the first of these times
-
-    def grow(self, count: int) -> None:
-        self._written = grown(self._written, count, -int(self.apart))
-        self._times, self._first = grown(self._times, count, 0), grown(self._first, count, -1)
+    _written = LayerValues(np.int64, -int(apart))  # the step before which a layer was last written to
+    _times = LayerValues(np.int32, 0)
+    _first = LayerValues(np.int64, -1)  # the first of these times
 
     def observe(self, view: FrameView) -> Judgement | None:
         change, ids = self._weights.change, view.ids("weight")

@@ -48,15 +48,11 @@ class RunawayWeights(Condition):
     patience = Limit(3, "measured steps in a row, each a share of the run after the one before")
 
     def __init__(self) -> None:
-        super().__init__()
         self._start = InitialWeights()
         self._cadence = Cadence()
         self._knows_kind = False  # the loss holds an error that cannot be negative
         self._outward = 0  # measured steps in a row at which all matrices grew straight outward
         self._since = 0
-
-    def grow(self, count: int) -> None:
-        self._start.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.row("weight_norm") is None:

@@ -3,7 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Stage,
+)
 from undertow.detect.features.between_steps import WRITTEN, BetweenSteps
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import structure_of
@@ -47,19 +56,13 @@ class ShrinkingWeights(Condition):
     grown_before = Limit(1.1, "times the start: large targets are overshot, and the weights come back")
     equal_rows = Limit(1e-4, "spread of the rows over the norm: rows that are all equal can only grow or shrink")
 
+    _taken = LayerValues(np.float64, 0.0)  # of each weight at a step, as the settings of its optimizer say
+
     def __init__(self) -> None:
-        super().__init__()
         self._start = InitialWeights()
         self._between = BetweenSteps()
         self._shrinks = LayerStreak()
         self._builds_up = False
-        self._taken: NDArray[np.float64] = np.zeros(0)  # of each weight at a step, as the settings of its optimizer say
-
-    def grow(self, count: int) -> None:
-        self._start.grow(count)
-        self._shrinks.grow(count)
-        self._between.grow(count)
-        self._taken = grown(self._taken, count, 0.0)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.skipped or not self._start.take(view):

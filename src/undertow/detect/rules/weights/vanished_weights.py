@@ -31,13 +31,8 @@ class VanishedWeights(Condition):
     frames = Limit(2, "measured steps in a row: once may be a moment between two writes")
 
     def __init__(self) -> None:
-        super().__init__()
         self._start = InitialWeights()
         self._gone = LayerStreak()
-
-    def grow(self, count: int) -> None:
-        self._start.grow(count)
-        self._gone.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         norms, ids = view.row("weight_norm"), view.ids("weight")

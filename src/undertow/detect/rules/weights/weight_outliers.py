@@ -3,7 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage, grown
+from undertow.detect.engine import (
+    Condition,
+    FrameView,
+    Judgement,
+    LayerIndex,
+    LayerStreak,
+    LayerValues,
+    Limit,
+    Stage,
+)
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import DECAY_THE_WEIGHTS
 from undertow.detect.features.wording import known, name_layers
@@ -47,16 +56,12 @@ class WeightOutliers(Condition):
     per_row = Limit(0.25, "large weights to each row; an identity, as recurrent networks start with, has one")
     patience = Limit(2, "measured steps in a row")
 
+    _judged = LayerValues(np.bool_, False)
+
     def __init__(self) -> None:
-        super().__init__()
         self._layout: LayerIndex | None = None
-        self._judged: NDArray[np.bool_] = np.zeros(0, bool)
         self._odd = LayerStreak()
         self._building = False
-
-    def grow(self, count: int) -> None:
-        self._judged = grown(self._judged, count, False)
-        self._odd.grow(count)
 
     def observe(self, view: FrameView) -> Judgement | None:
         largest, usual, ids = view.row("weight_max_abs"), view.row("weight_abs_p95"), view.ids("weight")

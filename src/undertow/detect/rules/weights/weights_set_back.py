@@ -1,9 +1,8 @@
 """WGT006: the whole model is set back to an earlier state."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, grown
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Limit, Stage
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.module_structure import structure_of
@@ -35,22 +34,17 @@ class WeightsSetBack(Condition):
     times = Limit(2, "times: once may be a checkpoint that is loaded on purpose")
     leap = Limit(3, "deviations of the loss, since weights were measured last")
 
+    _drift = LayerValues(np.float64, np.nan)
+    _update = LayerValues(np.float64, np.nan)  # norm of the latest measured one
+    _is_trained = LayerValues(np.int8, -1)  # -1: not known yet
+
     def __init__(self) -> None:
-        super().__init__()
         self._start = InitialWeights()
-        self._drift: NDArray[np.float64] = np.zeros(0)
-        self._update: NDArray[np.float64] = np.zeros(0)  # norm of the latest measured one
         self._measured_step: int | None = None
-        self._is_trained: NDArray[np.int8] = np.zeros(0, np.int8)  # -1: not known yet
         self._facts: tuple[bytes, ...] = ()  # about gradients, of the latest frame that had any
         self._returns: list[int] = []
         self._largest_jump = -1.0  # of the loss since weights were measured last
         self._rebuilt_step = -1  # at which the optimizer or what it trains was another one
-
-    def grow(self, count: int) -> None:
-        self._start.grow(count)
-        self._drift, self._update = grown(self._drift, count, np.nan), grown(self._update, count, np.nan)
-        self._is_trained = grown(self._is_trained, count, -1)
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.loss is not None:
