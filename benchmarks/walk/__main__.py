@@ -2,9 +2,9 @@
 
     python -m benchmarks.walk
 
-A small model whose first layer is cut off trains under a watch. At every station (the kernel that reads the gradient, the
-rule that judges it, the bytes on disk, the line on stderr, the line of the report …) the call stack is taken: what is on
-it is on the way. What merely runs beside it (other rules, signals, the loss) is not.
+A small model whose first layer is cut off trains under a watch. At every station (the kernel that reads the gradient,
+the rule that judges it, the bytes on disk, the line on stderr, the line of the report …) the call stack is taken: what
+is on it is on the way. What merely runs beside it (other rules, signals, the loss) is not.
 """
 
 import contextlib
