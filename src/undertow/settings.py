@@ -41,6 +41,8 @@ class Settings:
     disk_budget: int = DEFAULT_DISK_BUDGET
     resume: bool = False
     chronicler: str = "auto"  # whether a process of its own writes the run: once it is worth one, never, always
+    command_line: bool = True  # whether the run keeps the command line, without its secrets
+    shared: bool = False  # whether others may read the run, as far as the umask lets them
     sinks: tuple[Any, ...] = ()  # where else numbers and findings go: "tensorboard:DIR", or objects of the user's own
 
     @classmethod
@@ -261,5 +263,7 @@ _CHECKS: dict[str, Callable[[Any, Refusal], Any]] = {
     "disk_budget": _bytes,
     "resume": _truth,
     "chronicler": _chronicler,
+    "command_line": _truth,
+    "shared": _truth,
     "sinks": _sinks,
 }

@@ -46,6 +46,14 @@ EPILOG = """Example: undertow run --every 10 train.py --epochs 3"""
     help="Run the recorder in a process of its own: when it pays, never, always.",
 )
 @click.option("--sink", "sinks", metavar="KIND[:TARGET]", multiple=True, help="Also send metrics and findings there.")
+@click.option(
+    "--no-command-line",
+    "command_line",
+    flag_value=False,
+    default=None,
+    help="Leave the command line out of the run; its secrets never are in it.",
+)
+@click.option("--shared", is_flag=True, default=None, help="Let others read the run, as far as the umask lets them.")
 @click.option("--quiet", is_flag=True, default=None, help="Say nothing.")
 @click.option(
     "--live/--no-live",

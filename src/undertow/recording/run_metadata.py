@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undertow import __version__
+from undertow.recording.redaction import redacted
 from undertow.schema import RunFacts
 from undertow.schema.addresses import address_of
 from undertow.settings import Settings
 from undertow.show.bars import say
-from undertow.store.latest import new_run_folder
+from undertow.store.latest import PRIVATE, new_run_folder
 
 if TYPE_CHECKING:
     from undertow.store.cloud.upload import Uploader
@@ -27,7 +29,7 @@ def facts_here(settings: Settings, torch: str = "", device: str = "") -> RunFact
         created=time.time(),
         process=os.getpid(),
         host=platform.node(),
-        command=list(sys.argv),
+        command=redacted(sys.argv) if settings.command_line else [],
         python=platform.python_version(),
         torch=torch,
         device=device,
@@ -39,7 +41,13 @@ def folder_of(settings: Settings) -> tuple[Path, Uploader | None]:
     """Where the run is written; if it goes to an address, also what sends it there."""
     address = None if settings.run_dir is None else address_of(settings.run_dir)
     if address is None:
-        return Path(settings.run_dir or new_run_folder(settings.directory, settings.name or "")), None
+        mode = 0o777 if settings.shared else PRIVATE
+        if settings.run_dir is None:
+            return new_run_folder(settings.directory, settings.name or "", mode), None
+        folder = Path(settings.run_dir)
+        with contextlib.suppress(OSError):  # whoever writes to it says why it cannot
+            folder.mkdir(mode, parents=True, exist_ok=True)
+        return folder, None
     from undertow.store.cloud.spool import begin_upload
 
     uploader = begin_upload(address, settings.resume, lambda line: say(f"undertow: {line}"))

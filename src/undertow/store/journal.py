@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from undertow.store.run_documents import file_mode
+
 EVENTS_FILE = "events.jsonl"
 
 
@@ -31,7 +33,7 @@ class Journal:
                 line = b"\n" + line
             if self._file is None:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-                self._file = os.open(self._path, flags, 0o666)
+                self._file = os.open(self._path, flags, file_mode(self._path.parent))
             written = os.write(self._file, line)
             self.bytes_written += written
             self._line_is_open = written < len(line)

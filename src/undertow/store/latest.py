@@ -9,9 +9,10 @@ from pathlib import Path
 from undertow.errors import UnwritableRunError
 
 LATEST = "latest"
+PRIVATE = 0o700  # a folder that only its owner may enter
 
 
-def new_run_folder(root: Path, name: str = "") -> Path:
+def new_run_folder(root: Path, name: str = "", mode: int = PRIVATE) -> Path:
     """Make a folder for a run: `20261115-143002-name`, with a number behind it when that one is taken."""
     label = re.sub(r"[^\w.+=-]+", "-", name).strip("-.")[:80]
     stem = time.strftime("%Y%m%d-%H%M%S") + (f"-{label}" if label else "")
@@ -19,7 +20,7 @@ def new_run_folder(root: Path, name: str = "") -> Path:
     while True:
         folder = Path(root) / (stem if number == 1 else f"{stem}-{number}")
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(mode, parents=True)
         except FileExistsError:
             number += 1
             if number > 10_000:

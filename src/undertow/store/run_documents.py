@@ -17,12 +17,24 @@ LAYERS_FILE = "layers.json"
 _LARGEST = 1 << 28  # bytes; no run has a description near this size, a damaged disk may
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write beside the file and take its name: a reader finds the old text or the new one, never half."""
+def file_mode(folder: Path) -> int:
+    """Of a new file: whoever may enter the folder may read it."""
+    return folder.stat().st_mode & 0o666
+
+
+def replace_file(path: Path, *parts: bytes | bytearray, durable: bool = False) -> None:
+    """Write beside the file and take its name: a reader finds the old one or the new one, never half.
+
+    A `durable` one is on disk before it takes the name: what it replaces cannot be had again.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
+        mode = file_mode(path.parent)
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.writelines(parts)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.store.arrow_messages import END_OF_STREAM
 from undertow.store.layout import SegmentFacts
+from undertow.store.run_documents import file_mode, replace_file
 from undertow.store.template import Template
 
 
@@ -21,7 +22,7 @@ class SegmentWriter:
         self.template = template
         self.rows = 0
         self.broken = False  # ends in part of a row that could not be cut off: nothing may follow it
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode(path.parent))
         self.size = 0
         try:
             self._write(template.prefix)
@@ -69,25 +70,9 @@ class SegmentWriter:
 
 
 def write_packed(path: Path, facts: SegmentFacts, columns: Sequence[NDArray[Any]]) -> int:
-    """Replace `path` by a segment of one record batch with all rows; returns its size.
-
-    The new file is complete and on disk before it takes the old one's name, so a reader finds one
-    or the other, and a process killed between them leaves the old one.
-    """
+    """Replace `path` by a segment of one record batch with all rows; returns its size."""
     template = Template(facts, rows=len(columns[0]))
     for target, source in zip(template.arrays, columns, strict=True):
         target[...] = source.reshape(target.shape)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with temporary.open("wb") as file:
-            file.write(template.prefix)
-            file.write(template.batch)
-            file.write(END_OF_STREAM)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    replace_file(path, template.prefix, template.batch, END_OF_STREAM, durable=True)
     return len(template.prefix) + template.stride + len(END_OF_STREAM)

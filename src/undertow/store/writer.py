@@ -17,6 +17,7 @@ from undertow.errors import UnreadableRunError, UnwritableRunError
 from undertow.schema import STREAMS, Block, Frame, LayerGraph, LayerTable, RunFacts
 from undertow.store import run_documents
 from undertow.store.journal import Journal
+from undertow.store.latest import PRIVATE
 from undertow.store.layout import facts_of_block
 from undertow.store.resume import EarlierPart
 from undertow.store.segment_catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of
@@ -227,8 +228,9 @@ class RunWriter:
         """Make the folder; None unless it holds a run that is to be continued."""
         try:
             holds_run = (self.folder / run_documents.RUN_FILE).exists()
-            (self.folder / SEGMENTS_FOLDER).mkdir(parents=True, exist_ok=True)
-            (self.folder / ZOOM_FOLDER).mkdir(exist_ok=True)
+            self.folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+            for name in (SEGMENTS_FOLDER, ZOOM_FOLDER):
+                (self.folder / name).mkdir(self.folder.stat().st_mode, exist_ok=True)
         except OSError as error:
             raise _unwritable(self.folder, error) from None
         if not holds_run:
