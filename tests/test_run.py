@@ -195,7 +195,7 @@ def test_the_journal_speaks_for_damaged_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", ["scalars", "gradient", "weight"])
-def test_missing_files_are_named(tmp_path: Path, stream: str) -> None:
+def test_missing_parts_are_named(tmp_path: Path, stream: str) -> None:
     folder = sick_run(tmp_path / "sick")
     assert open_run(folder).problems == []
     for file in (folder / "segments").glob(f"{stream}-*"):

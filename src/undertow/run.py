@@ -29,7 +29,7 @@ from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.settings import Settings
 from undertow.store.latest import LATEST
 from undertow.store.listing import find_runs
-from undertow.store.missing import missing_files
+from undertow.store.missing import missing_parts
 from undertow.store.names import known_name
 from undertow.store.reader import RunReader
 from undertow.store.run_documents import RUN_FILE
@@ -171,7 +171,7 @@ class Run:
     @property
     def problems(self) -> list[str]:
         """Damaged and missing files, in words."""
-        return [*self.reader.problems, *missing_files(self.reader)]
+        return [*self.reader.problems, *missing_parts(self.reader)]
 
     def refresh(self) -> bool:
         """Pick up what was written since; True if anything is new."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +15,8 @@ import pytest
 from tests.crash import frame_maker
 
 from undertow.errors import UnwritableRunError
-from undertow.schema import RunFacts
+from undertow.run import open_run
+from undertow.schema import Frame, RunFacts, RunStatus
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
 
@@ -92,3 +95,30 @@ def test_a_disk_that_is_full_from_the_start(small_disk: Path) -> None:
         (small_disk / "ballast").write_bytes(bytes(1_000_000))
     with pytest.raises(UnwritableRunError, match="run"):
         RunWriter(small_disk / "run", RunFacts())
+
+
+def test_how_the_run_ended_and_what_it_lost_fits_into_the_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = frame_maker.new_writer(tmp_path / "run")
+
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    writer.facts.status, writer.facts.frames_dropped = RunStatus.FINISHED, 12
+    writer.close()
+    facts = RunReader(tmp_path / "run").facts
+    assert (facts.status, facts.frames_dropped) == (RunStatus.FINISHED, 12)
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name.endswith(".new")] == []
+
+
+def test_lost_frames_leave_no_healthy_verdict(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run", RunFacts())
+    for i in range(40):
+        writer.append(Frame(i, i, float(i), {"loss": 1 / (1 + i)}))
+    writer.facts.status, writer.facts.frames_dropped = RunStatus.FINISHED, 1234
+    writer.close()
+    diagnosis = open_run(tmp_path / "run").diagnose()
+    assert diagnosis.health is None
+    assert "1,234 frames could not be written" in " ".join(diagnosis.coverage.reasons)

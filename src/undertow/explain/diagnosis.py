@@ -165,7 +165,7 @@ def _reasons(facts: RunFacts, steps: StepRange, status: str, problems: Sequence[
     if not steps.recorded and not problems:
         return why_zero_steps(facts, status)
     reasons = list(facts.reasons)
-    if facts.frames_dropped:
+    if facts.frames_dropped and not problems:
         reasons.append(f"{facts.frames_dropped:,} frames could not be written and are missing")
     if status == "killed":
         reasons.append("the process was killed: the run ends with the last frame it had written")

@@ -55,7 +55,8 @@ def damage(problems: Sequence[str], facts: RunFacts, steps: StepRange) -> str:
         known = f"The training took {facts.steps_seen:,} steps, but the record of them cannot be read."
     else:
         known = "This run cannot be judged, because part of it is lost."
-    return f"{known} {lost} Restore the files from a copy, or run the training again."
+    first = "Make room where the run is written" if facts.frames_dropped else "Restore the files from a copy"
+    return f"{known} {lost} {first}, {'and' if facts.frames_dropped else 'or'} run the training again."
 
 
 def nothing(facts: RunFacts, status: str) -> str:

@@ -142,7 +142,8 @@ class RunRecording:
         self._notifications.close()
         uploaded = self._uploader is not None and self._uploader.close(PATIENCE)
         if not self.settings.quiet:
-            say(f"undertow: {closing_line(self.diagnose(), self.settings.run_dir if uploaded else self.folder)}")
+            place = self.settings.run_dir if uploaded else self.folder
+            say(f"undertow: {closing_line(self.diagnose(), place, self.facts.frames_dropped)}")
 
     def abandon(self) -> None:
         """In a forked process: all of this belongs to the one that forked."""

@@ -7,7 +7,7 @@ from undertow.schema.codes import CODES
 from undertow.views.report_wording import percent
 
 
-def closing_line(diagnosis: Diagnosis, folder: Path | str | None) -> str:
+def closing_line(diagnosis: Diagnosis, folder: Path | str | None, frames_dropped: int = 0) -> str:
     """What was watched, what it cost, how it went, and what to type next."""
     steps = diagnosis.steps.recorded
     if not steps:
@@ -19,7 +19,8 @@ def closing_line(diagnosis: Diagnosis, folder: Path | str | None) -> str:
         where = f" in {diagnosis.culprit.layer}" if diagnosis.culprit.layer else ""
         code = diagnosis.culprit.code
         verdict = f"{verdict}: {code} {CODES[code]}{where}"
-    return f"{verdict}; {count} watched{_cost(diagnosis)}. Read more: undertow report {folder}"
+    lost = f"; {frames_dropped:,} frames could not be written and are lost" if frames_dropped else ""
+    return f"{verdict}; {count} watched{_cost(diagnosis)}{lost}. Read more: undertow report {folder}"
 
 
 def _cost(diagnosis: Diagnosis) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from undertow.errors import UndertowError
 from undertow.schema.addresses import address_of
-from undertow.store.missing import missing_files
+from undertow.store.missing import missing_parts
 from undertow.store.reader import RunReader
 from undertow.store.run_documents import RUN_FILE
 
@@ -62,7 +62,7 @@ def summary_of(folder: Path, *, whole: bool = True) -> RunSummary:
             last_step=int(reader.steps[-1]) if len(reader.steps) else None,
             last_loss=float(losses[-1]) if len(losses) else None,
             created=reader.facts.created if math.isfinite(reader.facts.created) else 0.0,
-            problem="; ".join([*reader.problems, *(missing_files(reader) if whole else [])]),
+            problem="; ".join([*reader.problems, *(missing_parts(reader) if whole else [])]),
         )
     except (UndertowError, OSError) as error:
         why = error.message if isinstance(error, UndertowError) else str(error)

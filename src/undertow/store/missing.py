@@ -1,4 +1,6 @@
-"""Files of a run that must have been there and are not."""
+"""What a run must have held and does not."""
+
+from itertools import islice
 
 from undertow.schema.quantities import GRADIENT
 from undertow.store.layout import SCALARS
@@ -6,13 +8,18 @@ from undertow.store.reader import RunReader
 from undertow.store.segment_catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of, segment_name
 
 
-def missing_files(reader: RunReader) -> list[str]:
+_NAMED = 3  # missing files; a number in a name is no reason to list all below it
+
+
+def missing_parts(reader: RunReader) -> list[str]:
     """What is missing, in words. Only what is certain: a disk budget takes files away, but never the first of a
     stream, and no file of scalars.
     """
     status = reader.status
-    if status == "running" or reader.facts.frames_dropped:  # half written; or numbers that a full disk left out
+    if status == "running":  # half written
         return []
+    if reader.facts.frames_dropped:  # and whole files with them
+        return [f"{reader.facts.frames_dropped:,} frames could not be written, perhaps because the disk was full"]
     stored: dict[str, set[int]] = {}
     for (stream, _), number, _ in files_of(reader.folder / SEGMENTS_FOLDER):
         stored.setdefault(stream, set()).add(number)
@@ -20,9 +27,13 @@ def missing_files(reader: RunReader) -> list[str]:
     # A kill may fall between the first numbers of a frame and the row that makes it count.
     stepped = status != "killed" and reader.facts.steps_seen > 0
     expected = {SCALARS, GRADIENT.name} if stepped else {SCALARS} if zoomed else set[str]()
-    names: list[str] = []
+    problems: list[str] = []
     for stream in sorted(expected | stored.keys() | zoomed):
         numbers = stored.get(stream, set[int]())
         wanted = range(max(numbers, default=0) + 1) if stream == SCALARS else range(1)
-        names += [segment_name(stream, 1, number) for number in wanted if number not in numbers]
-    return [f"{SEGMENTS_FOLDER}/{name} is missing" for name in names]
+        count = len(wanted) - len(numbers & {0} if len(wanted) == 1 else numbers)
+        named = list(islice((number for number in wanted if number not in numbers), _NAMED))
+        problems += [f"{SEGMENTS_FOLDER}/{segment_name(stream, 1, number)} is missing" for number in named]
+        if count > len(named):
+            problems.append(f"{count - len(named):,} more files of {stream} are missing")
+    return problems

@@ -14,6 +14,7 @@ from undertow.schema import FORMAT_VERSION, Layer, LayerGraph, LayerTable, RunFa
 
 RUN_FILE = "run.json"
 LAYERS_FILE = "layers.json"
+_BLOCK, _SPARE = 4096, 1024  # bytes that a file system gives at once, and those to be left free in the last
 _LARGEST = 1 << 28  # bytes; no run has a description near this size, a damaged disk may
 
 
@@ -43,7 +44,17 @@ def replace_file(path: Path, *parts: bytes | bytearray, durable: bool = False) -
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    replace_file(folder / RUN_FILE, _indented(facts))
+    """On a full disk into the file that is there, which has room for a few more words: how many frames were dropped, and
+    how the run ended, must not be lost with them."""
+    path, data = folder / RUN_FILE, _indented(facts)
+    room = -(-(len(data) + _SPARE) // _BLOCK) * _BLOCK
+    try:
+        replace_file(path, data.ljust(room))
+    except OSError:
+        if not path.is_file() or path.stat().st_size < len(data):
+            raise
+        with path.open("r+b") as file:
+            file.write(data.ljust(path.stat().st_size))
 
 
 def write_layers(folder: Path, layers: LayerTable, graph: LayerGraph) -> None:
