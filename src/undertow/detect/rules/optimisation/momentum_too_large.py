@@ -1,24 +1,29 @@
-"""OPT008: a momentum that hardly forgets."""
+"""OPT008: a momentum that hardly forgets, or Adam's betas exchanged."""
+
+import math
 
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having
-from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.remedies import USUAL_MOMENTUM
 from undertow.schema import Evidence, Severity
 
 
 class MomentumTooLarge(Condition):
-    """The momentum carries gradients along for hundreds of steps.
+    """The momentum carries gradients along for hundreds of steps, or for far longer than Adam's scale follows.
 
-    What it sees: A momentum (Adam's first beta) of 0.995 or more while the loss does not fall, or of 0.998 or more.
-    Why it is bad: The steps keep going for hundreds of steps after the gradient has turned.
-    When it is wrong: Between 0.995 and 0.998 a loss that falls, or of which nothing is left, is not reported.
+    What it sees: A momentum (Adam's first beta) of 0.995 or more while the loss does not fall, or of 0.998 or more; or
+        a first beta of 0.98 or more whose memory is five times that of the second: the two look exchanged.
+    Why it is bad: The steps keep going for hundreds of steps after the gradient has turned. A scale that forgets first
+        makes them as large as the latest gradient is small.
+    When it is wrong: Between 0.995 and 0.998 a loss that falls, or of which nothing is left, is not reported. In
+        published recipes the mean remembers at most as long as the scale.
     References: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
+        Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
     """
 
-    code, variant, formerly = "OPT008", "momentum-too-large", "momentum"
+    code, variant, formerly = "OPT008", "momentum-too-large", "momentum exchanged betas-exchanged"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     wakes_on = having("optimizer")
@@ -29,19 +34,25 @@ class MomentumTooLarge(Condition):
     absurd_after = Limit(5, "losses: to be sure of the setting, which is read at every one")
     judged_after = Limit(40, "losses: a fifth of what such a momentum remembers")
     remaining = Limit(0.05, "of the first losses: where less is left, all is learnt")
+    large_if_exchanged = Limit(0.98, "first beta: shorter memories do no harm")
+    memory = Limit(5.0, "memory of the mean over that of the scale; at most 1 in published recipes")
 
     def __init__(self) -> None:
-        self._momentum = 0.0
+        super().__init__()
+        self._momentum, self._memory = 0.0, math.nan  # and memory of the mean over that of the scale
 
     @property
     def is_calm(self) -> bool:
-        return self._momentum < self.large and not self.is_open
+        return self._momentum < self.large_if_exchanged and not self.is_open
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.ids("optimizer") is not None and not view.skipped:
             momenta = matrices_of(view.layout).values(view, "optimizer_momentum")
             if not np.isnan(momenta).all():
                 self._momentum = float(np.nanmax(momenta))
+            self._memory = view.frame.scalars.get("optimizer_memory_ratio", self._memory)
+        if self._momentum >= self.large_if_exchanged and self._memory > self.memory:
+            return self.hold("exchanged", self._describe_exchanged)
         if self._momentum < self.large:
             return self.end()
         loss = view.loss
@@ -51,14 +62,25 @@ class MomentumTooLarge(Condition):
         is_stuck = not loss.falling and not loss.remaining < self.remaining and loss.seen >= self.judged_after
         if not is_stuck and not is_absurd:
             return self.stay()
-        return self.hold(is_stuck, lambda: self._describe(loss, is_stuck))
-
-    def _describe(self, loss: Loss, is_stuck: bool) -> Judgement:
-        memory = f"{1 / (1 - self._momentum):,.0f} steps"
+        remembers = f"{1 / (1 - self._momentum):,.0f} steps"
         evidence = (
-            Evidence("optimizer_momentum", None, self._momentum, 0.9, f"it remembers {memory}"),
+            Evidence("optimizer_momentum", None, self._momentum, 0.9, f"it remembers {remembers}"),
             Evidence("loss", None, loss.level, loss.best, "level now, and at its best"),
         )
         harm = "and the loss does not fall" if is_stuck else "long after it has turned"
-        summary = f"A momentum of {self._momentum:g} (0.9 is usual) carries every gradient along for {memory}, {harm}."
-        return Judgement(Severity.MODERATE, (), loss.best_step if is_stuck else 0, 0.8, summary, evidence)
+        summary = f"A momentum of {self._momentum:g} (0.9 is usual) carries gradients along for {remembers}, {harm}."
+        since = loss.best_step if is_stuck else 0
+        return self.hold(is_stuck, lambda: Judgement(Severity.MODERATE, (), since, 0.8, summary, evidence))
+
+    def _describe_exchanged(self) -> Judgement:
+        first = self._momentum
+        second = 1.0 - self._memory * (1.0 - first)
+        evidence = (
+            Evidence("optimizer_momentum", None, first, 0.9, f"Adam's first beta; its second one is {second:.3g}"),
+            Evidence("optimizer_memory_ratio", None, self._memory, 1.0, "memory of the mean over that of the scale"),
+        )
+        summary = (
+            f"Adam's betas of {first:.3g} and {second:.3g} look exchanged: the mean of its gradients remembers "
+            f"{self._memory:.0f}× as long as their scale."
+        )
+        return Judgement(Severity.SEVERE, (), 0, 0.95, summary, evidence)

@@ -1,4 +1,4 @@
-"""OPT001: the loss grows and grows."""
+"""OPT001: the loss diverges, or what was learnt is lost."""
 
 from __future__ import annotations
 
@@ -65,3 +65,37 @@ def test_the_unit_of_the_loss_does_not_matter(factor: float) -> None:
     assert [f.detected_step for f in follow(training(*OPT001), losses).findings()] == [
         f.detected_step for f in follow(training(*OPT001), noisy(np.geomspace(2.3, 230, 30))).findings()
     ]
+
+
+def test_all_that_was_learnt_is_lost() -> None:
+    run = follow(training(*OPT001), falling(60))
+    run = follow(follow(run, noisy([2.3] * 2), update_ratio=0.5, update_norm=5.0), noisy([2.3] * 40))
+    assert run.alarms() == ["OPT001"]
+    assert "lost" in run.findings()[0].summary
+
+
+def test_a_classifier_that_is_back_at_a_guess_needs_no_other_witness() -> None:
+    run = cross_entropy(cross_entropy(training(*OPT001), falling(60)), noisy([2.3] * 40))
+    assert run.alarms() == ["OPT001"]
+
+
+def test_a_term_that_is_given_more_and_more_weight_is_a_hint() -> None:
+    run = follow(follow(training(*OPT001), falling(20)), noisy(np.linspace(0.3, 2.4, 60)))
+    run = follow(run, noisy([2.4] * 40))
+    assert [finding.severity for finding in run.findings()] == [Severity.MILD]
+
+
+def test_what_had_learnt_was_not_thrown_off_by_its_first_steps() -> None:
+    losses = [*noisy(np.geomspace(2.3, 0.01, 30)), *noisy(np.geomspace(12.0, 0.5, 50))]
+    findings = cross_entropy(training(*OPT001), losses).findings()
+    assert not any("threw" in finding.summary for finding in findings)
+
+
+def test_first_steps_that_make_a_classifier_worse_than_a_guess() -> None:
+    thrown = [2.3, *noisy([4.2] * 20), *noisy(np.geomspace(4.0, 1.5, 30))]
+    run = cross_entropy(training(*OPT001), thrown)
+    (finding,) = run.findings()
+    assert (finding.code, finding.severity, finding.ongoing) == ("OPT001", Severity.MODERATE, False)
+    assert finding.detected_step <= 11
+    assert cross_entropy(training(*OPT001), [2.3, *noisy([2.9] * 30)]).codes() == []
+    assert cross_entropy(training(*OPT001), [2.3, 6.0, 5.0, 4.0, *noisy([2.3] * 30)]).codes() == []

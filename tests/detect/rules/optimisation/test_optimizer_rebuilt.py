@@ -1,11 +1,9 @@
-"""OPT008: another optimizer at every step."""
+"""OPT008: the optimizer is built anew at every step, or in every epoch."""
 
 from __future__ import annotations
-
 import math
-
-from tests.detect.courses import falling, with_settings
-
+import pytest
+from tests.detect.courses import ADAM, OPT008, WITH_OPTIMIZER, falling, training, with_settings
 from undertow.schema import Severity
 
 
@@ -28,3 +26,15 @@ def test_a_new_optimizer_now_and_then_is_silent() -> None:
 def test_plain_sgd_has_no_memory_to_lose() -> None:
     run = with_settings(falling(50), optimizer_rebuilt=1.0, optimizer_step_count=math.nan, optimizer_momentum=0.0)
     assert run.codes() == []
+
+
+@pytest.mark.parametrize(("every", "alarms"), [(10, ["OPT008"]), (60, [])])
+@pytest.mark.parametrize("slower", [1.0, 0.5])
+def test_an_optimizer_of_every_epoch(every: int, alarms: list[str], slower: float) -> None:
+    run, rate = training(*OPT008), 0.1
+    for loss in falling(200):
+        anew = run.step > 0 and run.step % every == 0
+        rate *= slower if anew else 1.0
+        scalars = {"loss": loss, "lr": rate} | ({"optimizer_made_anew": 1.0} if anew else {})
+        run.run(1, scalars=scalars, streams=WITH_OPTIMIZER, **ADAM)
+    assert run.alarms() == (alarms if slower == 1.0 else [])
