@@ -12,7 +12,6 @@ from undertow.detect.features.fast_group import FastGroup
 from undertow.detect.features.long_first_steps import LongFirstSteps
 from undertow.detect.features.loss_trend import Loss, actor_of
 from undertow.detect.features.matrices import matrices_of, middle
-from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.rate_history import RateHistory
 
 _UPDATES, _SETTINGS = frozenset({"update"}), frozenset({"optimizer", "initial_lr"})
@@ -41,8 +40,7 @@ class LearningRate(Tracker):
     needs = frozenset({"lr"})
     wakes_on = Wake(_may_matter)
     is_of_one_training = True
-    order = ("learning-rate-jump", "group-rate-too-high", "learning-rate-too-high", "warm-up-never-ends",
-             "schedule-scales-the-rate-away", "schedule-decays-too-fast")  # fmt: skip
+    order = ("learning-rate-jump", "learning-rate-too-high")
 
     large_update: ClassVar = Limit(0.2, "of the weight, median over matrices; healthy ones stay below 0.15")
     small_update: ClassVar = Limit(2e-4, "of the weight; half of healthy matrices move thirty times as fast")
@@ -52,10 +50,6 @@ class LearningRate(Tracker):
     above_first: ClassVar = Limit(1.03, "times the first loss: enough at the start where updates are large")
     still_up: ClassVar = Limit(0.2, "share of the peak, above which the schedule has not taken the rate away yet")
     never_above: ClassVar = Limit(0.02, "of the rate the optimizer was made with; warm-ups begin there and rise")
-    never_above_for: ClassVar = Limit(5, "steps without a rise: a warm-up rises at every one")
-    flat_after: ClassVar = Limit(60, "losses: healthy trainings have left their first loss by then")
-    flat_above: ClassVar = Limit(0.98, "of the first losses")
-    flat_gain: ClassVar = Limit(3.0, "deviations of a single loss, between the start and the latest nine")
 
     def __init__(self) -> None:
         self.rates: dict[int, RateHistory] = {}
@@ -64,7 +58,6 @@ class LearningRate(Tracker):
         self.fast, self.long_start = FastGroup(), LongFirstSteps()
         self.begun = self.loss_begun = -1  # the first steps, of all and with a loss
         self.seen, self.is_positive = 0, False
-        self.clipped = 1.0
         self.level_before_jump = math.nan
         self.has_implausible_start = False
         self.above = 0  # losses in a row that were a little above the first
@@ -74,7 +67,6 @@ class LearningRate(Tracker):
         self.was_large_early = False  # one of the first updates
         self.looked = -(10**9)  # the latest step before this whose updates were measured
         self.largest = 0.0  # update over weight, of any matrix at any step
-        self.measured = 0
         self.stepped: dict[int, tuple[int, ...]] = {}  # the matrices that each of two optimizers moves
         self._looked_now: int | None = None
         self._large_now: tuple[int, float] | None = None
@@ -109,7 +101,6 @@ class LearningRate(Tracker):
             self.fast.observe(view)
             self.long_start.observe(view)
         self.begun = view.step if self.begun < 0 else self.begun
-        self.clipped = view.frame.scalars.get("clip_coefficient", self.clipped)
         if self.history.jump_step == view.step:
             self.level_before_jump = loss.level if loss is not None else math.nan
         if loss is not None:
@@ -120,9 +111,6 @@ class LearningRate(Tracker):
     def skip(self, batch: FrameBatch, first: int, last: int) -> None:
         places = first + np.flatnonzero(~np.isnan(batch.scalar("lr")[first:last]))
         self.history.go_on(len(places) - 1)
-        clipped = batch.scalar("clip_coefficient")[places]
-        clipped = clipped[~np.isnan(clipped)]
-        self.clipped = float(clipped[-1]) if len(clipped) else self.clipped
         self.follow(batch.view(int(places[-1])))
 
     def _follow_loss(self, view: FrameView, loss: Loss) -> None:
@@ -151,7 +139,6 @@ class LearningRate(Tracker):
         size = middle(ratios)
         if math.isnan(size):
             return
-        self.measured += 1
         self.largest = max(self.largest, float(np.fmax.reduce(ratios)))
         if size > self.large_update:
             self._large_now = view.step, size
@@ -164,20 +151,6 @@ class LearningRate(Tracker):
             self.was_large_early |= self.seen <= self.lasts
             self._large_now = None
 
-    # -- what several conditions ask ----------------------------------------------------------------------
-
     def moved_layers(self) -> tuple[int, ...]:
         """What the optimizer moves whose rate it was, where there are two; else the group that is far ahead, if any."""
         return self.stepped.get(self.actor, ()) if len(self.stepped) == 2 else self.fast.members
-
-    def is_kept_small(self, loss: Loss) -> bool:
-        """The rate has never come near that of the optimizer, no longer rises, and nothing is learnt."""
-        settled = self.history.peak_since >= self.never_above_for and loss.seen > self.never_above_for
-        flat = loss.gain < self.flat_gain and not loss.remaining < self.flat_above
-        settled |= flat and loss.seen >= self.flat_after  # it rises, but not within sight
-        return settled and not has_learnt(loss)
-
-    @property
-    def is_squared(self) -> bool:
-        """The schedule's own rate times that of the optimizer."""
-        return abs(self.history.peak / self.made_with**2 - 1) < 0.01

@@ -5,7 +5,6 @@ large without anything being wrong.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,30 +141,6 @@ def middles(values: Values) -> Values:
     count = np.count_nonzero(~np.isnan(known), axis=1)
     row = np.arange(len(known))
     return 0.5 * (known[row, np.maximum(count - 1, 0) // 2] + known[row, np.minimum(count // 2, known.shape[1] - 1)])
-
-
-class DepthTrend(NamedTuple):
-    """A straight line through logarithms of gradient sizes from the first matrix to the last."""
-
-    rise: float  # decades from the first to the last matrix: positive when gradients fade towards the input
-    fit: float  # share of the variance that the line explains
-    size: int  # matrices in it
-
-
-def depth_trend(logarithms: Values) -> DepthTrend:
-    """Matrices without a finite logarithm are left out."""
-    known = np.isfinite(logarithms)
-    y = logarithms[known]
-    count = len(y)
-    if count < 3:
-        return DepthTrend(0.0, 0.0, count)
-    x = np.flatnonzero(known).astype(np.float64)
-    x -= x.mean()
-    away = y - y.mean()
-    slope = float(x @ away) / float(x @ x)
-    variance = float(away @ away)
-    fit = slope * slope * float(x @ x) / variance if variance > 0 else 0.0
-    return DepthTrend(slope * float(x[-1] - x[0]), fit, count)
 
 
 def matrices_of(layout: LayerIndex) -> Matrices:

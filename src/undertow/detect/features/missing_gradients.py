@@ -1,28 +1,21 @@
 """Parameters that an optimizer holds and whose gradient is None: since when, and whether their module runs."""
 
-from typing import ClassVar
-
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine import (
-    Condition,
     FrameBatch,
     FrameView,
-    Judgement,
     LayerIndex,
     LayerStreak,
     LayerValues,
     Limit,
-    Shared,
-    Stage,
     Tracker,
     changed,
     having,
 )
 from undertow.detect.features.module_structure import structure_of
-from undertow.detect.features.remedies import DROP_UNUSED_PARAMETERS
-from undertow.schema import Evidence, GradientState, Severity
+from undertow.schema import Evidence, GradientState
 
 Mask = NDArray[np.bool_]
 
@@ -198,33 +191,6 @@ class MissingGradients(Tracker):
         first_run, first_declared = float(np.min(layout.order[flowing])), int(np.flatnonzero(flowing)[0])
         placed = np.isfinite(layout.order)
         return np.where(placed, layout.order < first_run, np.arange(layout.count) < first_declared)
-
-
-class WithoutGradient(Condition):
-    """A group of layers without a gradient that is only remarked on; a subclass says which, and how it reads."""
-
-    code, stage, is_exact, is_local = "GRD003", Stage.PROGRAM, True, True
-    _gradients = Shared(MissingGradients)
-    remedies = (DROP_UNUSED_PARAMETERS,)
-    severity: ClassVar[Severity] = Severity.INFO
-    confidence: ClassVar[float] = 0.9
-
-    def members(self) -> Mask:
-        raise NotImplementedError
-
-    def sentence(self, layout: LayerIndex, layers: tuple[int, ...]) -> str:
-        raise NotImplementedError
-
-    def observe(self, view: FrameView) -> Judgement | None:
-        if not self._gradients.is_informed:
-            return None
-        members = self.members()
-        return self.hold(members.tobytes(), lambda: self._describe(view.layout)) if members.any() else self.end()
-
-    def _describe(self, layout: LayerIndex) -> Judgement:
-        layers = tuple(layout.in_order(np.flatnonzero(self.members())))
-        since, evidence = self._gradients.since(layers), self._gradients.evidence(layout, layers)
-        return Judgement(self.severity, layers, since, self.confidence, self.sentence(layout, layers), evidence)
 
 
 def _if_several_modules(layout: LayerIndex, missing: Mask) -> Mask:

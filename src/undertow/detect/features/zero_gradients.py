@@ -37,7 +37,7 @@ def _with_zeros(batch: FrameBatch) -> Flags:
 
 
 class ZeroGradients(Tracker):
-    """Layers whose gradient has been zero for too long: `layers`, and `biases` whose module learns all the same."""
+    """`layers` whose gradient has been zero for too long."""
 
     wakes_on = Wake(_with_zeros)
 
@@ -61,7 +61,6 @@ class ZeroGradients(Tracker):
         self.is_informed = False
         self.is_flowing = True  # some layer of this step has a gradient
         self.layers: frozenset[int] = frozenset()
-        self.biases: frozenset[int] = frozenset()
         self._knows_calls = False
 
     @property
@@ -123,12 +122,9 @@ class ZeroGradients(Tracker):
         if np.array_equal(due, self._due):
             return
         self._due = due
-        trunk = {int(i) for i in np.flatnonzero(due & ~layout.is_bias)}
-        # A bias is worth listing beside the weight of the same module, and only a remark on its own.
-        owners = {layout.layers[i].group for i in trunk}
-        sides = {int(i) for i in np.flatnonzero(due & layout.is_bias)}
-        self.biases = frozenset(i for i in sides if layout.layers[i].group not in owners)
-        self.layers = frozenset(trunk | (sides - self.biases))
+        # A bias counts beside the weight of the same module: by symmetry some biases change nothing.
+        owners = {layout.layers[i].group for i in np.flatnonzero(due & ~layout.is_bias).tolist()}
+        self.layers = frozenset(i for i in np.flatnonzero(due).tolist() if layout.layers[i].group in owners)
 
     def _lasted(self, view: FrameView) -> Mask:
         patience = int(self.patience if self.is_flowing else self.patience_of_all)

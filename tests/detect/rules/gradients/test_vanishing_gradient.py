@@ -1,4 +1,4 @@
-"""GRD001: gradients fade with depth."""
+"""GRD001: gradients fade with depth, or next to nothing passes a closed gate."""
 
 from __future__ import annotations
 
@@ -68,3 +68,19 @@ def test_one_narrow_place_is_named_before_the_input() -> None:
     rms = {"a": 1.0e-7, "b": 1.2e-7, "c": 1.1e-7, "d": 1e-2, "e": 1.1e-2, "f": 1e-2}
     training.run(6, gradient_rms=rms, update_ratio=1e-6)
     assert training.findings()[0].layers == ("c.weight", "b.weight", "a.weight")
+
+
+def test_layers_behind_closed_gates_between_layers_that_learn() -> None:
+    rms = {"a": 1e-3, "b": 1e-20, "c": 1e-20, "d": 1e-20, "e": 1e-2, "f": 1e-2}
+    moves = {"a": 1e-3, "b": 1e-12, "c": 1e-12, "d": 1e-12, "e": 1e-3, "f": 1e-3}
+    training = watched_by(VanishingGradient, names=NAMES).run(
+        6, gradient_rms=rms, update_ratio=moves, update_norm=moves
+    )
+    (finding,) = training.findings()
+    assert (finding.code, finding.layers) == ("GRD001", ("b.weight", "c.weight", "d.weight"))
+    # An optimizer that makes up for it, gates that open, and branches that rest at exactly zero are no fault.
+    assert watched_by(VanishingGradient, names=NAMES).run(9, gradient_rms=rms).codes() == []
+    opening = watched_by(VanishingGradient, names=NAMES).run(4, gradient_rms=rms, update_ratio=moves, update_norm=moves)
+    assert opening.run(9, gradient_rms=1e-3).codes() == []
+    zero = {name: 0.0 if size < 1e-9 else size for name, size in rms.items()}
+    assert watched_by(VanishingGradient, names=NAMES).run(9, gradient_rms=zero, update_ratio=moves).codes() == []

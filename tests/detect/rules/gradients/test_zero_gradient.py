@@ -106,3 +106,7 @@ def test_a_gradient_that_is_erased_before_the_step() -> None:
     assert (finding.code, finding.layers) == ("GRD004", ("second.weight",))
     assert "between the backward pass and the optimizer's step" in finding.summary
     assert not training.run(1).findings()[0].ongoing
+
+
+def test_a_bias_alone_is_silent() -> None:
+    assert Training().run(60, gradient_zero_fraction={"third.bias": 1.0}).codes() == []  # the key bias of attention

@@ -1,6 +1,7 @@
 """OPT008: a momentum that hardly forgets, or Adam's betas exchanged."""
 
 from __future__ import annotations
+
 import pytest
 from tests.detect.courses import ADAM, OPT008, WITH_OPTIMIZER, falling, noisy, training, with_settings
 

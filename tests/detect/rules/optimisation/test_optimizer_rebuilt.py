@@ -1,9 +1,12 @@
 """OPT008: the optimizer is built anew at every step, or in every epoch."""
 
 from __future__ import annotations
+
 import math
+
 import pytest
 from tests.detect.courses import ADAM, OPT008, WITH_OPTIMIZER, falling, training, with_settings
+
 from undertow.schema import Severity
 
 

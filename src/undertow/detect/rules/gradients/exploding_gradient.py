@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
-from undertow.detect.features.gradient_sizes import LEAST_FIT, LEAST_MATRICES, STEEP, logarithms
-from undertow.detect.features.matrices import Matrices, depth_trend, matrices_of
+from undertow.detect.features.depth_trend import LEAST_FIT, LEAST_MATRICES, STEEP, depth_trend, logarithms
+from undertow.detect.features.matrices import Matrices, matrices_of
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import CLIP_GRADIENTS, INITIALISE_FOR_THE_ACTIVATION, LOWER_LEARNING_RATE
 from undertow.detect.features.wording import name_layers

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
+import numpy as np
+
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, where_scalar
+from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_fallen
-from undertow.detect.features.step_length import CLIPPED, StepLength
 from undertow.schema import Evidence, Finding, Remedy, Severity
 
+_LEFT = 0.02
 _RAISE_THE_THRESHOLD = Remedy(
     "raise-the-clip-threshold",
     "Clip where gradients are unusual, not always: a threshold a little above their usual norm.",
@@ -47,14 +50,15 @@ class OverClipping(Condition):
 
     code, variant, formerly = "GRD010", "over-clipping", "clipped"
     stage, is_standing = Stage.OPTIMIZER, True
-    _steps = Shared(StepLength)
     meaning = "What is left of the gradient after clipping is too small to move the weights"
     remedies = (_RAISE_THE_THRESHOLD, _UNSCALE_FIRST)
     pace = ("gradient", 3)
+    wakes_on = where_scalar("clip_coefficient", lambda left: left < _LEFT)
 
-    left = Limit(CLIPPED, "of the gradient; recurrent and reinforcement training clip to a tenth every day")
+    left = Limit(_LEFT, "of the gradient; recurrent and reinforcement training clip to a tenth every day")
     patience = Limit(8, "measured steps in a row: a few large gradients in a row are what clipping is for")
     patience_in_steps = Limit(24, "steps, where gradients are measured rarely: three of them will do")
+    momentum = Limit(300.0, "update over (learning rate × gradient): momentum 0.99 makes it 100, Adam has no bound")
     speed = Limit(2e-4, "update over weight; 95 % of healthy matrices move faster than 8e-4")
 
     def __init__(self) -> None:
@@ -63,6 +67,8 @@ class OverClipping(Condition):
         self._left = 1.0
         self._base = math.nan  # the level of the loss when this began
         self._is_settled = False  # the base is one of losses since then
+        self._speed = self._speed_per_gradient = math.nan  # update over weight, of the latest step
+        self._follows_gradient = False  # updates are as long as the learning rate times the gradient
 
     @property
     def is_calm(self) -> bool:
@@ -77,6 +83,7 @@ class OverClipping(Condition):
             return self.end()
         if left < self.left:
             self._note(view, left)
+            self._measure(view, left * view.scalar("gradient_norm_total"))
         if not self._clipped.count:
             return None
         steps = view.step - self._clipped.since
@@ -89,9 +96,9 @@ class OverClipping(Condition):
         if self._clipped.count < self.patience and not is_rare:
             return None
         is_unsettled = is_late and not self._is_settled
-        if is_unsettled or not self._steps.follows_gradient or has_fallen(view.loss, self._base):
+        if is_unsettled or not self._follows_gradient or has_fallen(view.loss, self._base):
             return self.stay()
-        return self.hold(True, lambda: self._describe(view)) if self._steps.speed < self.speed else self.end()
+        return self.hold(True, lambda: self._describe(view)) if self._speed < self.speed else self.end()
 
     def _note(self, view: FrameView, left: float) -> None:
         if self._clipped.hold(view.step) == 1:
@@ -101,13 +108,25 @@ class OverClipping(Condition):
                 self._base = math.nan if view.loss is None else view.loss.level
         self._often, self._left = self._often + 1, left
 
+    def _measure(self, view: FrameView, stepped: float) -> None:
+        if view.ids("update") is not None:
+            matrices = matrices_of(view.layout)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                gradient = view.scalar("lr") * matrices.values(view, "stepped_gradient_norm")
+                length = matrices.values(view, "update_norm") / gradient
+            self._speed = middle(matrices.values(view, "update_ratio"))
+            self._speed_per_gradient = self._speed / stepped if stepped > 0 else math.nan
+            self._follows_gradient = 0.3 < middle(length) < self.momentum
+        elif self._follows_gradient:
+            self._speed = self._speed_per_gradient * stepped
+
     def _describe(self, view: FrameView) -> Judgement:
         left, since = self._left, self._clipped.since
         total, scale = view.scalar("gradient_norm_total"), view.scalar("loss_scale")
         how = f"share of the gradient left by clipping at step {view.step}; as little at every step since {since}"
         evidence = [
             Evidence("clip_coefficient", None, left, 1.0, how),
-            Evidence("update_ratio", None, self._steps.speed, 1e-3, "step over weight, in the middle of all matrices"),
+            Evidence("update_ratio", None, self._speed, 1e-3, "step over weight, in the middle of all matrices"),
         ]
         if math.isfinite(total):
             evidence.append(Evidence("gradient_norm_total", None, total, total * left, "norm before clipping"))

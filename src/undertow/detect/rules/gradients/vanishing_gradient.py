@@ -1,18 +1,11 @@
-"""GRD001: gradients fade with depth."""
+"""GRD001: gradients fade with depth, or next to nothing passes a closed gate."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Shared, Stage
-from undertow.detect.features.gradient_sizes import (
-    LEAST_FIT,
-    LEAST_MATRICES,
-    STEEP,
-    STEEP_IN_DOUBT,
-    GradientSizes,
-    logarithms,
-)
-from undertow.detect.features.matrices import DepthTrend, Values, depth_trend, matrices_of, middle
+from undertow.detect.engine import Condition, Consecutive, Flags, FrameBatch, FrameView, Judgement, Limit, Stage, Wake
+from undertow.detect.features.depth_trend import LEAST_FIT, LEAST_MATRICES, STEEP, DepthTrend, depth_trend, logarithms
+from undertow.detect.features.matrices import Values, matrices_of, middle
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import (
     ADD_NORMALISATION_OR_SHORTCUTS,
@@ -23,86 +16,114 @@ from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, Severity
 
 
+def _of_deep_models(batch: FrameBatch) -> Flags:
+    out = batch.none()
+    if len(matrices_of(batch.layout)) >= LEAST_MATRICES:
+        out[batch.frames_with("gradient")] = True
+    return out
+
+
 class VanishingGradient(Condition):
-    """Gradients fade on their way from the loss to the first layers.
+    """Gradients fade on their way from the loss to the first layers, or next to none passes some place.
 
     What it sees: A straight line through the logarithm of the typical gradient element (root mean square) of every
         weight matrix in execution order. It falls by three decades or more towards the input and stays so while the
         loss makes no progress: at five measured steps where the first layers hardly move, at twenty-five where the
-        optimizer makes up for small gradients, as Adam does, or where it falls by 2.2 decades only.
+        optimizer makes up for small gradients, as Adam does, or where it falls by 2.2 decades only. Or two matrices,
+        wherever they are, with less than 1e-10 of the largest gradient and updates below rounding, at six steps.
     Why it is bad: The first layers learn a thousand times more slowly than the last: the network is no deeper than its
-        last layers. Typical causes are sigmoids or tanhs one after another, weights that start too small, and many
-        layers without skip connections or normalisation.
+        last layers. Typical causes are sigmoids or tanhs one after another, weights that start too small, many layers
+        without skip connections or normalisation, and a gate that is closed, a sigmoid far in saturation.
     When it is wrong: A plain network of a dozen layers can start like this and still learn under Adam; the finding then
-        ends when the loss falls. Vanishing through time inside a recurrent layer cannot be seen: all steps share one
-        gradient. In the zoo of healthy trainings the line falls by 1.3 decades at most.
+        ends when the loss falls. A gate that starts nearly closed and opens by itself takes a few steps. Vanishing
+        through time inside a recurrent layer cannot be seen: all steps share one gradient. In the zoo of healthy
+        trainings the line falls by 1.3 decades at most.
     References: Hochreiter, "The vanishing gradient problem during learning recurrent neural nets", 1998.
         Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
     """
 
-    code, variant, formerly = "GRD001", "vanishing-gradient", "depth"
+    code, variant, formerly = "GRD001", "vanishing-gradient", "depth cut closed-gate"
     stage = Stage.STEP
-    _gradients = Shared(GradientSizes)
     meaning = "The layers far from the loss get next to no signal, so they keep their initial values"
     remedies = (USE_RELU_WITH_HE_INITIALISATION, ADD_NORMALISATION_OR_SHORTCUTS, INITIALISE_FOR_THE_ACTIVATION)
+    wakes_on = Wake(_of_deep_models)
     pace = ("gradient", 5)
 
-    least_matrices, steep, steep_in_doubt, least_fit = LEAST_MATRICES, STEEP, STEEP_IN_DOUBT, LEAST_FIT
+    least_matrices, steep, least_fit = LEAST_MATRICES, STEEP, LEAST_FIT
+    steep_in_doubt = Limit(2.2, "decades: six plain ReLU layers make this, and may learn yet")
     steep_still = Limit(2.0, "decades: what is open ends below it")
     starved = Limit(1e-4, "update over weight of the first layers; 99 % of healthy matrices move faster")
     patience = Limit(5, "measured steps in a row where the first layers hardly move")
     patience_in_doubt = Limit(25, "measured steps: Adam gets some deep plain networks out of it, most of them by then")
     at_one_place = Limit(0.6, "of the whole fall, between two neighbours: there, not at the input, is the cause")
+    shut = Limit(1e-10, "of the largest gradient: what no optimizer makes up for")
+    shut_update = Limit(1e-7, "update over weight: a weight changes by less than it is rounded by")
+    shut_patience = Limit(6, "measured steps in a row: a gate that opens by itself has begun to by then")
 
     def __init__(self) -> None:
-        self._steps = Consecutive()
+        self._fading, self._shut = Consecutive(), Consecutive()
         self._is_starved = False  # the matrices furthest from the loss hardly move
         self._latest: tuple[Values, DepthTrend] | None = None  # logarithms of such a step, and their line
 
     @property
     def is_calm(self) -> bool:
-        return not self.is_open and not self._steps.count
+        return not (self.is_open or self._fading.count or self._shut.count)
 
     def observe(self, view: FrameView) -> Judgement | None:
-        if not self._gradients.is_informed:
+        matrices = matrices_of(view.layout)
+        if view.skipped or len(matrices) < self.least_matrices:
             return None
-        if self._gradients.sizes is not None and not self._fades(view, logarithms(self._gradients.sizes)):
-            return self.end()
-        if not self._steps.count:
-            return None
+        if view.ids("gradient") is not None:
+            sizes = matrices.values(view, "gradient_rms")
+            self._follow_depth(view, logarithms(sizes))
+            if view.ids("update") is not None:
+                self._follow_gates(view, sizes)
         if has_learnt(view.loss):
+            self._shut.end()
             return self.end()
-        is_clear = self._is_starved and self._latest is not None and self._latest[1].rise > self.steep
-        patience = self.patience if is_clear else self.patience_in_doubt
-        # Where gradients are measured rarely, a few of them and a loss that stays where it is will do.
-        is_rare = self._steps.count >= 3 and view.step - self._steps.since >= 4 * patience
-        if self._latest is None or (self._steps.count < patience and not is_rare):
-            return self.stay()
-        sizes, trend = self._latest
-        if len(sizes) != len(matrices_of(view.layout)):
-            return self.stay()
-        return self.hold(True, lambda: self._describe(view, sizes, trend))
+        if self._fading.count and self._latest is not None and len(self._latest[0]) == len(matrices):
+            is_clear = self._is_starved and self._latest[1].rise > self.steep
+            patience = self.patience if is_clear else self.patience_in_doubt
+            # Where gradients are measured rarely, a few of them and a loss that stays where it is will do.
+            is_rare = self._fading.count >= 3 and view.step - self._fading.since >= 4 * patience
+            if self._fading.count >= patience or is_rare:
+                sizes, trend = self._latest
+                return self.hold("fading", lambda: self._describe_fading(view, sizes, trend))
+        if self._shut.count >= self.shut_patience and view.ids("gradient") is not None:
+            return self.hold("shut", lambda: self._describe_shut(view, matrices.values(view, "gradient_rms")))
+        return self.stay() if self._fading.count or self._shut.count else self.end()
 
-    def _fades(self, view: FrameView, sizes: Values) -> bool:
+    def _follow_depth(self, view: FrameView, sizes: Values) -> None:
         trend = depth_trend(sizes)
         if trend.size < self.least_matrices:
-            return True  # this step does not tell
+            return  # this step does not tell
         if trend.rise < self.steep_in_doubt or trend.fit < self.least_fit:
-            if self.is_open and trend.rise > self.steep_still:
-                return True
-            self._steps.end()
-            return False
-        self._steps.hold(view.step)
+            if not (self.is_open and trend.rise > self.steep_still):
+                self._fading.end()
+            return
+        self._fading.hold(view.step)
         self._latest = sizes, trend
         if view.ids("update") is not None:
             ratios = matrices_of(view.layout).update_ratios(view)
             self._is_starved = middle(ratios[: max(len(ratios) // 3, 1)]) < self.starved
-        return True
 
-    def _describe(self, view: FrameView, sizes: Values, trend: DepthTrend) -> Judgement:
+    def _follow_gates(self, view: FrameView, sizes: Values) -> None:
+        if len(self._behind_gates(view, sizes)) < 2:
+            self._shut.end()
+        else:
+            self._shut.hold(view.step)
+
+    def _behind_gates(self, view: FrameView, sizes: Values) -> NDArray[np.int64]:
+        """Places of the matrices that next to no gradient reaches."""
+        shut = (sizes > 0) & (sizes < self.shut * float(np.fmax.reduce(sizes)))
+        if shut.any():
+            shut &= matrices_of(view.layout).update_ratios(view) < self.shut_update
+        return np.flatnonzero(shut)
+
+    def _describe_fading(self, view: FrameView, sizes: Values, trend: DepthTrend) -> Judgement:
         layout, ids = view.layout, matrices_of(view.layout).ids
         places = self._faded(sizes)
-        layers = tuple(int(i) for i in ids[places])
+        layers = tuple(ids[places].tolist())
         last = layout.path(int(ids[np.nanargmax(sizes)]))
         evidence = [
             Evidence("gradient_rms", layout.path(layers[0]), float(10 ** sizes[places[0]]),
@@ -119,7 +140,23 @@ class VanishingGradient(Condition):
             f"{name_layers(layout, layers)} hardly learn."
         )
         confidence = 0.9 if self._is_starved else 0.8
-        return Judgement(Severity.SEVERE, layers, self._steps.since, confidence, summary, tuple(evidence))
+        return Judgement(Severity.SEVERE, layers, self._fading.since, confidence, summary, tuple(evidence))
+
+    def _describe_shut(self, view: FrameView, sizes: Values) -> Judgement:
+        layout, ids, places = view.layout, matrices_of(view.layout).ids, self._behind_gates(view, sizes)
+        layers = tuple(ids[places].tolist())
+        how = (
+            f"a typical gradient element, beside that of {layout.path(int(ids[np.nanargmax(sizes)]))} at the same step"
+        )
+        evidence = tuple(
+            Evidence("gradient_rms", layout.path(int(ids[place])), float(sizes[place]), float(np.nanmax(sizes)), how)
+            for place in places[:3]
+        )
+        summary = (
+            f"Next to no gradient reaches {name_layers(layout, layers)}: less than a ten-billionth of what other "
+            "layers get. Something in their way is closed, as a saturated gate is."
+        )
+        return Judgement(Severity.SEVERE, layers, self._shut.since, 0.9, summary, evidence)
 
     def _faded(self, sizes: Values) -> NDArray[np.int64]:
         """Places of the matrices with the smallest gradients; where most is lost at one place, what lies just before

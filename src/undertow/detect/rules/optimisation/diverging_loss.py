@@ -58,7 +58,6 @@ class DivergingLoss(Condition):
     kept_accuracy = Limit(0.9, "of the best accuracy: …and not lost, so that another term of the loss rises")
 
     def __init__(self) -> None:
-        super().__init__()
         self._signs: dict[str, bool] = {}  # those that hold, and whether they are certain
         self._has_grown = False
         self._chance = math.nan  # chance level, where the loss began near it
@@ -155,9 +154,10 @@ class DivergingLoss(Condition):
         is_rising = bool(self._records) and loss.step - self._records[-1] < self.records_in_a_row
         if self._has_grown or is_rising or loss.level < untrained:
             self._signs.pop("thrown off", None)
-        elif self.first_losses <= loss.seen <= self.early and loss.best >= self.learnt_to * loss.start:
-            if self._knows_chance and loss.level > self.thrown_to * untrained:
-                self._signs["thrown off"] = False
+            return
+        is_start = self.first_losses <= loss.seen <= self.early and loss.best >= self.learnt_to * loss.start
+        if is_start and self._knows_chance and loss.level > self.thrown_to * untrained:
+            self._signs["thrown off"] = False
 
     def _describe(self, loss: Loss, sign: str, is_sure: bool) -> Judgement:
         severity, confidence = (Severity.SEVERE, 0.9) if is_sure else (Severity.MILD, 0.5)

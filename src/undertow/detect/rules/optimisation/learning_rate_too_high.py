@@ -9,7 +9,7 @@ from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.learning_rate import LearningRate
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, WARM_UP
-from undertow.detect.features.wording import of_themselves
+from undertow.detect.features.wording import name_layers, of_themselves
 from undertow.schema import Evidence, Severity
 
 
@@ -18,11 +18,13 @@ class LearningRateTooHigh(Condition):
 
     What it sees: Updates of a fifth of the weights or more, and then a loss well above the first one, or above it for
         three steps at the start; or a leap of the loss at the start and nothing learnt since; or a large update among
-        the first, and later the loss of a constant prediction.
+        the first, and later the loss of a constant prediction. Or one parameter group with thirty times the rate of
+        the median matrix, and a loss that stands still where it began.
     Why it is bad: Every step jumps over the minimum, kills units and may end in NaN.
     When it is wrong: Large updates are healthy while the loss falls. Inputs or initial weights that are far off make
         any rate look too high: a first loss far above chance level is left to DAT001 and WGT003, and a loss that leaps
-        before any large update to DAT002. The first updates of RMSprop are long by design.
+        before any large update to DAT002. The first updates of
+        RMSprop are long by design, and adapters are trained with up to 16 times the rate on purpose.
     References: Bengio, "Practical Recommendations for Gradient-Based Training of Deep Architectures", 2012 (arXiv
         1206.5533).
         Karpathy, CS231n notes, "Ratio of weights:updates".
@@ -30,7 +32,7 @@ class LearningRateTooHigh(Condition):
         2309.14322).
     """
 
-    code, variant, formerly = "OPT007", "learning-rate-too-high", "high"
+    code, variant, formerly = "OPT007", "learning-rate-too-high", "high group-rate-too-high"
     stage = Stage.OPTIMIZER
     _rate = Shared(LearningRate)
     meaning = "The learning rate, not the model, decides how this training goes"
@@ -41,11 +43,14 @@ class LearningRateTooHigh(Condition):
     stuck_after = Limit(25, "losses: what one leap at the start has not undone by then, it has broken")
     stuck_best = Limit(0.93, "of the first loss, for the lowest so far")
     stuck_level = Limit(0.9, "of the first losses, for the latest")
-    constant_after = Limit(60, "losses: healthy classifiers make a constant prediction for a while, too")
+    judged_after = Limit(60, "losses: healthy models stay at their first loss, or predict a constant, for a while, too")
     constant_from = Limit(0.98, "of the loss of the best constant prediction")
     constant_to = Limit(1.06, "times the loss of the best constant prediction")
     constant_low = Limit(0.93, "of that loss: what has known more before began anew")
     differing = Limit(0.08, "deviation of predictions over that of targets: more, and they are no constant (DAT004)")
+    still_level = Limit(0.93, "of the first losses, for the latest, beside a group that is far ahead")
+    still_best = Limit(0.85, "of the first losses, for the lowest: what was learnt and lost is another fault")
+    still_noise = Limit(0.02, "of the first losses: more, and a change of a few per cent is not seen")
 
     def __init__(self) -> None:
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
@@ -60,15 +65,17 @@ class LearningRateTooHigh(Condition):
 
     def observe(self, view: FrameView) -> Judgement | None:
         rate, loss = self._rate, view.loss
-        if not rate.open_variants.isdisjoint({"learning-rate-jump", "group-rate-too-high"}):
+        if "learning-rate-jump" in rate.open_variants:
             return self.stay()
         if loss is None:
             return self._observe_no_loss(view)
         if not loss.positive or loss.actors > 1 or rate.has_implausible_start:
             return self.stay()
-        if not self.is_open:
+        if not self.is_open and "schedule-decays-too-fast" not in rate.open_variants:
+            if self._stands_still(loss):
+                return self.hold(None, lambda: self._describe_group(view, loss))
             is_constant = self._predicts_a_constant(view, loss)
-            if (is_constant or self._is_stuck(loss)) and "schedule-decays-too-fast" not in rate.open_variants:
+            if is_constant or self._is_stuck(loss):
                 constant = self._constant.loss_near(loss.level) if is_constant else math.nan
                 return self.hold(None, lambda: self._describe(view, constant))
         is_early = loss.seen <= rate.lasts
@@ -123,6 +130,13 @@ class LearningRateTooHigh(Condition):
         is_flat = loss.best > self.stuck_best * loss.first and loss.remaining > self.stuck_level
         return is_flat and not loss.falling
 
+    def _stands_still(self, loss: Loss) -> bool:
+        """Nothing is learnt through what a group far ahead of the others has thrown away."""
+        if not self._rate.fast.parameters or loss.seen < self.judged_after or loss.falling:
+            return False
+        flat = loss.level > self.still_level * loss.start and loss.best > self.still_best * loss.start
+        return flat and loss.noise < self.still_noise * loss.start
+
     def _predicts_a_constant(self, view: FrameView, loss: Loss) -> bool:
         """One of the first steps was as large as the weights, and since then only the commonest answer is known."""
         if not self._rate.was_large_early:
@@ -130,7 +144,7 @@ class LearningRateTooHigh(Condition):
         self._constant.observe(view)
         if view.scalar("target_std") > 0:
             self._spreads.append(view.scalar("prediction_std") / view.scalar("target_std"))
-        if loss.seen < self.constant_after or loss.falling or median(self._spreads or [0.0]) > self.differing:
+        if loss.seen < self.judged_after or loss.falling or median(self._spreads or [0.0]) > self.differing:
             return False
         one = self._constant.loss_near(loss.level)
         is_near = self.constant_from * one < loss.level < self.constant_to * one
@@ -157,3 +171,16 @@ class LearningRateTooHigh(Condition):
         )
         first = min(entry[0] for entry in rate.large)
         return Judgement(Severity.SEVERE, rate.fast.members, first, 0.85, summary, tuple(evidence))
+
+    def _describe_group(self, view: FrameView, loss: Loss) -> Judgement:
+        layers, ahead = self._rate.fast.parameters, self._rate.fast.ahead
+        how = f"learning rate of its group; that of the others is less than 1/{ahead:.0f} of it"
+        evidence = (
+            Evidence("optimizer_rate", view.layout.path(layers[0]), self._rate.history.peak, None, how),
+            Evidence("loss", None, loss.level, loss.start, f"loss now and at the start, {loss.seen} steps apart"),
+        )
+        summary = (
+            f"The learning rate of {name_layers(view.layout, layers)} is more than {ahead:.0f}× that of the other "
+            "parameters, and the loss stands still."
+        )
+        return Judgement(Severity.SEVERE, layers, max(self._rate.begun, 0), 0.75, summary, evidence)

@@ -38,7 +38,6 @@ class MomentumTooLarge(Condition):
     memory = Limit(5.0, "memory of the mean over that of the scale; at most 1 in published recipes")
 
     def __init__(self) -> None:
-        super().__init__()
         self._momentum, self._memory = 0.0, math.nan  # and memory of the mean over that of the scale
 
     @property

@@ -45,7 +45,6 @@ class OptimizerRebuilt(Condition):
     harmful_within = Limit(25, "steps between two of them: a momentum of 0.9 remembers ten")
 
     def __init__(self) -> None:
-        super().__init__()
         self._always = Consecutive()
         self._steps: deque[int] = deque(maxlen=int(self.times))  # with another object than before, and the same rate
         self._has_memory = self._is_new = False
