@@ -88,22 +88,25 @@ class BetweenSteps(PerLayer):
         self._norm[batch.ids("weight")] = batch.row("weight_norm")[last - 1]
 
 
-class WrittenWeights(Tracker):
-    """Says of every frame what `BetweenSteps.observe` does; a subclass says which frames its conditions wake on, among
-    them those that `written_between` gives.
-    """
-
-    def __init__(self) -> None:
-        self.change: NDArray[np.float64] | None = None
-        self._between = BetweenSteps()
-
-    def follow(self, view: FrameView) -> None:
-        self.change = self._between.observe(view)
-
-    def skip(self, batch: FrameBatch, first: int, last: int) -> None:
-        self._between.pass_over(batch, first, last)
-
-
 def written_between(least: float) -> Wake:
     """Frames before which the program changed the norm of a weight by more than this share, or where nobody knows."""
     return Wake(lambda batch: BetweenSteps().news(batch, least))
+
+
+class WrittenWeights(Tracker):
+    """Says of every frame what `BetweenSteps.observe` does."""
+
+    wakes_on = written_between(WRITTEN)
+
+    def __init__(self) -> None:
+        self.change: NDArray[np.float64] | None = None
+        self.begun: int | None = None  # the first step of all
+        self._between = BetweenSteps()
+
+    def follow(self, view: FrameView) -> None:
+        self.begun = view.step if self.begun is None else self.begun
+        self.change = self._between.observe(view)
+
+    def skip(self, batch: FrameBatch, first: int, last: int) -> None:
+        self.begun = batch.frames[first].step if self.begun is None else self.begun
+        self._between.pass_over(batch, first, last)

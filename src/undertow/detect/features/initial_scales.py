@@ -1,7 +1,6 @@
 """The scale of the weights before the first step, and how the signal fares on its way through them."""
 
 import math
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
 from undertow.detect.features.progress import has_learnt
-from undertow.schema import Evidence, LayerKind, LossKind
+from undertow.schema import Evidence, LossKind
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -24,12 +23,7 @@ class InitialScales(Tracker):
     """
 
     wakes_on = having("activation")
-    order = (
-        "recurrent-weight-too-large", "weights-too-small", "weights-too-large", "unnormalised-sums",
-        "layer-out-of-scale", "overconfident-start", "recurrent-weight-too-small",
-    )  # fmt: skip
-
-    repeated_calls = Limit(4, "calls of a module per step, from which on it is a recurrence that is written out")
+    order = ("recurrence-out-of-scale", "weights-out-of-scale", "unnormalised-sums", "layer-out-of-scale")
 
     def __init__(self) -> None:
         self._weights = InitialWeights()
@@ -79,14 +73,6 @@ class InitialScales(Tracker):
                 scales[i] = self.norm[i] / np.sqrt(layer.parameter_count) * np.sqrt(structure.fan_in[i])
         return scales
 
-    def unrolled(self, view: FrameView) -> list[int]:
-        """Square matrices of modules that run again and again in a step: recurrences that are written out."""
-        structure = structure_of(view.layout)
-        shapes = [view.layout.layers[int(i)].shape for i in structure.matrices]
-        square = np.array([len(shape) == 2 and shape[0] == shape[1] for shape in shapes], bool)
-        calls = view.calls(structure.matrices.astype(np.int32))
-        return [] if calls is None else structure.matrices[square & (calls >= self.repeated_calls)].tolist()
-
     def unlike_others(self, unusual: Mask) -> tuple[int, ...]:
         """Modules with unusual weights, where more than one of the others has usual ones: a head often has."""
         if np.count_nonzero(~unusual) < 2:
@@ -118,8 +104,6 @@ class BadStart(Condition):
     least_decades = Limit(2, "decades by which the signal grows or falls through the whole network")
     least_decades_of_usual = Limit(3, "decades of growth, where most weights have a usual scale")
     large_for_one = Limit(5, "RMS × √fan-in: no usual recipe gives a single layer more")
-
-    usual_scale: ClassVar[float] = 1.0
 
     def __init__(self) -> None:
         self._doubt: Judgement | None = None  # what is to be said if nothing is learned
@@ -168,15 +152,6 @@ class BadStart(Condition):
 
     def is_hopeless(self, view: FrameView) -> bool:
         return first_loss_over_guess(view) > self.hopeless or _errors_over_targets(view) > self.hopeless
-
-
-def plain_recurrences(layout: LayerIndex) -> list[int]:
-    """Recurrent weights of modules without gates, which bound the others."""
-    return [
-        layer.id
-        for layer in layout.layers.parameters
-        if layer.kind is LayerKind.RECURRENT and layer.module_type in ("RNN", "RNNCell")
-    ]
 
 
 def first_loss_over_guess(view: FrameView) -> float:

@@ -5,29 +5,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameBatch, FrameView, Judgement, Limit, Shared, Stage
-from undertow.detect.features.between_steps import WrittenWeights, written_between
+from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Shared, Stage
+from undertow.detect.features.between_steps import WRITTEN, WrittenWeights
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE
 from undertow.schema import Evidence, Severity
-
-
-class _Rewriting(WrittenWeights):
-    written = Limit(1e-5, "change of a norm between two steps; rounding changes it by 1e-7")
-    wakes_on = written_between(written)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun: int | None = None
-
-    def follow(self, view: FrameView) -> None:
-        super().follow(view)
-        self.begun = view.step if self.begun is None else self.begun
-
-    def skip(self, batch: FrameBatch, first: int, last: int) -> None:
-        super().skip(batch, first, last)
-        self.begun = batch.frames[first].step if self.begun is None else self.begun
 
 
 class UpdatesTakenBack(Condition):
@@ -45,7 +28,7 @@ class UpdatesTakenBack(Condition):
     code, variant, formerly = "UPD002", "updates-taken-back", "undone"
     stage = Stage.STEP
     pace = ("update", 5)
-    _weights = Shared(_Rewriting)
+    _weights = Shared(WrittenWeights)
     meaning = "The weights stay where they began, so nothing is learnt"
     remedies = (LET_ONLY_THE_OPTIMIZER_WRITE,)
     within = Limit(2.5, "lengths of one update from the start; eight that agree would come to five")
@@ -66,10 +49,10 @@ class UpdatesTakenBack(Condition):
         return not self.is_open and not self._written
 
     def observe(self, view: FrameView) -> Judgement | None:
-        change, limit = self._weights.change, self._weights.written
+        change = self._weights.change
         if view.ids("weight") is None or view.ids("update") is None:
             return self.stay()
-        if not self._written and (change is None or not (change > limit).any()):
+        if not self._written and (change is None or not (change > WRITTEN).any()):
             return None  # nobody ever writes to the weights: the usual case, and cheap
         matrices = matrices_of(view.layout)
         ratios, drifts = matrices.values(view, "update_ratio"), matrices.values(view, "weight_drift")
@@ -81,7 +64,7 @@ class UpdatesTakenBack(Condition):
         if change is not None and not np.isnan(change).all():
             row = np.full(view.layout.count, np.nan)
             row[view.ids("weight")] = change
-            rewritten = row[matrices.ids] > limit
+            rewritten = row[matrices.ids] > WRITTEN
             self._written += self._are_most(rewritten, known)
             back = rewritten & agree & (drifts < self.within * ratios)
             self._taken_back = self._taken_back + 1 if self._are_most(back, known) else 0

@@ -27,7 +27,7 @@ class GrowingWeights(Condition):
         (arXiv 2309.14322).
     """
 
-    code, variant, formerly = "WGT001", "growing-weights", "growing"
+    code, variant, formerly = "WGT001", "growing-weights", "growing runaway runaway-weights"
     stage = Stage.COURSE
     needs = frozenset({"weight"})
     meaning = "Weights that grow without end make outputs and gradients grow with them"

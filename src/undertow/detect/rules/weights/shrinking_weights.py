@@ -1,4 +1,6 @@
-"""WGT005: weights shrink towards zero at every step."""
+"""WGT005: weights shrink towards zero at every step, or next to nothing is left of them."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +18,9 @@ from undertow.detect.engine import (
 from undertow.detect.features.between_steps import WRITTEN, BetweenSteps
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import structure_of
-from undertow.detect.features.remedies import LOWER_THE_WEIGHT_DECAY
+from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE, LOWER_THE_WEIGHT_DECAY
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema import Evidence, LayerKind, Severity
+from undertow.schema import Evidence, Finding, LayerKind, Remedy, Severity
 
 Row = NDArray[np.float32]
 
@@ -30,18 +32,20 @@ class ShrinkingWeights(Condition):
         learns turns a weight and changes its length little; what decays shortens it and does not turn it. Reported when
         most matrices lose at least 0.3 % of their length at each of three measured steps and most of every update is
         that loss (half of it where they lose 1 %), or when a single matrix has lost more than two thirds in this way,
-        or the scale of a normalisation has, and its weight decay explains it.
+        or the scale of a normalisation has, and its weight decay explains it. Or when less than a hundredth of a
+        matrix is left, however it came about: it may be clamped, or multiplied by something small between the steps.
     Why it is bad: The model forgets faster than it learns. The usual cause is a weight decay that is far too strong for
         the learning rate: with AdamW each step takes away learning rate × weight decay of the weight.
     When it is wrong: Weight decay of usual strength takes 1e-6 to 1e-3 of a weight away at a step. Weights in front of
-        a normalisation may shrink without harm until they find their balance; that takes hundreds of steps.
+        a normalisation may shrink without harm until they find their balance; that takes hundreds of steps. Pruning a
+        whole matrix on purpose looks like one that is pressed to nothing.
     References: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019 (arXiv 1711.05101).
     """
 
-    code, variant, formerly = "WGT005", "shrinking-weights", "shrinking"
+    code, variant, formerly = "WGT005", "shrinking-weights", "shrinking gone vanished-weights"
     stage = Stage.OPTIMIZER
     meaning = "The layer loses what it has learned faster than it can learn"
-    remedies = (LOWER_THE_WEIGHT_DECAY,)
+    remedies = (LOWER_THE_WEIGHT_DECAY, LET_ONLY_THE_OPTIMIZER_WRITE)
     needs = frozenset({"weight"})
     pace = ("weight", 5)
 
@@ -56,12 +60,15 @@ class ShrinkingWeights(Condition):
     grown_before = Limit(1.1, "times the start: large targets are overshot, and the weights come back")
     equal_rows = Limit(1e-4, "spread of the rows over the norm: rows that are all equal can only grow or shrink")
 
+    gone_below = Limit(0.01, "of the norm at the start: no healthy matrix has lost so much")
+    gone_frames = Limit(2, "measured steps in a row: once may be a moment between two writes")
+
     _taken = LayerValues(np.float64, 0.0)  # of each weight at a step, as the settings of its optimizer say
 
     def __init__(self) -> None:
         self._start = InitialWeights()
         self._between = BetweenSteps()
-        self._shrinks = LayerStreak()
+        self._shrinks, self._gone = LayerStreak(), LayerStreak()
         self._builds_up = False
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -76,23 +83,26 @@ class ShrinkingWeights(Condition):
         if written is not None and (written > WRITTEN).any():
             # Multiplied by something small between the steps: less is left than after the step before.
             shrinks |= (written > self.shrinks_fast_by) & (norms < (1 - self.shrinks_fast_by) * before)
-        if not self._builds_up and not shrinks.any():
+        gone = norms < self.gone_below * self._start.norm[ids]
+        if not self._builds_up and not shrinks.any() and not gone.any():
             return None
+        self._gone.end(ids[~gone & ~np.isnan(norms)])
+        self._gone.hold(ids[gone], view.step)
         shrinks &= ~(norms > self.grown_before * self._start.norm[ids])
         spread = view.row("weight_row_spread")
         if spread is not None:
             shrinks &= ~(spread < self.equal_rows)
         self._shrinks.end(ids[~np.isnan(lengths) & ~shrinks])
         self._shrinks.hold(ids[shrinks], view.step)
-        self._builds_up = bool(self._shrinks.length.any())
+        self._builds_up = bool(self._shrinks.length.any() or gone.any())
         if view.row("optimizer_weight_decay") is not None:
             taken = view.all_layers("optimizer_weight_decay") * view.all_layers("optimizer_rate")
             self._taken = np.where(np.isnan(taken), self._taken, taken)
-        members = self._affected(view)
-        if not len(members):
-            return self.end()
-        ordered = tuple(view.layout.in_order(members))
-        return self.hold(ordered, lambda: self._describe(view, ordered))
+        matrices = structure_of(view.layout).matrices
+        gone = matrices[self._gone.length[matrices] >= self.gone_frames]
+        if len(gone):
+            return self.hold_of(view, gone, self._describe_gone)
+        return self.hold_of(view, self._affected(view), self._describe)
 
     def _loses_length(self, norms: Row, lengths: Row, ratios: Row) -> NDArray[np.bool_]:
         """By more than chance, in the direction of zero."""
@@ -131,20 +141,37 @@ class ShrinkingWeights(Condition):
         return view.loss is not None and view.loss.remaining < self.learns * left**2
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
-        layout, norms, start = view.layout, view.all_layers("weight_norm"), self._start.norm
-        how = "norm now, against the norm at the start"
-        evidence = [Evidence("weight_norm", layout.path(i), known(norms[i]), known(start[i]), how) for i in members[:3]]
+        evidence = self._evidence(view, members)
         decay = view.row("optimizer_weight_decay")
         if decay is not None and not np.isnan(decay).all():
-            evidence.append(Evidence("optimizer_weight_decay", None, float(np.nanmax(decay)), None, "as it is set"))
-        matrices = _trained_matrices(layout)
+            evidence += (Evidence("optimizer_weight_decay", None, float(np.nanmax(decay)), None, "as it is set"),)
+        matrices = _trained_matrices(view.layout)
         all_shrink = len(np.intersect1d(matrices, members)) >= max(self.together * len(matrices), 1)
-        which = "The weight matrices" if all_shrink else name_layers(layout, members)
+        which = "The weight matrices" if all_shrink else name_layers(view.layout, members)
         verb = "shrink" if all_shrink or len(members) > 1 else "shrinks"
         summary = f"{which} {verb} towards zero at every step, whatever the gradient says."
         first_step = int(self._shrinks.since[list(members)].min())
         layers = () if all_shrink else members  # one setting for all is no layer's fault
-        return Judgement(Severity.SEVERE, layers, first_step, 0.93, summary, tuple(evidence))
+        return Judgement(Severity.SEVERE, layers, first_step, 0.93, summary, evidence)
+
+    def _describe_gone(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
+        named, verb = name_layers(view.layout, members), "has" if len(members) == 1 else "have"
+        summary = f"{named} {verb} been pressed to nothing: less than 1 % of the start is left."
+        first_step = int(self._gone.since[list(members)].min())
+        return Judgement(Severity.SEVERE, members, first_step, 0.95, summary, self._evidence(view, members))
+
+    def _evidence(self, view: FrameView, members: tuple[int, ...]) -> tuple[Evidence, ...]:
+        layout, norms, start = view.layout, view.all_layers("weight_norm"), self._start.norm
+        how = "norm now, against the norm at the start"
+        return tuple(
+            Evidence("weight_norm", layout.path(i), known(norms[i]), known(start[i]), how) for i in members[:3]
+        )
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        norms = [(one.value, one.expected) for one in finding.evidence if one.quantity == "weight_norm"]
+        is_gone = any(now is not None and start and now < cls.gone_below * start for now, start in norms)
+        return cls.remedies[::-1] if is_gone else cls.remedies[:1]
 
 
 def _trained_matrices(layout: LayerIndex) -> NDArray[np.int64]:
