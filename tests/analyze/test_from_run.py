@@ -18,7 +18,7 @@ from undertow.components.enhanced_analysis import enhanced_analysis
 from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.schema import Finding, GraphNode, GraphSource, Layer, LayerGraph, LayerKind, LayerTable, Severity
 from undertow.schema.codes import CODES
-from undertow.views.analysis_documents import dynamics_document, flow_document
+from undertow.show.report.sections import flow_document
 
 
 @dataclass
@@ -199,7 +199,7 @@ def test_a_real_run(tmp_path: Path) -> None:
     document = msgspec.json.decode(msgspec.json.encode(flow_document(flow)))
     assert list(document["layers"]) == ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert document["flow_network"]["edges"][0]["flow_strength"] == edge.flow_strength
-    again = msgspec.json.decode(msgspec.json.encode(dynamics_document(dynamics)))
+    again = msgspec.json.decode(msgspec.json.encode(dynamics))
     assert set(again) == {"layer_details", "network_level_analysis", "gradient_hierarchy", "optimization_priorities"}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.browser.conftest import Window
 from tests.browser.runs import SCRIPT, Deep
 
-from undertow.views import palette
+from undertow.views.palette import Cell, palette_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -26,8 +26,8 @@ COLOURS = """() => {
   }
   return Object.fromEntries(found);
 }"""
-NONFINITE = ",".join(map(str, palette.NONFINITE))
-NOT_SAMPLED = ",".join(map(str, palette.NOT_SAMPLED))
+NONFINITE = ",".join(map(str, palette_of().marks[Cell.NONFINITE].colour))
+NOT_SAMPLED = ",".join(map(str, palette_of().marks[Cell.NOT_SAMPLED].colour))
 MIDDLE = "33,144,141"  # of the scale: where all numbers of a run are equal
 
 

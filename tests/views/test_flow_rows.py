@@ -12,7 +12,7 @@ from undertow.run import Run
 from undertow.schema import STREAMS, Block, Frame, GraphNode, GraphSource, Layer, LayerGraph, LayerTable, RunFacts
 from undertow.store.writer import RunWriter
 from undertow.views.flow_rows import flow_rows
-from undertow.views.heatmap_cells import Cell
+from undertow.views.palette import Cell
 
 GRADIENT = STREAMS["gradient"].names
 

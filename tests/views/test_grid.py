@@ -11,8 +11,7 @@ from tests.views.test_tiles import written
 
 from undertow.store.reader import RunReader
 from undertow.views.grid import folded, grid_of
-from undertow.views.heatmap_cells import Cell
-from undertow.views.palette import palette_of
+from undertow.views.palette import Cell, palette_of
 
 STEPS, LAYERS = 101, 7
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from undertow.views.group_labels import labels_of
-from undertow.views.scale import Scale, ScaleKind
-from undertow.views.scale_positions import levels_of, number, ticks_of, value_at
+from undertow.views.scale import Scale, ScaleKind, levels_of, number, ticks_of, value_at
 
 SCALES = [
     Scale(ScaleKind.LOGARITHMIC, 1e-4, 1e2),

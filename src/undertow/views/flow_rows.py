@@ -11,8 +11,8 @@ from undertow.run import Run
 from undertow.schema import Layer
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeType
 from undertow.views.grid import Grid, grid_of
-from undertow.views.heatmap_cells import Cell
-from undertow.views.layer_order import reading_order
+from undertow.views.palette import Cell
+from undertow.views.tiles import in_reading_order
 from undertow.views.verdict import judge
 
 QUANTITY = "gradient_norm"
@@ -51,7 +51,7 @@ class FlowRows:
 def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: Sequence[str] = ()) -> FlowRows:
     """At most `most` rows: modules that share the beginning of their path, or follow each other, are put together."""
     flow = run.flow(last=NEWEST, findings=judge(run).diagnosis.findings)
-    layers = [run.layers.parameters[place] for place in reading_order(run.layers.parameters)]
+    layers = in_reading_order(run.layers.parameters)
     owned: dict[str, list[Layer]] = {}
     tied: dict[str, list[Layer]] = {}  # by modules that use what another one owns
     for layer in layers:

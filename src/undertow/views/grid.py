@@ -9,13 +9,18 @@ from numpy.typing import NDArray
 from undertow.schema import Layer
 from undertow.store.reader import RunReader
 from undertow.views import cell_codes
-from undertow.views.heatmap_cells import Cell
-from undertow.views.palette import Palette
-from undertow.views.scale import Scale, ScaleKind, scale_of
-from undertow.views.scale_positions import levels_of
+from undertow.views.palette import Cell, Palette
+from undertow.views.scale import Scale, ScaleKind, levels_of, scale_of
 from undertow.views.tiles import cells_of
 
 _SIZE = 0x7FFF  # all bits of a code but the sign
+MARKS = {
+    Cell.NONFINITE: cell_codes.NOT_A_NUMBER,
+    Cell.NO_GRADIENT: cell_codes.NO_GRADIENT,
+    Cell.FROZEN: cell_codes.FROZEN,
+    Cell.NOT_SAMPLED: cell_codes.NOT_SAMPLED,
+    Cell.ZERO: 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,8 @@ def grid_of(reader: RunReader, quantity: str, layers: Sequence[Layer], span: tup
     cells = np.full(found.shape, Cell.VALUE, np.int8)
     if scale.kind is ScaleKind.LOGARITHMIC:
         cells[found == 0] = Cell.ZERO
-    cells[found == cell_codes.NOT_SAMPLED] = Cell.NOT_SAMPLED
-    cells[found == cell_codes.FROZEN] = Cell.FROZEN
-    cells[found == cell_codes.NO_GRADIENT] = Cell.NO_GRADIENT
+    for cell in (Cell.NOT_SAMPLED, Cell.FROZEN, Cell.NO_GRADIENT):
+        cells[found == MARKS[cell]] = cell
     cells[(found == cell_codes.NOT_A_NUMBER) | ((found & _SIZE) == cell_codes.INFINITE)] = Cell.NONFINITE
     values = np.where(cells == Cell.VALUE, cell_codes.decode(found), np.float32(np.nan))
     return Grid(quantity, tuple(layer.path for layer in layers), first, width, values, cells, scale)

@@ -33,11 +33,5 @@ def line_colours(palette: Palette, count: int, paper: Colour) -> list[Colour]:
     """As many colours of the palette, in order, as there are lines: only those that can be seen on this paper."""
     shades = palette.sequential(np.linspace(0, 1, 256, dtype=np.float32))
     visible = shades[contrast(shades, paper) >= _VISIBLE]
-    if count == 1:
-        return [_colour(visible[len(visible) // 2])]
-    return [_colour(visible[int(place)]) for place in np.linspace(0, len(visible) - 1, count)]
-
-
-def _colour(shade: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> Colour:
-    red, green, blue = shade.tolist()
-    return red, green, blue
+    places = [len(visible) // 2] if count == 1 else np.linspace(0, len(visible) - 1, count).astype(int)
+    return [(red, green, blue) for red, green, blue in visible[places].tolist()]

@@ -41,21 +41,11 @@ def line_of_scalar(steps: NDArray[np.int64], values: NDArray[np.float64], column
     total = np.add.reduceat(np.where(finite, values, 0.0), starts)
     with np.errstate(all="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
-    return Line(
-        steps[starts],
-        np.fmin.reduceat(numbers, starts),
-        mean,
-        np.fmax.reduceat(numbers, starts),
-        np.logical_or.reduceat(bad, starts),
-    )
+    low, high = np.fmin.reduceat(numbers, starts), np.fmax.reduceat(numbers, starts)
+    return Line(steps[starts], low, mean, high, np.logical_or.reduceat(bad, starts))
 
 
-def line_of_layer(window: Window, place: int = 0) -> Line:
-    """One layer of a window of a quantity."""
-    return Line(
-        window.steps,
-        window.minimum[:, place].astype(np.float64),
-        window.mean[:, place].astype(np.float64),
-        window.maximum[:, place].astype(np.float64),
-        window.nonfinite[:, place] > 0,
-    )
+def line_of_layer(window: Window) -> Line:
+    """The one layer of a window of a quantity."""
+    ends = (part[:, 0].astype(np.float64) for part in (window.minimum, window.mean, window.maximum))
+    return Line(window.steps, *ends, window.nonfinite[:, 0] > 0)

@@ -11,17 +11,16 @@ from undertow.run import Run
 from undertow.schema import QUANTITIES, STREAMS
 from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.store.journal import EVENTS_FILE
-from undertow.views import cell_codes, palette
-from undertow.views.analysis_documents import flow_document
 from undertow.views.density import STREAMS as DENSITY_STREAMS
 from undertow.views.density import Density
-from undertow.views.heatmap_cells import Cell
-from undertow.views.layer_order import reading_order
+from undertow.views.grid import MARKS
 from undertow.views.line_points import Line
+from undertow.views.palette import palette_of
 from undertow.views.places import where
-from undertow.views.tiles import COLUMNS
+from undertow.views.tiles import COLUMNS, drawable, in_reading_order
 from undertow.views.verdict import Verdict, judge
 
+_FACTS = ("ended", "command", "torch", "device", "message", "settings", "optimizers")
 _SHADES = np.linspace(0, 1, 256, dtype=np.float32)
 
 
@@ -31,18 +30,9 @@ def described(identity: str, run: Run) -> dict[str, Any]:
     return {
         "id": identity,
         "name": run.name,
-        "facts": {
-            "created": facts.created or None,
-            "ended": facts.ended,
-            "command": facts.command,
-            "torch": facts.torch,
-            "device": facts.device,
-            "message": facts.message,
-            "settings": facts.settings,
-            "optimizers": facts.optimizers,
-        },
+        "facts": {"created": facts.created or None} | {name: getattr(facts, name) for name in _FACTS},
         "layers": {"parameters": _layers(run, modules=False), "modules": _layers(run, modules=True)},
-        "quantities": [_quantity(name) for name in run.quantities if name not in QUANTITIES or _is_drawable(name)],
+        "quantities": [_quantity(name) for name in drawable(run.reader)],
         "distributions": [stream for stream in DENSITY_STREAMS if f"{stream}_histogram" in run.quantities],
         "scalars": run.scalar_names,
         "tile_columns": COLUMNS,
@@ -84,7 +74,7 @@ def _size(file: Path) -> int:
 def _layers(run: Run, *, modules: bool) -> list[dict[str, Any]]:
     """In the order of the rows of a tile; `place` is where a layer stands on the page."""
     layers = run.layers.modules if modules else run.layers.parameters
-    place = {index: position for position, index in enumerate(reading_order(layers))}
+    place = {layer.id: position for position, layer in enumerate(in_reading_order(layers))}
     return [
         {
             "id": layer.id,
@@ -92,23 +82,18 @@ def _layers(run: Run, *, modules: bool) -> list[dict[str, Any]]:
             "kind": layer.module_type if modules else str(layer.kind),
             "parameters": layer.parameter_count,
             "shape": layer.shape,
-            "place": place[index],
+            "place": place[layer.id],
         }
-        for index, layer in enumerate(layers)
+        for layer in layers
     ]
-
-
-def _is_drawable(name: str) -> bool:
-    return QUANTITIES[name].width == 1
 
 
 def _quantity(name: str) -> dict[str, Any]:
     known = QUANTITIES.get(name)
     if known is None:
         return {"name": name, "stream": "other", "unit": "1", "what": "", "of": "", "modules": False}
-    modules = STREAMS[known.stream].covers_modules
-    record = {"name": name, "stream": known.stream, "unit": known.unit, "what": known.what, "of": known.of}
-    return record | {"modules": modules}
+    record = {key: getattr(known, key) for key in ("stream", "unit", "what", "of")}
+    return {"name": name, **record, "modules": STREAMS[known.stream].covers_modules}
 
 
 def diagnosis(run: Run, verdict: Verdict) -> dict[str, Any]:
@@ -123,26 +108,25 @@ def diagnosis(run: Run, verdict: Verdict) -> dict[str, Any]:
     return msgspec.to_builtins(verdict.diagnosis) | {"findings": findings, "from_journal": verdict.from_journal}
 
 
+FLOW_PARTS = (
+    "flow_network", "critical_paths", "vanishing_regions", "exploding_regions", "dead_zones", "nonfinite_layers",
+    "unavailable",
+)  # fmt: skip
 _NEWEST = 512  # recorded steps that the analysis of flow looks at: it is quick however long the run is
 
 
 def flow(run: Run) -> dict[str, Any]:
     """The network with its gains, its paths and its regions, over the newest steps."""
     newest = run.steps[-_NEWEST:]
-    document = flow_document(run.flow(last=_NEWEST, findings=judge(run).diagnosis.findings))
-    del document["layers"]  # one line per layer and step: the heatmap shows it better
+    found = run.flow(last=_NEWEST, findings=judge(run).diagnosis.findings)
+    document = msgspec.to_builtins({part: getattr(found, part) for part in FLOW_PARTS})
     span = {"first": int(newest[0]), "last": int(newest[-1]), "recorded": len(newest)} if len(newest) else None
     return document | {"steps": span, "source": str(run.graph.source)}
 
 
 def line(points: Line) -> dict[str, Any]:
-    return {
-        "steps": points.steps.tolist(),
-        "minimum": _numbers(points.minimum),
-        "mean": _numbers(points.mean),
-        "maximum": _numbers(points.maximum),
-        "nonfinite": np.flatnonzero(points.nonfinite).tolist(),
-    }
+    parts = {name: _numbers(getattr(points, name)) for name in ("minimum", "mean", "maximum")}
+    return {"steps": points.steps.tolist(), **parts, "nonfinite": np.flatnonzero(points.nonfinite).tolist()}
 
 
 def density(found: Density) -> dict[str, Any]:
@@ -161,26 +145,12 @@ def _numbers(values: NDArray[np.float64]) -> list[float | None]:
 
 def colours() -> dict[str, Any]:
     """The palettes and the codes that every medium shares."""
-    schemes = {str(scheme): palette.palette_of(scheme) for scheme in ColorScheme}
+    schemes = {str(scheme): palette_of(scheme) for scheme in ColorScheme}
     return {
         "sequential": {name: one.sequential(_SHADES).tolist() for name, one in schemes.items()},
         "diverging": {name: one.diverging(_SHADES).tolist() for name, one in schemes.items()},
-        "marks": {name: _marks(one) for name, one in schemes.items()},
+        "marks": {
+            name: [{"code": code} | msgspec.to_builtins(one.marks[cell]) for cell, code in MARKS.items()]
+            for name, one in schemes.items()
+        },
     }
-
-
-_CODES = {
-    Cell.NONFINITE: cell_codes.NOT_A_NUMBER,
-    Cell.NO_GRADIENT: cell_codes.NO_GRADIENT,
-    Cell.FROZEN: cell_codes.FROZEN,
-    Cell.NOT_SAMPLED: cell_codes.NOT_SAMPLED,
-    Cell.ZERO: 0,
-}
-
-
-def _marks(one: palette.Palette) -> list[dict[str, Any]]:
-    marks = ((code, one.marks[cell]) for cell, code in _CODES.items())
-    return [
-        {"code": code, "name": mark.name, "colour": mark.colour, "pattern": mark.pattern, "over": mark.over}
-        for code, mark in marks
-    ]

@@ -6,16 +6,26 @@ every number by its colour, also by people who see fewer colours, and by a patte
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.errors import SettingError
 from undertow.schema.seeds.flow_records import ColorScheme
-from undertow.views.heatmap_cells import Cell
 
 Colour = tuple[int, int, int]
+
+
+class Cell(IntEnum):
+    """What a cell of layer × step says. Later ones win when several steps fall into one cell."""
+
+    NOT_SAMPLED = 0
+    FROZEN = 1
+    NO_GRADIENT = 2
+    ZERO = 3
+    VALUE = 4
+    NONFINITE = 5
 
 
 class Pattern(StrEnum):
@@ -117,12 +127,6 @@ _MARKS = {
     },
 }
 
-NONFINITE = _COLOURED[Cell.NONFINITE].colour
-NOT_SAMPLED = _COLOURED[Cell.NOT_SAMPLED].colour
-FROZEN = _COLOURED[Cell.FROZEN].colour
-NO_GRADIENT = _COLOURED[Cell.NO_GRADIENT].colour
-ZERO = _COLOURED[Cell.ZERO].colour
-
 # As people type them; the names of the original are understood, too.
 NAMES = {
     "default": ColorScheme.DEFAULT,
@@ -139,14 +143,6 @@ def palette_of(name: ColorScheme | str = ColorScheme.DEFAULT) -> Palette:
         if scheme.casefold() == key:
             return Palette(scheme, _MARKS[scheme])
     raise SettingError(f"there is no palette {str(name)!r}", way_out=f"There are: {', '.join(NAMES)}")
-
-
-def sequential(levels: NDArray[np.float32], scheme: ColorScheme = ColorScheme.DEFAULT) -> NDArray[np.uint8]:
-    return palette_of(scheme).sequential(levels)
-
-
-def diverging(levels: NDArray[np.float32], scheme: ColorScheme = ColorScheme.DEFAULT) -> NDArray[np.uint8]:
-    return palette_of(scheme).diverging(levels)
 
 
 def _mix(levels: NDArray[np.float32], stops: NDArray[np.float64]) -> NDArray[np.uint8]:

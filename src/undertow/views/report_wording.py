@@ -1,9 +1,16 @@
-"""Words and numbers that text and Markdown share."""
+"""Words, numbers and signs that all media share."""
 
-from undertow.schema import Diagnosis, Evidence, Finding, Overhead
-from undertow.views.severity_signs import GLYPHS, HEALTH_GLYPHS
+from undertow.schema import Diagnosis, Evidence, Finding, Health, Overhead, Severity
 
-__all__ = ["GLYPHS", "cost", "evidence_line", "headline", "percent", "short_evidence", "when"]
+# Neither severity nor health is ever told by colour alone.
+GLYPHS = {
+    Severity.INFO: "·",
+    Severity.MILD: "○",
+    Severity.MODERATE: "▲",
+    Severity.SEVERE: "■",
+    Severity.CRITICAL: "✖",
+}
+HEALTH_GLYPHS = {Health.HEALTHY: "✔", Health.MINOR: "○", Health.PROBLEMS: "■", Health.CRITICAL: "✖", None: "?"}
 
 
 def headline(diagnosis: Diagnosis) -> tuple[str, str]:

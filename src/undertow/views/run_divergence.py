@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from undertow.run import Run
 from undertow.schema import GradientState, Layer
-from undertow.views.layer_order import reading_order
+from undertow.views.tiles import in_reading_order
 
 QUANTITY = "gradient_norm"
 TOLERANCE = 1e-6  # of the larger number: sums of floats in another order differ by about as much
@@ -40,53 +40,42 @@ class LayerDivergence:
     norms: tuple[float | None, float | None]  # gradient norms at `step`; None: not finite, or no gradient
 
 
-def divergence(first: Run, second: Run, tolerance: float = TOLERANCE) -> RunDivergence:
+def divergence(first: Run, second: Run) -> RunDivergence:
     """Compares gradient norms of layers of the same name, at steps that both runs recorded."""
-    common = _Common.of(first, second)
-    if common.reason:
-        return RunDivergence(len(common.steps), len(common.pairs), reason=common.reason)
-    for start, one, other in common.chunks():
-        apart = _apart(one, other, tolerance)
-        differs = np.flatnonzero(apart.any(axis=1))
-        if len(differs):
-            where = [common.pairs[int(place)][0].path for place in np.flatnonzero(apart[differs[0]])]
-            step = int(common.steps[start + int(differs[0])])
-            return RunDivergence(len(common.steps), len(common.pairs), step, tuple(where))
-    return RunDivergence(len(common.steps), len(common.pairs))
+    return layer_divergences(first, second, only_the_first=True)[0]
 
 
 def layer_divergences(
-    first: Run, second: Run, tolerance: float = TOLERANCE
+    first: Run, second: Run, *, only_the_first: bool = False
 ) -> tuple[RunDivergence, list[LayerDivergence]]:
-    """The same as `divergence`, and when each layer that both have follows, as executed."""
+    """The same, and when each layer that both have follows, as executed; or no further than the first difference."""
     common = _Common.of(first, second)
-    if common.reason:
-        return RunDivergence(len(common.steps), len(common.pairs), reason=common.reason), []
     count = len(common.pairs)
+    if common.reason:
+        return RunDivergence(len(common.steps), count, reason=common.reason), []
     parted, clear = np.full(count, -1), np.full(count, -1)
     norms = np.full((2, count), np.nan)
     for start, one, other in common.chunks():
-        apart, far = _apart(one, other, tolerance), _apart(one, other, CLEAR)
-        for found, differs in ((parted, apart), (clear, far)):
-            new = (found < 0) & differs.any(axis=0)
-            found[new] = start + differs[:, new].argmax(axis=0)
+        for found, tolerance in ((parted, TOLERANCE), (clear, CLEAR)):
+            differs = _apart(one, other, tolerance)
+            new = np.flatnonzero((found < 0) & differs.any(axis=0))
+            rows = differs[:, new].argmax(axis=0)
+            found[new] = start + rows
             if found is parted:
-                places = np.flatnonzero(new)
-                norms[0, places] = one.norms[parted[places] - start, places]
-                norms[1, places] = other.norms[parted[places] - start, places]
-        if (clear >= 0).all():
+                norms[:, new] = one.norms[rows, new], other.norms[rows, new]
+        if (clear >= 0).all() or (only_the_first and (parted >= 0).any()):
             break
 
     def step(place: int) -> int | None:
         return int(common.steps[place]) if place >= 0 else None
 
-    found = [
+    layers = [
         LayerDivergence(layer.path, step(int(parted[row])), step(int(clear[row])), (_known(a), _known(b)))
         for row, ((layer, _), a, b) in enumerate(zip(common.pairs, norms[0].tolist(), norms[1].tolist()))
     ]
-    start = min((one.step for one in found if one.step is not None), default=None)
-    there = tuple(one.layer for one in found if start is not None and one.step == start)
-    return RunDivergence(len(common.steps), len(common.pairs), start, there), found
+    begin = min((one.step for one in layers if one.step is not None), default=None)
+    there = tuple(one.layer for one in layers if begin is not None and one.step == begin)
+    return RunDivergence(len(common.steps), count, begin, there), layers
 
 
 def _known(value: float) -> float | None:
@@ -113,8 +102,7 @@ class _Common:
 
     @classmethod
     def of(cls, first: Run, second: Run) -> _Common:
-        layers = first.layers.parameters
-        ordered = [layers[place] for place in reading_order(layers)]
+        ordered = in_reading_order(first.layers.parameters)
         pairs = [(layer, other) for layer in ordered if (other := second.layers.get(layer.path)) is not None]
         steps, in_first, in_second = np.intersect1d(first.steps, second.steps, return_indices=True)
         reason = ""

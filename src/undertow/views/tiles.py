@@ -6,13 +6,13 @@ step is over never changes again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.schema import QUANTITIES, STREAMS, GradientState
+from undertow.schema import QUANTITIES, STREAMS, GradientState, Layer
 from undertow.store.layout import ZOOM_LEVELS
 from undertow.store.reader import RunReader
 from undertow.store.row_index import Integers
@@ -41,6 +41,19 @@ def subjects(reader: RunReader, quantity: str) -> list[int]:
         return [layer.id for layer in reader.layers]
     modules = STREAMS[known.stream].covers_modules
     return [layer.id for layer in reader.layers if layer.is_module is modules]
+
+
+def in_reading_order(layers: Iterable[Layer]) -> list[Layer]:
+    """As executed; in the model's own order where some have no place in the execution."""
+    layers = list(layers)
+    if any(layer.order is None for layer in layers):
+        return layers
+    return sorted(layers, key=lambda layer: (layer.order or 0, layer.id))
+
+
+def drawable(reader: RunReader) -> list[str]:
+    """Quantities with one number for each layer and step."""
+    return [name for name in reader.quantities if name not in QUANTITIES or QUANTITIES[name].width == 1]
 
 
 def tile_of(reader: RunReader, quantity: str, level: int, index: int, statistic: str = "maximum") -> Tile:

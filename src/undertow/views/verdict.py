@@ -14,8 +14,6 @@ from undertow.store.journal import read_journal
 from undertow.store.listing import RunSummary
 
 _QUICK = 1_000_000  # frames × layers that are judged anew within about a second
-
-
 _UNJUDGED = (
     "This run has no journal: it was not judged while it was written. That takes long for a run of this size. "
     "`undertow report` judges it from its numbers."

@@ -20,7 +20,7 @@ import undertow
 from undertow.run import open_run
 from undertow.schema import RunStatus
 from undertow.show.notebook.png import data_address
-from undertow.views import palette
+from undertow.views.palette import Cell, palette_of
 
 OTHER_TAGS = re.compile(r"<(?!/?(?:div|p|span|b|bdi|details|summary|ul|li|pre|img|svg|polyline)\b)")
 
@@ -47,7 +47,7 @@ def test_the_heatmap_has_a_row_for_each_layer_and_marks_what_is_not_finite(tmp_p
     training = Training().run(30).run(10, gradient_nonfinite_count=hit, gradient_norm={"second": float("nan")})
     heatmap, _ = pictures(shown(write(tmp_path / "run", training)))
     assert heatmap.shape == (8, 40, 3)
-    bad = (heatmap == palette.NONFINITE).all(axis=2)
+    bad = (heatmap == palette_of().marks[Cell.NONFINITE].colour).all(axis=2)
     assert bad[2:4, 30:].all()  # weight and bias of the second layer, from step 30 on
     assert bad.sum() == 20
 

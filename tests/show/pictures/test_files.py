@@ -20,8 +20,7 @@ from undertow.run import Run
 from undertow.show.pictures import drawing, files
 from undertow.show.pictures.drawing import save_picture
 from undertow.store.exports import MissingPackageError
-from undertow.views.heatmap_cells import Cell
-from undertow.views.palette import palette_of
+from undertow.views.palette import Cell, palette_of
 
 
 def frames_of(path: Path) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:

@@ -19,9 +19,8 @@ from undertow.show.pictures.heatmap import HeatmapPicture
 from undertow.show.pictures.timelines import TimelinesPicture
 from undertow.show.pictures.typeface import Typeface
 from undertow.views.grid import tinted
-from undertow.views.heatmap_cells import Cell
 from undertow.views.inks import INKS, Theme
-from undertow.views.palette import Colour, palette_of
+from undertow.views.palette import Cell, Colour, palette_of
 
 TYPEFACE = Typeface()
 

@@ -21,8 +21,7 @@ from undertow.show.terminal.keys import keys_in
 from undertow.show.terminal.line_labels import labels_of, line_of
 from undertow.show.terminal.sparkline import sparkline
 from undertow.show.terminal.writing import Writing, abbreviate, clean, crop, shorten
-from undertow.views.heatmap_cells import Cell
-from undertow.views.palette import NAMES, palette_of
+from undertow.views.palette import NAMES, Cell, palette_of
 
 TRUE, PLAIN = Ability(Depth.TRUE), Ability(Depth.NONE, unicode=False)
 

@@ -12,11 +12,11 @@ from tests.views.test_tiles import LAYERS, written
 from undertow.run import Run
 from undertow.schema import Layer
 from undertow.schema.seeds.flow_records import ColorScheme
-from undertow.views import palette
-from undertow.views.layer_order import reading_order
 from undertow.views.line_points import line_of_scalar
+from undertow.views.palette import palette_of
 from undertow.views.run_divergence import divergence
 from undertow.views.scale import ScaleKind, scale_of, usual_of
+from undertow.views.tiles import in_reading_order
 
 SHADES = np.linspace(0, 1, 256, dtype=np.float32)
 
@@ -31,7 +31,7 @@ def lightness(colours: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("scheme", list(ColorScheme))
 def test_more_is_lighter_in_every_palette(scheme: ColorScheme) -> None:
-    shades = lightness(palette.sequential(SHADES, scheme))
+    shades = lightness(palette_of(scheme).sequential(SHADES))
     assert (np.diff(shades) > -0.6).all()  # colours are whole numbers: neighbours may be equal, or off by rounding
     assert shades[-1] - shades[0] > 70
     halves = shades[128] - shades[0], shades[255] - shades[128]
@@ -39,21 +39,21 @@ def test_more_is_lighter_in_every_palette(scheme: ColorScheme) -> None:
 
 
 def test_high_contrast_has_the_widest_range() -> None:
-    ranges = {scheme: np.ptp(lightness(palette.sequential(SHADES, scheme))) for scheme in ColorScheme}
+    ranges = {scheme: np.ptp(lightness(palette_of(scheme).sequential(SHADES))) for scheme in ColorScheme}
     assert max(ranges, key=lambda scheme: ranges[scheme]) is ColorScheme.HIGH_CONTRAST
 
 
 def test_both_sides_of_a_diverging_palette_darken_alike() -> None:
-    shades = lightness(palette.diverging(SHADES))
+    shades = lightness(palette_of().diverging(SHADES))
     assert shades.argmax() in range(120, 136)
     assert abs(shades[0] - shades[-1]) < 12
-    red, _, blue = palette.diverging(SHADES)[[10, 245]].astype(int).T
+    red, _, blue = palette_of().diverging(SHADES)[[10, 245]].astype(int).T
     assert blue[0] > red[0]
     assert red[1] > blue[1]
 
 
 def test_marks_are_told_from_each_other() -> None:
-    marks = [palette.NONFINITE, palette.NOT_SAMPLED, palette.FROZEN, palette.NO_GRADIENT, palette.ZERO]
+    marks = [mark.colour for mark in palette_of().marks.values()]
     apart = [np.abs(np.subtract(one, other)).sum() for i, one in enumerate(marks) for other in marks[:i]]
     assert min(apart) > 60
 
@@ -99,8 +99,9 @@ def test_a_line_keeps_every_spike_and_tells_nan_from_silence() -> None:
 
 def test_layers_are_read_as_executed_unless_some_never_were() -> None:
     executed = [Layer("late", id=0, order=5), Layer("early", id=1, order=1)]
-    assert reading_order(executed) == [1, 0]
-    assert reading_order([*executed, Layer("cut off", id=2)]) == [0, 1, 2]
+    cut = Layer("cut off", id=2)
+    assert [layer.path for layer in in_reading_order(executed)] == ["early", "late"]
+    assert in_reading_order([*executed, cut]) == [*executed, cut]
 
 
 def test_the_usual_number_of_a_layer_is_its_median(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from undertow.show.notebook.markup import QUIET, box, code, coloured, folded, na
 from undertow.show.notebook.small_heatmap import drawing
 from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.views.places import where
-from undertow.views.report_wording import evidence_line, headline, percent, when
-from undertow.views.severity_signs import GLYPHS
+from undertow.views.report_wording import GLYPHS, evidence_line, headline, percent, when
 from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 from undertow.views.verdict import judge
 

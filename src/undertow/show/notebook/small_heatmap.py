@@ -8,11 +8,10 @@ from undertow.show.notebook.markup import QUIET, text
 from undertow.show.notebook.png import data_address
 from undertow.views.grid import Grid, folded, grid_of
 from undertow.views.group_labels import Label, labels_of
-from undertow.views.heatmap_cells import Cell
-from undertow.views.layer_order import reading_order
 from undertow.views.line_points import line_of_scalar
-from undertow.views.palette import Palette, palette_of
-from undertow.views.scale_positions import ticks_of
+from undertow.views.palette import Cell, Palette, palette_of
+from undertow.views.scale import ticks_of
+from undertow.views.tiles import in_reading_order
 
 _QUANTITY = "gradient_norm"
 _COLUMNS, _ROWS = 400, 150  # at most; a page that is wider stretches them
@@ -27,8 +26,7 @@ def drawing(run: Run) -> str:
     """Nothing where nothing was measured."""
     if not len(run.steps) or _QUANTITY not in run.quantities or not run.layers.parameters:
         return ""
-    parameters = run.layers.parameters
-    layers = [parameters[place] for place in reading_order(parameters)]
+    layers = in_reading_order(run.layers.parameters)
     whole = grid_of(run.reader, _QUANTITY, layers, (int(run.steps[0]), int(run.steps[-1])), _COLUMNS)
     palette = palette_of()
     height = min(_TALLEST, _ROW * len(layers))

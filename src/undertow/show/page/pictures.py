@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.run import Run
-from undertow.schema import QUANTITIES, Diagnosis
+from undertow.schema import Diagnosis
 from undertow.show.page.quantise import quantise
 from undertow.views.cell_codes import Codes
 from undertow.views.scale import scale_of
-from undertow.views.tiles import COLUMNS, STATISTICS, subjects, tile_of
+from undertow.views.tiles import COLUMNS, STATISTICS, drawable, subjects, tile_of
 
 _USUAL = ("gradient_norm", "update_ratio", "gradient_cosine", "weight_norm", "activation_std")
 _SPREAD = ("gradient_abs_p05", "gradient_abs_p50", "gradient_abs_p95")
@@ -57,7 +57,7 @@ def pictures(
 ) -> Iterator[Picture]:
     """The most telling first, until the allowance is spent; `spent` bytes of it are gone already."""
     asked = _asked(run, diagnosis)
-    names = asked + [name for name in _drawable(run) if name not in asked]
+    names = asked + [name for name in drawable(run.reader) if name not in asked]
     for place, name in enumerate(names[: allowance.most]):
         limit = allowance.everything if place < len(asked) else allowance.others
         if spent >= limit:
@@ -73,14 +73,10 @@ def pictures(
             tiles //= 2
 
 
-def _drawable(run: Run) -> list[str]:
-    return [name for name in run.quantities if name not in QUANTITIES or QUANTITIES[name].width == 1]
-
-
 def _asked(run: Run, diagnosis: Diagnosis) -> list[str]:
     """What a reader looks for first: the usual ones, those that findings rest on, and the spread of gradients."""
     evidence = [one.quantity for finding in diagnosis.findings for one in finding.evidence]
-    known: Collection[str] = set(_drawable(run))
+    known: Collection[str] = set(drawable(run.reader))
     return [name for name in dict.fromkeys((*_USUAL, *evidence, *_SPREAD)) if name in known]
 
 

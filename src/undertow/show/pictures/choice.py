@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from undertow.errors import SettingError, UnknownNameError, UnreadableRunError
 from undertow.run import Run
-from undertow.schema import QUANTITIES, Layer
+from undertow.schema import Layer
 from undertow.store.names import known_name
-from undertow.views.layer_order import reading_order
 from undertow.views.line_points import Line, line_of_scalar
-from undertow.views.tiles import subjects
+from undertow.views.tiles import drawable, in_reading_order, subjects
 
 USUAL = "gradient_norm"
 
@@ -25,10 +24,10 @@ class Choice:
     last: int | None = None
 
     def quantity_of(self, run: Run) -> str:
-        drawable = [name for name in run.quantities if name not in QUANTITIES or QUANTITIES[name].width == 1]
-        if self.quantity is None and USUAL not in drawable and drawable:
-            return drawable[0]
-        return known_name(self.quantity or USUAL, drawable, "quantity")
+        names = drawable(run.reader)
+        if self.quantity is None and USUAL not in names and names:
+            return names[0]
+        return known_name(self.quantity or USUAL, names, "quantity")
 
     def span_of(self, run: Run) -> tuple[int, int]:
         """First and last step, no farther than the run."""
@@ -48,8 +47,7 @@ class Choice:
 
     def layers_of(self, run: Run, quantity: str) -> list[Layer]:
         """Those the quantity is measured of, as executed."""
-        layers = [run.layers[number] for number in subjects(run.reader, quantity)]
-        ordered = [layers[place] for place in reading_order(layers)]
+        ordered = in_reading_order(run.layers[number] for number in subjects(run.reader, quantity))
         chosen = [layer for layer in ordered if not self.globs or fits(layer.path, self.globs)]
         if not chosen:
             some = ", ".join(layer.path for layer in ordered[:4]) or "none"

@@ -12,9 +12,8 @@ from undertow.show.pictures.choice import Choice, loss_line
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, legend, scalar_strip, step_axis, step_name, title
 from undertow.show.pictures.heatmap import name_room
 from undertow.views.flow_rows import QUANTITY, FlowLink, flow_rows
-from undertow.views.heatmap_cells import Cell
-from undertow.views.palette import Colour
-from undertow.views.scale_positions import levels_of, number
+from undertow.views.palette import Cell, Colour
+from undertow.views.scale import levels_of, number
 
 _ROW = 24
 _TALLEST_ROW = 40

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from undertow.show.pictures.canvas import Box, Canvas, Stroke
-from undertow.views.heatmap_cells import Cell
 from undertow.views.inks import line_colours
 from undertow.views.line_points import Line
-from undertow.views.scale import Scale
-from undertow.views.scale_positions import number, ticks_of
+from undertow.views.palette import Cell
+from undertow.views.scale import Scale, number, ticks_of
 
 _ALWAYS = (Cell.NONFINITE, Cell.NOT_SAMPLED)  # in every legend: who looks for them must learn that they would be seen
 _SOMETIMES = (Cell.ZERO, Cell.NO_GRADIENT, Cell.FROZEN)

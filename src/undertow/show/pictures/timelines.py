@@ -12,10 +12,9 @@ from undertow.show.pictures.choice import Choice
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, step_axis, title
 from undertow.show.pictures.heatmap import name_room, revealed
 from undertow.views.grid import Grid, grid_of
-from undertow.views.heatmap_cells import Cell
 from undertow.views.inks import line_colours
-from undertow.views.scale import Scale, ScaleKind
-from undertow.views.scale_positions import levels_of, ticks_of
+from undertow.views.palette import Cell
+from undertow.views.scale import Scale, ScaleKind, levels_of, ticks_of
 
 _HEIGHT = 560
 _NAMED = 16  # lines with a name of their own; of more, those that end highest and lowest have one

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from undertow.views.places import where
 from undertow.views.run_comparison import Comparison, Curve, Pair
-from undertow.views.scale_positions import number
+from undertow.views.scale import number
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LAYERS_SHOWN = 8

@@ -14,16 +14,20 @@ from undertow.components.run_analyses import dynamics_of_run, flow_of_run
 from undertow.run import Run
 from undertow.schema import Diagnosis, StepRange
 from undertow.schema.seeds.enhanced import AnalysisDepth
-from undertow.schema.seeds.flow_records import GradientVisualizationConfig
+from undertow.schema.seeds.flow_records import GradientFlowVisualization, GradientVisualizationConfig
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, WeightsSummary
 from undertow.show.report.document import to_json
-from undertow.views.analysis_documents import dynamics_document, flow_document
 from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
+from undertow.views.page_documents import FLOW_PARTS
 from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 
 SECTIONS = ("flow", "dynamics", "weights")
 NEWEST = 512  # recorded steps that a summary looks at, so that it is quick however long the run is
 # Summaries say nothing of single samples, pairs of layers and groups: these are left out of the work.
+_LAYER_FIELDS = (
+    "flow_consistency", "bottleneck_score", "information_flow_rate", "nonfinite_count", "first_nonfinite_step",
+    "unavailable",
+)  # fmt: skip
 _QUICK_FLOW = GradientVisualizationConfig(show_temporal_flows=False)
 
 
@@ -74,9 +78,15 @@ def _weights(run: Run, last: int | None) -> WeightsSummary:
 _SUMMARIES: dict[str, Callable[[Run, int | None], Any]] = {"flow": _flow, "dynamics": _dynamics, "weights": _weights}
 _DETAILS: dict[str, Callable[[Run], Any]] = {
     "flow": lambda run: flow_document(run.flow()),
-    "dynamics": lambda run: dynamics_document(run.dynamics()),
+    "dynamics": lambda run: msgspec.to_builtins(run.dynamics()),
     "weights": lambda run: msgspec.to_builtins(run.weights()),
 }
+
+
+def flow_document(flow: GradientFlowVisualization) -> dict[str, Any]:
+    """Layers by name, then the network, its paths and its regions: everything but the per-sample series."""
+    layers = {name: {key: getattr(layer, key) for key in _LAYER_FIELDS} for name, layer in flow.layer_flows.items()}
+    return msgspec.to_builtins({"layers": layers} | {part: getattr(flow, part) for part in FLOW_PARTS})
 
 
 def _table(rows: list[tuple[str, str]]) -> Table:

@@ -8,13 +8,12 @@ from numpy.typing import NDArray
 
 from undertow.detect.engine.journal import changes_in
 from undertow.run import Run
-from undertow.schema import QUANTITIES, Finding, Layer
+from undertow.schema import Finding, Layer
 from undertow.store.journal import EVENTS_FILE
 from undertow.views.grid import Grid, grid_of
-from undertow.views.layer_order import reading_order
 from undertow.views.line_points import line_of_scalar
 from undertow.views.scale import usual_of
-from undertow.views.tiles import subjects
+from undertow.views.tiles import drawable, in_reading_order, subjects
 
 FAVOURITES = ("gradient_norm", "update_ratio", "weight_norm", "activation_rms", "activation_zero_fraction")
 _USUAL_SECONDS = 3.0  # how old the medians of a growing run may be
@@ -47,7 +46,7 @@ class Camera:
     @property
     def quantities(self) -> list[str]:
         """Those worth leafing through: the usual ones first."""
-        stored = [name for name in self.run.quantities if name not in QUANTITIES or QUANTITIES[name].width == 1]
+        stored = drawable(self.run.reader)
         first = [name for name in FAVOURITES if name in stored]
         return first + [name for name in stored if name not in first]
 
@@ -61,8 +60,7 @@ class Camera:
 
     def _matching(self) -> list[Layer]:
         reader = self.run.reader
-        every = [reader.layers[place] for place in subjects(reader, self.quantity)]
-        ordered = [every[place] for place in reading_order(every)]
+        ordered = in_reading_order(reader.layers[place] for place in subjects(reader, self.quantity))
         words = self.pattern.split()
         if not words:
             return ordered

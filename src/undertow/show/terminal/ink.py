@@ -9,9 +9,8 @@ from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.show.terminal.ability import Ability, Depth
 from undertow.show.terminal.writing import RESET
 from undertow.views.grid import Grid
-from undertow.views.heatmap_cells import Cell
-from undertow.views.palette import Colour, Palette, luminance
-from undertow.views.scale_positions import levels_of
+from undertow.views.palette import Cell, Colour, Palette, luminance
+from undertow.views.scale import levels_of
 
 Indices = NDArray[np.uint8]
 

@@ -18,10 +18,9 @@ from undertow.show.terminal.sparkline import is_wide, sparkline
 from undertow.show.terminal.worst import Sufferer, worst_layers
 from undertow.show.terminal.writing import BOLD, DIM, Writing, abbreviate, clean
 from undertow.views.grid import Grid, folded
-from undertow.views.heatmap_cells import Cell
-from undertow.views.palette import Palette, palette_of
-from undertow.views.scale_positions import number
-from undertow.views.severity_signs import GLYPHS, HEALTH_GLYPHS
+from undertow.views.palette import Cell, Palette, palette_of
+from undertow.views.report_wording import GLYPHS, HEALTH_GLYPHS
+from undertow.views.scale import number
 
 STYLES = {
     Severity.INFO: DIM,

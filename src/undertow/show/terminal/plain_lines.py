@@ -12,8 +12,8 @@ from undertow.show.terminal.ability import Ability
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.picture import Moment, Picture
 from undertow.show.terminal.writing import clean
-from undertow.views.scale_positions import number
-from undertow.views.severity_signs import GLYPHS
+from undertow.views.report_wording import GLYPHS
+from undertow.views.scale import number
 
 _POLL_SECONDS = 0.1
 _LINE_SECONDS = 5.0

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from undertow.schema import Finding, Severity
 from undertow.views.grid import Grid
-from undertow.views.heatmap_cells import Cell
-from undertow.views.scale_positions import number
+from undertow.views.palette import Cell
+from undertow.views.scale import number
 
 _UNUSUAL = 3.0  # times a layer's own median, or a third of it: less is the usual coming and going
 _NEWS = {Cell.NONFINITE: "NaN or infinite", Cell.NO_GRADIENT: "no gradient", Cell.ZERO: "exactly zero"}
