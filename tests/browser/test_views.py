@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,7 +13,6 @@ from tests.browser.conftest import Window
 from tests.browser.test_dashboard import wait_for_picture
 
 import undertow
-from undertow.show.report.checkpoint_report import weights_to_json
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -76,7 +76,7 @@ def test_how_to_get_spectra_is_said_where_there_are_none(window: Window) -> None
 
 def test_spectra_of_a_checkpoint_stand_beside_the_run(window: Window, folder: Path) -> None:
     report = undertow.weights({"second.weight": np.diag([4.0, 2.0, 1.0]).astype(np.float32)})
-    (folder / "histograms" / "weights.json").write_text(weights_to_json(report), encoding="utf-8")
+    (folder / "histograms" / "weights.json").write_bytes(msgspec.json.encode(report))
     (folder / "histograms" / "weights-torn.json").write_text('{"undertow": "0.1', encoding="utf-8")
     page = window.open("#/weights?run=histograms")
     row = page.locator(".spectra tbody tr")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from tests.detect.building import Training
 from undertow.components.run_verdicts import UNSTABLE
 from undertow.run import Run
 from undertow.show.notebook.cards import dynamics_card, flow_card
-from undertow.show.report.sections import SECTIONS, report_to_json
+from undertow.show.report.sections import SECTIONS, report_record
 from undertow.views import page_documents
 from undertow.views.flow_rows import flow_rows
 from undertow.views.weights_page import weights
@@ -100,7 +99,7 @@ def layers_of(report: dict[str, Any], *codes: str) -> set[str]:
 
 def test_sections_say_what_the_findings_say(case: tuple[Run, str | None]) -> None:
     run, expected = case
-    report = json.loads(report_to_json(run.diagnose(), run, SECTIONS))
+    report = report_record(run.diagnose(), run, SECTIONS)
     ongoing = {one["code"] for one in report["findings"] if one["ongoing"]}
     assert expected is None or expected in ongoing
     flow, dynamics, details = report["flow"], report["dynamics"], report["dynamics"]["details"]

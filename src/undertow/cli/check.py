@@ -1,16 +1,9 @@
 """`undertow check`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from undertow.cli.output import RUN_HELP, busy, run_argument
+from undertow.cli.output import RUN_HELP, busy, print_json, run_argument
 from undertow.schema import Severity
-
-if TYPE_CHECKING:
-    from undertow.schema.findings import Diagnosis, Finding
 
 FOUND, CANNOT_JUDGE = 1, 3
 
@@ -48,51 +41,29 @@ def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
         unknown = "part of the run is lost: " + "; ".join(problems)
     code = CANNOT_JUDGE if unknown else FOUND if failing else 0
     if kind == "json":
-        _print_json(diagnosis, failing, status, fail_on, code)
+        print_json(
+            {
+                "run": diagnosis.run,
+                "status": status,
+                "health": diagnosis.health,
+                "fail_on": fail_on,
+                "exit_code": code,
+                "findings": failing,
+            }
+        )
     elif kind == "sarif":
-        _print_sarif(diagnosis, opened.facts.command)
+        from undertow.show.report.sarif import to_sarif
+
+        # All findings, whatever fails: their level says which matter, and whoever reads the file chooses.
+        print_json(to_sarif(diagnosis, diagnosis.findings, opened.facts.command))
     else:
-        _print_findings(diagnosis, failing)
+        for finding in failing:
+            where = finding.layers[0] if finding.layers else "-"
+            place = f"{finding.severity} {finding.code} {where} step {finding.first_step}"
+            click.echo(f"{diagnosis.run}: {place}: {finding.summary}")
         if not unknown:
-            _print_count(diagnosis, failing, fail_on)
+            number = "no finding" if not failing else f"{len(failing)} finding{'s' if len(failing) > 1 else ''}"
+            click.echo(f"{diagnosis.run}: {number} at or above {fail_on} in {diagnosis.steps.recorded:,} steps")
     if unknown:
         click.echo(f"undertow: cannot judge {diagnosis.run}: {unknown}.", err=True)
     ctx.exit(code)
-
-
-def _print_findings(diagnosis: Diagnosis, failing: list[Finding]) -> None:
-    for finding in failing:
-        where = finding.layers[0] if finding.layers else "-"
-        click.echo(
-            f"{diagnosis.run}: {finding.severity} {finding.code} {where} step {finding.first_step}: {finding.summary}"
-        )
-
-
-def _print_count(diagnosis: Diagnosis, failing: list[Finding], fail_on: str) -> None:
-    number = "no finding" if not failing else f"{len(failing)} finding{'s' if len(failing) > 1 else ''}"
-    click.echo(f"{diagnosis.run}: {number} at or above {fail_on} in {diagnosis.steps.recorded:,} steps")
-
-
-def _print_json(diagnosis: Diagnosis, failing: list[Finding], status: str, fail_on: str, code: int) -> None:
-    record = {
-        "run": diagnosis.run,
-        "status": status,
-        "health": diagnosis.health,
-        "fail_on": fail_on,
-        "exit_code": code,
-        "findings": failing,
-    }
-    _print_record(record)
-
-
-def _print_sarif(diagnosis: Diagnosis, command: list[str]) -> None:
-    """All findings, whatever fails: their level says which matter, and whoever reads the file chooses."""
-    from undertow.show.report.sarif import to_sarif
-
-    _print_record(to_sarif(diagnosis, diagnosis.findings, command))
-
-
-def _print_record(record: dict[str, Any]) -> None:
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(record), indent=2).decode())

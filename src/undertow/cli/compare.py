@@ -2,7 +2,7 @@
 
 import click
 
-from undertow.cli.output import RUN_HELP, busy, show
+from undertow.cli.output import RUN_HELP, busy, print_json, show
 
 
 @click.command(
@@ -17,12 +17,12 @@ from undertow.cli.output import RUN_HELP, busy, show
 def command(runs: tuple[str, ...], as_json: bool, all_layers: bool) -> None:
     if len(runs) < 2:
         raise click.UsageError("A comparison needs two runs: give at least two.")
-    from undertow.show.report.comparison_report import comparison_report, comparison_to_json
+    from undertow.show.report.comparison_report import comparison_record, comparison_report
     from undertow.views.run_comparison import compare
 
     with busy(f"comparing {len(runs)} runs"):
         comparison = compare(*runs)
     if as_json:
-        click.echo(comparison_to_json(comparison))
+        print_json(comparison_record(comparison))
     else:
         show(comparison_report(comparison, all_layers=all_layers))

@@ -9,11 +9,11 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
+from undertow.cli.output import print_json
 from undertow.probe.torch_version import OLDEST as OLDEST_TORCH
 
 LITTLE_SPACE = 1_000_000_000
@@ -38,9 +38,7 @@ class Check:
 def command(ctx: click.Context, as_json: bool) -> None:
     checks = list(examine())
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode())
+        print_json(checks)
     else:
         for check in checks:
             glyph = {True: "✔", False: "✖", None: "·"}[check.fine]
@@ -120,14 +118,10 @@ def _directory() -> Check:
         hint = "Choose a folder you may write to with UNDERTOW_DIR."
         return Check("runs", False, f"{folder} cannot be written", hint)
     free = shutil.disk_usage(existing).free
-    says = f"{_shown(folder)}, {free / 1e9:,.0f} GB free"
+    says = f"{folder}{'' if folder.is_dir() else ' (made when needed)'}, {free / 1e9:,.0f} GB free"
     if free < LITTLE_SPACE:
         return Check("runs", False, says, "Less than 1 GB: free some, or set UNDERTOW_DIR to another disk.")
     return Check("runs", True, says)
-
-
-def _shown(folder: Path) -> str:
-    return f"{folder}{'' if folder.is_dir() else ' (made when needed)'}"
 
 
 def _version(package: str) -> str:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from undertow.cli.output import show
+from undertow.cli.output import print_json, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from undertow.explain.pages import Page
-    from undertow.schema.findings import Remedy
 
 
 @click.command(
@@ -29,11 +28,9 @@ def command(code: str | None, as_json: bool) -> None:
         return
     page = page_of(code)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode(page), indent=2).decode())
-        return
-    show(_rendered(page))
+        print_json(page)
+    else:
+        show(_rendered(page))
 
 
 def _print_list(as_json: bool) -> None:
@@ -42,10 +39,7 @@ def _print_list(as_json: bool) -> None:
 
     spoken = {one.code for one in conditions()}
     if as_json:
-        import msgspec
-
-        records = [{"code": code, "name": name, "exists": code in spoken} for code, name in CODES.items()]
-        click.echo(msgspec.json.format(msgspec.json.encode(records), indent=2).decode())
+        print_json([{"code": code, "name": name, "exists": code in spoken} for code, name in CODES.items()])
         return
     for code, name in CODES.items():
         click.echo(f"{code}  {name}{'' if code in spoken else '  (reserved)'}")
@@ -66,14 +60,10 @@ def _rendered(page: Page) -> RenderableType:
     if page.remedies:
         parts.append(Text("\nWhat to do", style="bold"))
     for remedy in page.remedies:
-        code = "\n".join(f"    {line}" for line in remedy.how.splitlines())
+        caution = f"Risk: {remedy.risk}" + (f" Not when: {remedy.when_not}" if remedy.when_not else "")
         parts += [
             Padding(Text(remedy.what), (0, 0, 0, 2)),
-            Text(code, style="bold"),
-            Padding(Text(_caution(remedy), style="dim"), (0, 0, 1, 2)),
+            Text("\n".join(f"    {line}" for line in remedy.how.splitlines()), style="bold"),
+            Padding(Text(caution, style="dim"), (0, 0, 1, 2)),
         ]
     return Group(*parts)
-
-
-def _caution(remedy: Remedy) -> str:
-    return f"Risk: {remedy.risk}" + (f" Not when: {remedy.when_not}" if remedy.when_not else "")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from undertow.cli.output import RUN_HELP, busy, run_argument
-from undertow.cli.picture_options import KINDS, bar, picture_options, refuse_for_others
+from undertow.cli.output import RUN_HELP, bar, busy, run_argument
+from undertow.cli.picture_options import KINDS, picture_options, refuse_for_others
 from undertow.errors import UnknownNameError, UnwritableRunError
 
 if TYPE_CHECKING:
@@ -54,12 +54,26 @@ def command(
     if kind in KINDS and len(quantities) > 1:
         raise click.UsageError("A picture shows one quantity: give --quantity once.")
     opened = open_run(run)
-    if kind in TABLES:
-        write = _table_writer(opened, kind, globs, quantities)
-    elif kind == REPORT:
-        write = _reporter(opened)
-    else:
-        write = _painter(opened, kind, globs, quantities, pictures)
+    layers = _layers(opened, globs) if globs and kind in TABLES else None
+
+    def write(path: Path) -> None:
+        if kind in TABLES:
+            from undertow.store import exports
+
+            to_file = {"json": exports.export_json, "csv": exports.export_csv, "parquet": exports.export_parquet}[kind]
+            to_file(opened.reader, path, layers=layers, quantities=quantities or None)
+        elif kind == REPORT:
+            from undertow.show.html.report_file import write_report
+
+            write_report(opened, path)
+        else:
+            from undertow.show.pictures.drawing import save_picture
+
+            given = {name: value for name, value in pictures.items() if value is not None}
+            with bar("drawing") as tell:
+                quantity = quantities[0] if quantities else None
+                save_picture(opened, path, kind, quantity=quantity, layers=globs, progress=tell, **given)
+
     with nullcontext() if kind in KINDS else busy(f"exporting {len(opened.steps):,} steps"):
         if output is None:
             _to_stdout(write, kind)
@@ -68,49 +82,12 @@ def command(
             click.echo(f"wrote {output}", err=True)
 
 
-def _painter(
-    run: Run, kind: str, globs: tuple[str, ...], quantities: tuple[str, ...], pictures: dict[str, Any]
-) -> Callable[[Path], None]:
-    from undertow.show.pictures.drawing import save_picture
-
-    given = {name: value for name, value in pictures.items() if value is not None}
-
-    def write(path: Path) -> None:
-        with bar() as progress:
-            quantity = quantities[0] if quantities else None
-            save_picture(run, path, kind, quantity=quantity, layers=globs, progress=progress, **given)
-
-    return write
-
-
-def _reporter(run: Run) -> Callable[[Path], None]:
-    """The same as `undertow report --html`."""
-    from undertow.show.html.report_file import write_report
-
-    def write(path: Path) -> None:
-        write_report(run, path)
-
-    return write
-
-
 def _layers(run: Run, globs: tuple[str, ...]) -> list[int]:
     for glob in globs:
         if not any(fnmatch.fnmatchcase(path, glob) for path in run.layers.paths):
             some = ", ".join(run.layers.paths[:4]) or "none"
             raise UnknownNameError(f"no layer of this run fits {glob!r}", way_out=f"Its layers are: {some}, …")
     return [layer.id for layer in run.layers if any(fnmatch.fnmatchcase(layer.path, glob) for glob in globs)]
-
-
-def _table_writer(run: Run, kind: str, globs: tuple[str, ...], quantities: tuple[str, ...]) -> Callable[[Path], None]:
-    from undertow.store import exports
-
-    layers = _layers(run, globs) if globs else None
-    to_file = {"json": exports.export_json, "csv": exports.export_csv, "parquet": exports.export_parquet}[kind]
-
-    def write(path: Path) -> None:
-        to_file(run.reader, path, layers=layers, quantities=quantities or None)
-
-    return write
 
 
 def _to_file(write: Callable[[Path], None], output: Path) -> None:

@@ -33,14 +33,48 @@ def show(renderable: RenderableType) -> None:
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
+def print_json(record: object) -> None:
+    """Indented, for people as well. msgspec writes NaN and infinity as null: strict JSON has no word for them."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(record), indent=2).decode())
+
+
+def _nobody_looks() -> bool:
+    return not sys.stderr.isatty() or bool(os.environ.get("CI") or os.environ.get("UNDERTOW_QUIET"))
+
+
+def _tell_nobody(*words: object) -> None: ...
+
+
 @contextmanager
 def busy(message: str) -> Generator[Callable[[str], None]]:
     """A sign of life on stderr while something takes long; nothing where nobody looks. Call it to say what is next."""
-    if not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("UNDERTOW_QUIET"):
-        yield lambda message: None
+    if _nobody_looks():
+        yield _tell_nobody
         return
     with console(to_stderr=True).status(message) as status:
         yield status.update
+
+
+@contextmanager
+def bar(label: str, *, in_bytes: bool = False, wanted: bool = True) -> Generator[Callable[..., None]]:
+    """The same with a bar. Call it with how much is done, how much there is, and what it is about now."""
+    if _nobody_looks() or not wanted:
+        yield _tell_nobody
+        return
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    what = TextColumn("{task.fields[what]}", markup=False)
+    columns = (TextColumn(label), BarColumn(), amount, TimeRemainingColumn(), what)
+    with Progress(*columns, console=console(to_stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=None, what="")
+
+        def update(done: int, total: int, what: str = "") -> None:
+            shown.update(task, completed=done, total=total, what=what)
+
+        yield update
 
 
 RUN_HELP = "RUN is a run folder, the name of a run under UNDERTOW_DIR (default runs/), or latest."

@@ -1,15 +1,10 @@
 """The options of `undertow export` that concern pictures, and what was typed in them."""
 
-import os
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-
-from undertow.cli.output import console
 
 KINDS = ("png", "gif", "webp", "mp4")
 # Those of `show.pictures.drawing`, which is not loaded for a look at the help.
@@ -66,17 +61,3 @@ def refuse_for_others(kind: str, pictures: dict[str, Any]) -> None:
     if given:
         option = {"frames_per_second": "fps"}.get(given[0], given[0])
         raise click.UsageError(f"--{option} is for pictures ({', '.join(KINDS)}), not for {kind}.")
-
-
-@contextmanager
-def bar() -> Generator[Callable[[int, int], None]]:
-    """A bar on stderr while frames are drawn; nothing where nobody looks."""
-    if not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("UNDERTOW_QUIET"):
-        yield lambda done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("drawing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(to_stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from undertow.cli.output import RUN_HELP, busy, run_argument, show
+from undertow.cli.output import RUN_HELP, busy, print_json, run_argument, show
 
 SECTION_NAMES = ("flow", "dynamics", "weights")
 
@@ -24,25 +24,31 @@ SECTION_NAMES = ("flow", "dynamics", "weights")
 def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, details: bool, sections: str) -> None:
     if as_json + as_markdown + (html is not None) > 1:
         raise click.UsageError("--json, --markdown and --html exclude each other: choose one.")
-    wanted = _section_names(sections)
+    wanted = [name.strip() for name in sections.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in SECTION_NAMES]
+    if unknown:
+        raise click.UsageError(f"--sections: there is no {unknown[0]!r}. There are: {', '.join(SECTION_NAMES)}.")
     if wanted and (as_markdown or html):
         raise click.UsageError("--sections goes with text and --json, not with --markdown or --html.")
     from undertow.run import open_run
 
     if html is not None:
-        _write_html(run, html)
-        return
+        from undertow.show.html.report_file import write_report
 
+        with busy("reading the run") as tell:
+            size = write_report(open_run(run), html, tell)
+        click.echo(f"wrote {html} ({size / 1e6:.1f} MB)", err=True)
+        return
     with busy("reading the run"):
         opened = open_run(run)
         diagnosis = opened.diagnose()
         tensors = [layer.path for layer in opened.layers.parameters]
     if as_json:
-        from undertow.show.report.sections import report_to_json
+        from undertow.show.report.sections import report_record
 
         with busy("analysing the run"):
-            text = report_to_json(diagnosis, opened, details=wanted)
-        click.echo(text)
+            record = report_record(diagnosis, opened, details=wanted)
+        print_json(record)
     elif as_markdown:
         from undertow.show.report.markdown import to_markdown
 
@@ -57,20 +63,3 @@ def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, detai
             with busy("analysing the run"):
                 parts = sections_report(opened, wanted)
             show(parts)
-
-
-def _write_html(run: str, file: Path) -> None:
-    from undertow.run import open_run
-    from undertow.show.html.report_file import write_report
-
-    with busy("reading the run") as tell:
-        size = write_report(open_run(run), file, tell)
-    click.echo(f"wrote {file} ({size / 1e6:.1f} MB)", err=True)
-
-
-def _section_names(given: str) -> list[str]:
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    unknown = [name for name in names if name not in SECTION_NAMES]
-    if unknown:
-        raise click.UsageError(f"--sections: there is no {unknown[0]!r}. There are: {', '.join(SECTION_NAMES)}.")
-    return names

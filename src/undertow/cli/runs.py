@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from undertow.cli.output import busy, console, show
+from undertow.cli.output import busy, console, print_json, show
 from undertow.errors import UnreadableRunError
 from undertow.schema.addresses import address_of
 
@@ -34,9 +34,7 @@ def command(root: Path | None, as_json: bool) -> None:
     with busy(f"looking for runs in {root}"):
         summaries = find_runs(root)
     if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.format(msgspec.json.encode([_record(s) for s in summaries]), indent=2).decode())
+        print_json([_record(summary) for summary in summaries])
     elif summaries:
         _print_table(summaries, root)
     else:
@@ -44,16 +42,9 @@ def command(root: Path | None, as_json: bool) -> None:
 
 
 def _record(summary: RunSummary) -> dict[str, object]:
-    return {
-        "folder": summary.address or str(summary.folder),
-        "name": summary.name,
-        "status": summary.status,
-        "steps": summary.steps,
-        "last_step": summary.last_step,
-        "last_loss": summary.last_loss,
-        "created": summary.created or None,
-        "problem": summary.problem or None,
-    }
+    same = {key: getattr(summary, key) for key in ("name", "status", "steps", "last_step", "last_loss")}
+    folder = summary.address or str(summary.folder)
+    return {"folder": folder, **same, "created": summary.created or None, "problem": summary.problem or None}
 
 
 # In the order in which they make room on a narrow terminal; the run and its status always stay.

@@ -1,13 +1,8 @@
 """`undertow weights`."""
 
-import os
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-
 import click
 
-from undertow.cli.output import console, show
+from undertow.cli.output import bar, print_json, show
 
 
 @click.command(
@@ -25,37 +20,13 @@ from undertow.cli.output import console, show
 def command(checkpoint: str, against: str | None, as_json: bool, all_tensors: bool) -> None:
     from undertow.checkpoints.process_group import team_here
     from undertow.components.checkpoint_weights import weigh
-    from undertow.show.report.checkpoint_report import weights_report, weights_to_json
+    from undertow.show.report.checkpoint_report import weights_report
 
-    with team_here() as team, _bar(team is None or team.leads) as progress:
+    with team_here() as team, bar("reading", in_bytes=True, wanted=team is None or team.leads) as progress:
         report = weigh(checkpoint, against, team, progress=progress)
     if report is None:
         return  # the first process has it
     if as_json:
-        click.echo(weights_to_json(report))
+        print_json(report)
     else:
         show(weights_report(report, all_tensors=all_tensors))
-
-
-@contextmanager
-def _bar(wanted: bool) -> Generator[Callable[[int, int, str], None] | None]:
-    """A bar on stderr while tensors are read; nothing where nobody looks."""
-    if not wanted or not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("UNDERTOW_QUIET"):
-        yield None
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("reading"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[path]}", markup=False),
-    )
-    with Progress(*columns, console=console(to_stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, path="")
-
-        def progress(done: int, total: int, path: str) -> None:
-            bar.update(task, completed=done, total=total, path=path)
-
-        yield progress

@@ -47,5 +47,5 @@ def line_of_scalar(steps: NDArray[np.int64], values: NDArray[np.float64], column
 
 def line_of_layer(window: Window) -> Line:
     """The one layer of a window of a quantity."""
-    ends = (part[:, 0].astype(np.float64) for part in (window.minimum, window.mean, window.maximum))
-    return Line(window.steps, *ends, window.nonfinite[:, 0] > 0)
+    low, mean, high = (part[:, 0].astype(np.float64) for part in (window.minimum, window.mean, window.maximum))
+    return Line(window.steps, low, mean, high, window.nonfinite[:, 0] > 0)

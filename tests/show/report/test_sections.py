@@ -17,7 +17,7 @@ from undertow.cli import group
 from undertow.run import Run
 from undertow.schema import summaries
 from undertow.show.report import sections
-from undertow.show.report.sections import NEWEST, SECTIONS, report_to_json
+from undertow.show.report.sections import NEWEST, SECTIONS, report_record
 
 PAGE = Path(__file__).parents[3] / "docs/json.md"
 RECORDS = [one for one in vars(summaries).values() if is_dataclass(one) and isinstance(one, type)]
@@ -114,7 +114,7 @@ def test_a_failing_analysis_does_not_take_the_report_with_it(run: Path, monkeypa
         raise RuntimeError("no such luck")
 
     monkeypatch.setattr(sections, "flow_of_run", broken)
-    document = json.loads(report_to_json(opened.diagnose(), opened))
+    document = report_record(opened.diagnose(), opened)
     assert document["flow"] is None
     assert "flow could not be analysed: no such luck" in document["coverage"]["reasons"]
     assert document["weights"] is not None

@@ -1,39 +1,26 @@
-"""The weights of a checkpoint as text and JSON."""
+"""The weights of a checkpoint as text."""
 
 from collections.abc import Iterator
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from undertow.schema import Health, Severity
+from undertow.schema import Severity
 from undertow.schema.checkpoints import Drift, TensorWeights, WeightIssue, WeightReport
-from undertow.show.report.text import STYLES
+from undertow.show.report.text import HEALTH_STYLES, STYLES, table_of
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, percent
 
 _ISSUES_SHOWN = 8
 _DRIFT_SHOWN = 8
-_STYLES = {
-    Health.HEALTHY: "bold blue",
-    Health.MINOR: "cyan",
-    Health.PROBLEMS: "bold dark_orange",
-    Health.CRITICAL: "bold magenta",
-    None: "dim",
-}
-
-
-def weights_to_json(report: WeightReport) -> str:
-    """Every field of the report. msgspec writes NaN and infinity as null: strict JSON has no word for them."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
 
 
 def weights_report(report: WeightReport, *, all_tensors: bool = False) -> RenderableType:
     """One screen: verdict, issues, kinds, drift; with `all_tensors` a line for each tensor."""
     size = f"{len(report.tensors):,} tensors, {report.parameter_count:,} parameters, {_bytes(report.bytes)}"
     title = Text.assemble(
-        (str(report.health or "no verdict"), _STYLES[report.health]),
+        (str(report.health or "no verdict"), HEALTH_STYLES[report.health]),
         "  ",
         (f"{report.source} · {report.format} · {size}", "dim"),
     )
@@ -65,15 +52,8 @@ def _issues(report: WeightReport) -> Iterator[RenderableType]:
         yield Text("")
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place == 0 else "right", overflow="fold", no_wrap=place > 0)
-    return table
-
-
 def _kinds(report: WeightReport) -> Table:
-    table = _table("kind", "elements", "mean", "std", "min", "max", "kurtosis", "zero")
+    table = table_of("kind", "elements", "mean", "std", "min", "max", "kurtosis", "zero")
     rows = [*report.kinds.items(), ("all but buffers", report.overall)]
     for kind, moments in rows:
         numbers = (moments.mean, moments.std, moments.minimum, moments.maximum, moments.kurtosis)
@@ -82,7 +62,7 @@ def _kinds(report: WeightReport) -> Table:
 
 
 def _tensors(tensors: tuple[TensorWeights, ...]) -> Table:
-    table = _table("tensor", "shape", "std", "scale", "spectral", "stable rank", "tail", "zero")
+    table = table_of("tensor", "shape", "std", "scale", "spectral", "stable rank", "tail", "zero")
     for tensor in tensors:
         spectrum, scale = tensor.spectrum, tensor.initialisation and tensor.initialisation.scale
         spectral = (None, None, None)
@@ -102,7 +82,7 @@ def _drift(drift: Drift) -> Iterator[RenderableType]:
     moved = sorted(
         (one for one in drift.tensors if one.relative is not None), key=lambda one: one.relative or 0.0, reverse=True
     )
-    table = _table("moved most", "relative", "cosine", "largest change", "changed")
+    table = table_of("moved most", "relative", "cosine", "largest change", "changed")
     for one in moved[:_DRIFT_SHOWN]:
         changed = "-" if one.changed_fraction is None else percent(one.changed_fraction)
         table.add_row(one.path, *map(_number, (one.relative, one.cosine, one.largest_change)), changed)
@@ -133,8 +113,5 @@ def _number(value: float | None) -> str:
 
 
 def _bytes(size: int) -> str:
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size = size / 1000  # pyright: ignore[reportAssignmentType]
-    return f"{size:.3g} GB"
+    power = min(3, (len(str(size)) - 1) // 3)
+    return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"

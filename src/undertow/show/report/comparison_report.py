@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -9,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from undertow.show.report.text import table_of
 from undertow.views.places import where
 from undertow.views.run_comparison import Comparison, Curve, Pair
 from undertow.views.scale import number
@@ -20,10 +22,9 @@ _POINTS_SHOWN = 6
 _SETTINGS_SHOWN = 20
 
 
-def comparison_to_json(comparison: Comparison) -> str:
-    """Every field, and `step` and `layer` where they diverge first. NaN and infinity are null."""
-    record = {"step": comparison.step, "layer": comparison.layer} | msgspec.to_builtins(comparison)
-    return msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+def comparison_record(comparison: Comparison) -> dict[str, Any]:
+    """Every field, and `step` and `layer` where they diverge first."""
+    return {"step": comparison.step, "layer": comparison.layer} | msgspec.to_builtins(comparison)
 
 
 def comparison_report(comparison: Comparison, *, all_layers: bool = False) -> RenderableType:
@@ -50,16 +51,8 @@ def letter(place: int) -> str:
     return _LETTERS[place] if place < len(_LETTERS) else str(place + 1)
 
 
-def _table(first: str, *others: str, numbers: bool = True) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(first, overflow="fold", min_width=min(10, len(first)))
-    for column in others:
-        table.add_column(column, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers)
-    return table
-
-
 def _runs(comparison: Comparison) -> Table:
-    table = _table("", "run", "health", "status", "steps", "first finding", numbers=False)
+    table = table_of("", "run", "health", "status", "steps", "first finding", numbers=False)
     names = [run.name for run in comparison.runs]
     for place, run in enumerate(comparison.runs):
         alike = names.count(run.name) > 1
@@ -98,7 +91,7 @@ def _divergence(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[R
     shown = diverged if all_layers else diverged[:_LAYERS_SHOWN]
     if shown:
         yield Text("")
-        table = _table("layer", "step", "A", letter(pair.run), "by 10 %")
+        table = table_of("layer", "step", "A", letter(pair.run), "by 10 %")
         for one in shown:
             clear = "–" if one.clear_step is None else f"{one.clear_step:,}"
             table.add_row(_text(one.layer), f"{one.step:,}", *(_norm(norm) for norm in one.norms), clear)
@@ -116,7 +109,7 @@ def _differences(comparison: Comparison) -> Iterator[RenderableType]:
         yield Text("Their configurations are equal: same optimizers, settings, command, software and number of layers.")
         return
     yield Text("What differs in their configuration", style="bold")
-    table = _table("", *(letter(place) for place in range(len(comparison.runs))), numbers=False)
+    table = table_of("", *(letter(place) for place in range(len(comparison.runs))), numbers=False)
     for difference in comparison.differences[:_SETTINGS_SHOWN]:
         table.add_row(_text(difference.setting), *(_text(value or "–") for value in difference.values))
     yield table
@@ -146,7 +139,7 @@ def _is_dense(curve: Curve) -> bool:
 
 def _curve(curve: Curve) -> Table:
     places = _places(curve)
-    table = _table(_text(f"{curve.name[:40]} at step").plain, *(f"{curve.steps[place]:,}" for place in places))
+    table = table_of(_text(f"{curve.name[:40]} at step").plain, *(f"{curve.steps[place]:,}" for place in places))
     for run, values in enumerate(curve.values):
         table.add_row(letter(run), *(_value(values[place]) for place in places))
     return table

@@ -16,7 +16,6 @@ from undertow.schema import Diagnosis, StepRange
 from undertow.schema.seeds.enhanced import AnalysisDepth
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, GradientVisualizationConfig
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, WeightsSummary
-from undertow.show.report.document import to_json
 from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
 from undertow.views.page_documents import FLOW_PARTS
 from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
@@ -31,7 +30,7 @@ _LAYER_FIELDS = (
 _QUICK_FLOW = GradientVisualizationConfig(show_temporal_flows=False)
 
 
-def report_to_json(diagnosis: Diagnosis, run: Run, details: Collection[str] = ()) -> str:
+def report_record(diagnosis: Diagnosis, run: Run, details: Collection[str] = ()) -> dict[str, Any]:
     """The diagnosis, then a summary of each section; those in `details` over the whole run, with all there is."""
     documents: dict[str, Any] = {}
     reasons = list(diagnosis.coverage.reasons)
@@ -43,7 +42,8 @@ def report_to_json(diagnosis: Diagnosis, run: Run, details: Collection[str] = ()
         except Exception as problem:  # a report must not fail for the sake of its annexes
             documents[name] = None
             reasons.append(f"{name} could not be analysed: {problem}")
-    return to_json(replace(diagnosis, coverage=replace(diagnosis.coverage, reasons=tuple(reasons))), documents)
+    told = replace(diagnosis, coverage=replace(diagnosis.coverage, reasons=tuple(reasons)))
+    return msgspec.to_builtins(told) | documents
 
 
 def sections_report(run: Run, names: Collection[str]) -> Group:

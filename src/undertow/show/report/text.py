@@ -1,6 +1,6 @@
 """The diagnosis for a terminal: one screen that says what, where, why, what next, and what it cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -19,7 +19,7 @@ STYLES = {
     Severity.SEVERE: "bold dark_orange",
     Severity.CRITICAL: "bold magenta",
 }
-_HEALTH_STYLES = {
+HEALTH_STYLES = {
     Health.HEALTHY: "bold blue",
     Health.MINOR: "cyan",
     Health.PROBLEMS: "bold dark_orange",
@@ -39,11 +39,7 @@ def report(
     if not details:
         return Screen(diagnosis, tensors, rows)
     parts: list[RenderableType] = [_title(diagnosis), Text(""), Text(diagnosis.story), Text("")]
-    table = _grid()
-    for place, reason in enumerate(diagnosis.coverage.reasons):
-        table.add_row("Note" if place == 0 else "", Text(reason))
-    table.add_row("Cost", Text(cost(diagnosis.overhead)))
-    parts.append(table)
+    parts.append(_rows([*_once("Note", diagnosis.coverage.reasons), ("Cost", Text(cost(diagnosis.overhead)))]))
     return Group(*parts, *(part for finding in diagnosis.findings for part in _details(finding, tensors)))
 
 
@@ -75,7 +71,7 @@ class Screen:
             room -= height(code_row)
         lines = _one_line_each(others, self.tensors, max(1, room))
         room -= len(lines)
-        shown_notes = [("Note" if place == 0 else "", Text(note)) for place, note in enumerate(notes)]
+        shown_notes = _once("Note", notes)
         while shown_notes and height(*shown_notes) > room:
             shown_notes.pop()
         room -= height(*shown_notes)
@@ -83,10 +79,7 @@ class Screen:
             closing.append(("More", Text(f"undertow explain {first.code}   or add --details")))
             room -= 1
         blocks = [block for block in (main, lines + shown_notes + closing) if block]
-        yield top[0]
-        yield Text("")
-        yield top[1]
-        yield Text("")
+        yield from (top[0], Text(""), top[1], Text(""))
         for place, block in enumerate(blocks):
             if place and room > 0:
                 yield Text("")
@@ -99,23 +92,32 @@ class Screen:
         return findings[0], findings[1:]
 
 
-def _rows(rows: Sequence[tuple[str, Text]]) -> Table:
-    table = _grid()
+def _rows(rows: Iterable[tuple[str, Text]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True, width=5)
+    table.add_column(overflow="fold")
     for label, text in rows:
         table.add_row(label, text)
     return table
 
 
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True, width=5)
-    table.add_column(overflow="fold")
+def table_of(first: str, *others: str, numbers: bool = True) -> Table:
+    """Columns side by side; those after the first one are numbers, or words."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(first, overflow="fold", min_width=min(10, len(first)))
+    for column in others:
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers)
     return table
+
+
+def _once(label: str, texts: Iterable[Text | str]) -> list[tuple[str, Text]]:
+    """The label before the first of them only."""
+    return [("" if place else label, Text(text) if isinstance(text, str) else text) for place, text in enumerate(texts)]
 
 
 def _title(diagnosis: Diagnosis) -> Text:
     verdict, extent = headline(diagnosis)
-    return Text.assemble((verdict, _HEALTH_STYLES[diagnosis.health]), "  ", (extent, "dim"))
+    return Text.assemble((verdict, HEALTH_STYLES[diagnosis.health]), "  ", (extent, "dim"))
 
 
 def _label(finding: Finding) -> Text:
@@ -138,9 +140,8 @@ def _one_line_each(others: Sequence[Finding], tensors: Sequence[str], room: int)
     shown = others if len(others) <= room else others[: room - 1]
     lines = [_line(finding, tensors) for finding in shown]
     if len(shown) < len(others):
-        left = len(others) - len(shown)
-        lines.append(Text(f"and {left:,} more: --details has them all", style="dim"))
-    return [("Also" if place == 0 else "", line) for place, line in enumerate(lines)]
+        lines.append(Text(f"and {len(others) - len(shown):,} more: --details has them all", style="dim"))
+    return _once("Also", lines)
 
 
 def _line(finding: Finding, tensors: Sequence[str]) -> Text:
@@ -156,20 +157,15 @@ def _details(finding: Finding, tensors: Sequence[str]) -> Iterator[RenderableTyp
     follows = "" if finding.follows_from is None else f"  (follows from {finding.follows_from})"
     yield Text.assemble(_label(finding), (follows, "dim"))
     yield Padding(Text(finding.summary), (0, 0, 0, 2))
-    table = _grid()
-    table.add_row("When", Text(f"{when(finding)}; confidence {percent(finding.confidence, 0)}"))
-    table.add_row("Where", Text(where(finding.layers, tensors, 40)))
-    for place, evidence in enumerate(finding.evidence):
-        table.add_row("Seen" if place == 0 else "", Text(evidence_line(evidence)))
+    rows = [("When", Text(f"{when(finding)}; confidence {percent(finding.confidence, 0)}"))]
+    rows.append(("Where", Text(where(finding.layers, tensors, 40))))
+    rows += _once("Seen", map(evidence_line, finding.evidence))
     for remedy in finding.remedies:
-        text = Text.assemble(remedy.what, "\n", (_indented(remedy.how), "bold"), ("\nRisk: " + remedy.risk, "dim"))
+        code = "\n".join(f"  {line}" for line in remedy.how.splitlines())
+        text = Text.assemble(remedy.what, "\n", (code, "bold"), ("\nRisk: " + remedy.risk, "dim"))
         if remedy.when_not:
             text.append(f"\nNot when: {remedy.when_not}", "dim")
         if remedy.measured:
             text.append(f"\nMeasured: {remedy.measured}")
-        table.add_row("Try", text)
-    yield Padding(table, (0, 0, 0, 2))
-
-
-def _indented(code: str) -> str:
-    return "\n".join(f"  {line}" for line in code.splitlines())
+        rows.append(("Try", text))
+    yield Padding(_rows(rows), (0, 0, 0, 2))

@@ -1,6 +1,6 @@
 """The routes of the dashboard. Every one of them only reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from undertow.explain.pages import page_of
 from undertow.schema import QUANTITIES
 from undertow.show.page import STATIC
 from undertow.show.web.guard import LOOPBACK, Guard
-from undertow.show.web.library import Library
+from undertow.show.web.library import Library, OpenRun
 from undertow.show.web.live import Streams
 from undertow.store.names import known_name
 from undertow.views import page_documents
@@ -35,11 +35,44 @@ _COMPRESS_FROM = 4096
 
 
 def build_app(root: Path, token: str, hosts: tuple[str, ...] = LOOPBACK) -> Guard:
-    """The application for the runs below `root`, behind its guard."""
-    pages = Pages(Library(root))
+    """The application for the runs below `root`, behind its guard. Starlette runs plain functions in threads."""
+    library, streams = Library(root), Streams()
+
+    def runs(request: Request) -> Response:
+        return _json({"root": str(root), "runs": [one.document() for one in library.runs()]})
+
+    def runs_diverge(request: Request) -> Response:
+        with library.reading_two(_text(request, "run"), _text(request, "other")) as (first, second):
+            return _json(divergence(first.run, second.run))
+
+    async def live(request: Request) -> Response:
+        identity = _text(request, "run")
+
+        def look() -> dict[str, Any]:
+            with library.reading(identity) as opened:
+                return page_documents.progress(opened.run)
+
+        return streams.follow(request, look)
+
+    def about_a_run(answer: Callable[[OpenRun, Request], Any]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            with library.reading(_text(request, "run")) as opened:
+                found = answer(opened, request)
+            return found if isinstance(found, Response) else _json(found)
+
+        return endpoint
+
+    endpoints: dict[str, Callable[[Request], Any]] = {
+        "runs": runs,
+        "divergence": runs_diverge,
+        "colours": lambda request: _json(page_documents.colours()),
+        "explain": lambda request: _json(page_of(_text(request, "code"))),
+        "live": live,
+    }
+    endpoints |= {name: about_a_run(answer) for name, answer in _ABOUT_A_RUN.items()}
     routes = [
         Route("/", _index),
-        *(Route(f"/api/{name}", endpoint) for name, endpoint in pages.endpoints().items()),
+        *(Route(f"/api/{name}", endpoint) for name, endpoint in endpoints.items()),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     compress = Middleware(GZipMiddleware, minimum_size=_COMPRESS_FROM, compresslevel=1)
@@ -51,151 +84,85 @@ def build_app(root: Path, token: str, hosts: tuple[str, ...] = LOOPBACK) -> Guar
     return Guard(app, token, hosts)
 
 
-class Pages:
-    """One method per question. They run in threads: the library sees to it that a run is read by one at a time."""
-
-    def __init__(self, library: Library) -> None:
-        self._library = library
-        self._streams = Streams()
-
-    def endpoints(self) -> dict[str, Callable[[Request], Any]]:
-        return {
-            "runs": self.runs,
-            "run": self.run,
-            "times": self.times,
-            "diagnosis": self.diagnosis,
-            "scale": self.scale,
-            "usual": self.usual,
-            "tile": self.tile,
-            "scalar": self.scalar,
-            "line": self.line,
-            "density": self.density,
-            "flow": self.flow,
-            "weights": self.weights,
-            "divergence": self.divergence,
-            "colours": self.colours,
-            "explain": self.explain,
-            "live": self.live,
-        }
-
-    def runs(self, request: Request) -> Response:
-        found = [one.document() for one in self._library.runs()]
-        return _json({"root": str(self._library.root), "runs": found})
-
-    def run(self, request: Request) -> Response:
-        identity = _text(request, "run")
-        with self._library.reading(identity) as opened:
-            return _json(page_documents.described(identity, opened.run))
-
-    def times(self, request: Request) -> Response:
-        with self._library.reading(_text(request, "run")) as opened:
-            return _json(page_documents.times(opened.run))
-
-    def diagnosis(self, request: Request) -> Response:
-        with self._library.reading(_text(request, "run")) as opened:
-            return _json(page_documents.diagnosis(opened.run, opened.judged()))
-
-    def scale(self, request: Request) -> Response:
-        with self._library.reading(_text(request, "run")) as opened:
-            # A page asks before it knows what the run has: a scale of nothing is no mistake.
-            known = [*QUANTITIES, *opened.run.quantities]
-            return _json(scale_of(opened.run.reader, _quantity(request, known)))
-
-    def usual(self, request: Request) -> Response:
-        with self._library.reading(_text(request, "run")) as opened:
-            return _json(usual_of(opened.run.reader, _quantity(request, opened.run.quantities)).tolist())
-
-    def tile(self, request: Request) -> Response:
-        level = _number(request, "level", 0, DEEPEST)
-        index = _number(request, "index", 0, (_FARTHEST >> level) // COLUMNS)
-        statistic = known_name(request.query_params.get("statistic", STATISTICS[0]), STATISTICS, "statistic")
-        with self._library.reading(_text(request, "run")) as opened:
-            quantity = _quantity(request, opened.run.quantities)
-            tile = tile_of(opened.run.reader, quantity, level, index, statistic)
-        headers = {"undertow-last-step": str(tile.last_step)}
-        # Sent as it is: noise does not get shorter, and the way is short.
-        headers["content-encoding"] = "identity"
-        return Response(tile.codes.astype("<u2").tobytes(), media_type="application/octet-stream", headers=headers)
-
-    def scalar(self, request: Request) -> Response:
-        first, last, columns = _span(request)
-        with self._library.reading(_text(request, "run")) as opened:
-            values, steps = opened.run.scalars(_text(request, "name")), opened.run.steps
-        inside = slice(*steps.searchsorted([first, last + 1]))
-        return _json(page_documents.line(line_of_scalar(steps[inside], values[inside], columns)))
-
-    def line(self, request: Request) -> Response:
-        first, last, columns = _span(request)
-        with self._library.reading(_text(request, "run")) as opened:
-            reader = opened.run.reader
-            quantity = _quantity(request, opened.run.quantities)
-            layer = reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
-            window = reader.window(quantity, first, last, columns, [layer])
-        return _json(page_documents.line(line_of_layer(window)))
-
-    def density(self, request: Request) -> Response:
-        first, last, columns = _span(request)
-        with self._library.reading(_text(request, "run")) as opened:
-            reader = opened.run.reader
-            stream = known_name(_text(request, "stream"), STREAMS, "kind of values")
-            layer = reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
-            found = density_of(reader, stream, layer, first, last, columns)
-        return _json(page_documents.density(found))
-
-    def flow(self, request: Request) -> Response:
-        with self._library.reading(_text(request, "run")) as opened:
-            return _json(page_documents.flow(opened.run))
-
-    def weights(self, request: Request) -> Response:
-        with self._library.reading(_text(request, "run")) as opened:
-            return _json(weights(opened.run))
-
-    def divergence(self, request: Request) -> Response:
-        with self._library.reading_two(_text(request, "run"), _text(request, "other")) as (first, second):
-            return _json(divergence(first.run, second.run))
-
-    def colours(self, request: Request) -> Response:
-        return _json(page_documents.colours())
-
-    def explain(self, request: Request) -> Response:
-        return _json(page_of(_text(request, "code")))
-
-    async def live(self, request: Request) -> Response:
-        identity = _text(request, "run")
-
-        def look() -> dict[str, Any]:
-            with self._library.reading(identity) as opened:
-                return page_documents.progress(opened.run)
-
-        return self._streams.follow(request, look)
-
-
 def _index(request: Request) -> Response:
     return FileResponse(STATIC / "index.html")
 
 
-def _json(data: Any) -> Response:
-    return Response(msgspec.json.encode(data), media_type="application/json")
+def _scale(opened: OpenRun, request: Request) -> Any:
+    # A page asks before it knows what the run has: a scale of nothing is no mistake.
+    return scale_of(opened.run.reader, _quantity(request, [*QUANTITIES, *opened.run.quantities]))
+
+
+def _usual(opened: OpenRun, request: Request) -> list[float]:
+    return usual_of(opened.run.reader, _quantity(request, opened.run.quantities)).tolist()
+
+
+def _tile(opened: OpenRun, request: Request) -> Response:
+    level = _number(request, "level", 0, DEEPEST)
+    index = _number(request, "index", 0, (_FARTHEST >> level) // COLUMNS)
+    statistic = known_name(request.query_params.get("statistic", STATISTICS[0]), STATISTICS, "statistic")
+    tile = tile_of(opened.run.reader, _quantity(request, opened.run.quantities), level, index, statistic)
+    # Sent as it is: noise does not get shorter, and the way is short.
+    headers = {"undertow-last-step": str(tile.last_step), "content-encoding": "identity"}
+    return Response(tile.codes.astype("<u2").tobytes(), media_type="application/octet-stream", headers=headers)
+
+
+def _scalar(opened: OpenRun, request: Request) -> dict[str, Any]:
+    first, last, columns = _span(request)
+    values, steps = opened.run.scalars(_text(request, "name")), opened.run.steps
+    inside = slice(*steps.searchsorted([first, last + 1]))
+    return page_documents.line(line_of_scalar(steps[inside], values[inside], columns))
+
+
+def _line(opened: OpenRun, request: Request) -> dict[str, Any]:
+    quantity = _quantity(request, opened.run.quantities)
+    window = opened.run.reader.window(quantity, *_span(request), [_layer(opened, request)])
+    return page_documents.line(line_of_layer(window))
+
+
+def _density(opened: OpenRun, request: Request) -> dict[str, Any]:
+    stream = known_name(_text(request, "stream"), STREAMS, "kind of values")
+    return page_documents.density(density_of(opened.run.reader, stream, _layer(opened, request), *_span(request)))
+
+
+_ABOUT_A_RUN: dict[str, Callable[[OpenRun, Request], Any]] = {
+    "run": lambda opened, request: page_documents.described(_text(request, "run"), opened.run),
+    "times": lambda opened, request: page_documents.times(opened.run),
+    "diagnosis": lambda opened, request: page_documents.diagnosis(opened.run, opened.judged()),
+    "flow": lambda opened, request: page_documents.flow(opened.run),
+    "weights": lambda opened, request: weights(opened.run),
+    "scale": _scale,
+    "usual": _usual,
+    "tile": _tile,
+    "scalar": _scalar,
+    "line": _line,
+    "density": _density,
+}
+
+
+def _json(data: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(data), status, media_type="application/json")
+
+
+def _problem(status: int, code: str | None, problem: str, way_out: str) -> Response:
+    return _json({"code": code, "problem": problem, "way_out": way_out}, status)
 
 
 async def _trouble(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, UndertowError)
     status = 404 if isinstance(problem, UnknownNameError) else 422 if isinstance(problem, UnreadableRunError) else 400
-    body = {"code": problem.code, "problem": problem.message, "way_out": problem.way_out}
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+    return _problem(status, problem.code, problem.message, problem.way_out)
 
 
 async def _gone(request: Request, problem: Exception) -> Response:
     """A run was deleted while it was read."""
-    body = {"code": None, "problem": "a file of this run is no longer there", "way_out": "Look at the list of runs"}
-    return Response(msgspec.json.encode(body), 404, media_type="application/json")
+    return _problem(404, None, "a file of this run is no longer there", "Look at the list of runs")
 
 
 async def _mistake(request: Request, problem: Exception) -> Response:
     """One of ours. The page says so and goes on; what `serve` prints has the rest."""
     said = f"Internal error of Undertow: {type(problem).__name__}: {str(problem)[:300]}"
-    body = {"code": None, "problem": said, "way_out": "The other pages may still work; `undertow serve` printed more"}
-    return Response(msgspec.json.encode(body), 500, media_type="application/json")
+    return _problem(500, None, said, "The other pages may still work; `undertow serve` printed more")
 
 
 def _text(request: Request, name: str) -> str:
@@ -217,12 +184,14 @@ def _number(request: Request, name: str, least: int, most: int) -> int:
 
 
 def _span(request: Request) -> tuple[int, int, int]:
-    return (
-        _number(request, "first", 0, _FARTHEST),
-        _number(request, "last", 0, _FARTHEST),
-        _number(request, "columns", 1, _MOST_COLUMNS),
-    )
+    first, last = (_number(request, name, 0, _FARTHEST) for name in ("first", "last"))
+    return first, last, _number(request, "columns", 1, _MOST_COLUMNS)
 
 
-def _quantity(request: Request, known: list[str]) -> str:
+def _layer(opened: OpenRun, request: Request) -> int:
+    reader = opened.run.reader
+    return reader.layer_id(_number(request, "layer", 0, len(reader.layers) - 1))
+
+
+def _quantity(request: Request, known: Sequence[str]) -> str:
     return known_name(_text(request, "quantity"), known, "quantity")
