@@ -10,8 +10,10 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
+
 from undertow.show.bars import bar_is_open
-from undertow.show.terminal.ability import ability_of, can_be_drawn_on
+from undertow.show.terminal.ability import Ability, ability_of, can_be_drawn_on
 
 _POLL_SECONDS = 0.25
 _PATIENCE = 3.0  # seconds that the picture may take to leave
@@ -20,6 +22,20 @@ _PROGRAM = """import os, sys
 if os.fork(): os._exit(0)
 from undertow.show.terminal.panel import main
 main(sys.argv[1])"""
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What a training asks the process that draws it for."""
+
+    folder: str
+    title: str
+    process_group: int  # of the training: it has the terminal as long as this group is in the foreground
+    control: int  # the pipe that speaks or ends when the picture is to leave
+    done: int  # the pipe that ends when it has left
+    share: float  # of the rows of the terminal
+    most: int  # rows
+    ability: Ability
+    total_steps: int | None = None
 
 
 class View:
@@ -76,24 +92,11 @@ class View:
                     os.close(pipe)
 
     def _start(self, folder: Path, title: str, share: float, most: int, total_steps: int | None) -> None:
-        import msgspec
-
-        from undertow.show.terminal.order import Order
-
         control, self._control = os.pipe()
         self._done, done = os.pipe()
         try:
-            order = Order(
-                folder=str(folder.absolute()),
-                title=title,
-                process_group=os.getpgrp(),
-                control=control,
-                done=done,
-                share=share,
-                most=most,
-                ability=ability_of(sys.stderr),
-                total_steps=total_steps,
-            )
+            where, ability = str(folder.absolute()), ability_of(sys.stderr)
+            order = Order(where, title, os.getpgrp(), control, done, share, most, ability, total_steps)
             subprocess.run(
                 [sys.executable, "-P", "-c", _PROGRAM, msgspec.json.encode(order).decode()],
                 stdin=subprocess.DEVNULL,

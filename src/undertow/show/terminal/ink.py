@@ -16,6 +16,7 @@ Indices = NDArray[np.uint8]
 
 SHADES = 48  # an eye tells no more apart in cells of this size, and equal neighbours are written once
 _MARKS = {cell: SHADES + place for place, cell in enumerate(cell for cell in Cell if cell is not Cell.VALUE)}
+_CELLS = {place: cell for cell, place in _MARKS.items()}
 _UNSAMPLED = _MARKS[Cell.NOT_SAMPLED]
 PAPER = SHADES + len(_MARKS)  # nothing has happened here yet
 # Shape differs wherever meaning does: colour alone must not tell it.
@@ -64,12 +65,10 @@ class Ink:
         """Lines of characters; with halves, two neighbours `beside` or above each other share one."""
         if not self.ability.halves:
             first = second = cells
-        elif beside:
-            cells = _even(cells, 1)
-            first, second = cells[:, ::2], cells[:, 1::2]
-        else:
-            cells = _even(cells, 0)
-            first, second = cells[::2], cells[1::2]
+        else:  # one more row or column of paper, if there is one too many
+            rows, columns = (0, cells.shape[1] % 2) if beside else (cells.shape[0] % 2, 0)
+            cells = np.pad(cells, ((0, rows), (0, columns)), constant_values=PAPER)
+            first, second = (cells[:, ::2], cells[:, 1::2]) if beside else (cells[::2], cells[1::2])
         keys = first.astype(np.int32) * 256 + second
         return [self._row(row, beside) for row in keys]
 
@@ -125,7 +124,7 @@ class Ink:
         if place == PAPER:
             return " "
         if place >= SHADES:
-            return next(letter for cell, letter in self.letters.items() if _MARKS[cell] == place)
+            return self.letters[_CELLS[place]]
         return self._ramp[place * len(self._ramp) // SHADES]
 
     def _on(self, place: int) -> str:
@@ -151,7 +150,7 @@ class Ink:
 
     def _of_sixteen(self, place: int, diverging: bool) -> int:
         if place >= SHADES:
-            return next(_SIXTEEN_MARKS[cell] for cell, at in _MARKS.items() if at == place)
+            return _SIXTEEN_MARKS[_CELLS[place]]
         ramp = _SIXTEEN_GREYS if self.palette.scheme is ColorScheme.MONOCHROME else _SIXTEEN[diverging]
         return ramp[place * len(ramp) // SHADES]
 
@@ -168,12 +167,3 @@ def _nearest_of_256(colour: Colour) -> int:
     if apart((shade, shade, shade)) < apart(cube):
         return 232 + grey
     return 16 + 36 * red + 6 * green + blue
-
-
-def _even(cells: Indices, axis: int) -> Indices:
-    """One more row or column of paper, if there is one too many."""
-    if cells.shape[axis] % 2 == 0:
-        return cells
-    padding = [(0, 0), (0, 0)]
-    padding[axis] = (0, 1)
-    return np.pad(cells, padding, constant_values=PAPER)

@@ -5,15 +5,15 @@ terminal's history as always. Every change is one write: the system keeps writes
 """
 
 import os
-import select
 from collections.abc import Sequence
+
+from undertow.show.terminal.writing import write_at_once
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # the cursor, its colours and its place in the line
 _WHOLE = "\x1b[r"
 _INDEX = "\x1bD"  # a line down in the same column; the lowest one scrolls
 # When their size changes, terminals move rows about in ways of their own; but what we drew stays below the cursor.
 _BELOW = "\x1b[J"
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
@@ -44,12 +44,12 @@ class Margin:
         ]
         self._drawn = wanted
         if out or changed:
-            self._write(f"{_BEGIN}{out}{_SAVE}{_NO_WRAP}{''.join(changed)}{_WRAP}{_RESTORE}{_END}")
+            write_at_once(self._output, f"{out}{_SAVE}{_NO_WRAP}{''.join(changed)}{_WRAP}{_RESTORE}")
 
     def mend(self) -> None:
         """Make it right again should the other program have reset the terminal; if it has not, nothing is seen."""
         if self.is_open:
-            self._write(f"{_BEGIN}{self._reserve(self._rows)}{_END}")
+            write_at_once(self._output, self._reserve(self._rows))
             self._drawn = []
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Margin:
                 clear = f"{_SAVE}{_WHOLE}\x1b[{rows - self.height + 1};1H\x1b[0m\x1b[J{_RESTORE}"
             else:
                 clear = f"{_SAVE}{_WHOLE}{_RESTORE}{_BELOW}"
-            self._write(f"{_BEGIN}{clear}{_WRAP}{_END}")
+            write_at_once(self._output, f"{clear}{_WRAP}")
             self._rows = self._columns = 0
             self._drawn = []
 
@@ -68,11 +68,3 @@ class Margin:
         """Scroll until the cursor stands above the margin, wherever it was, and keep scrolling to the rows above."""
         down, up = _INDEX * self.height, f"\x1b[{self.height}A"
         return f"{_SAVE}{_WHOLE}{_RESTORE}{down}{up}{_SAVE}\x1b[1;{rows - self.height}r{_RESTORE}"
-
-    def _write(self, text: str) -> None:
-        data = text.encode("utf-8", "replace")
-        while data:
-            try:
-                data = data[os.write(self._output, data) :]
-            except BlockingIOError:
-                select.select([], [self._output], [], 1.0)

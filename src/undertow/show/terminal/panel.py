@@ -16,9 +16,9 @@ import msgspec
 
 from undertow.errors import UndertowError
 from undertow.run import Run
+from undertow.show.terminal.beside import Order
 from undertow.show.terminal.camera import Camera
 from undertow.show.terminal.margin import Margin
-from undertow.show.terminal.order import Order
 from undertow.show.terminal.picture import Moment, Picture
 
 _LOOK_SECONDS = 0.5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from rich.cells import cell_len
@@ -130,6 +132,11 @@ class Picture:
         is_brief = len(layers) > 1 and whole > most
         return min(most, max(brief if is_brief else whole, _SHORTEST_LABEL)), is_brief
 
+    def _named(self, name: str, label: int, columns: int, style: str = DIM) -> Writing:
+        """A line that begins with a name, to the left of where cells begin."""
+        text = self._fit(name, label)
+        return self._line(columns).to(label - cell_len(text)).add(text, style).to(label + 1)
+
     def _fit(self, text: str, width: int) -> str:
         return abbreviate(clean(text, self.ability.unicode), width, "…" if self.ability.unicode else "~")
 
@@ -142,7 +149,6 @@ class Picture:
                 end += f" · loss {number(float(losses[place]))}"
         if moment.state:
             end += f" · {moment.state}"
-        line = self._line(columns)
         end_width = min(columns, len(end))
         health = health_of(one.severity for one in found)
         worst = max((one.severity for one in found), key=lambda one: one.rank, default=Severity.INFO)
@@ -150,6 +156,7 @@ class Picture:
         room = columns - end_width - len(verdict) - 1
         whole = self.title or self.camera.run.name
         name = self._fit(whole, room) if room >= min(_LEAST_NAME, len(whole)) else ""  # two letters tell nothing
+        line = self._line(columns)
         if columns - end_width > len(verdict):
             line.add(verdict, STYLES[worst] if worst is not Severity.INFO else "")
         if columns - end_width - len(verdict) > 3:
@@ -180,9 +187,7 @@ class Picture:
         lines: list[str] = []
         for place, (name, cells_of_row) in enumerate(zip((text for _, text in labels), painted)):
             for again in range(tall):
-                line = self._line(columns)
-                text = self._fit(name, label) if again == 0 else ""
-                line.to(label - cell_len(text)).add(text, "7" if place == chosen else "")
+                line = self._named("" if again else name, label, columns, "7" if place == chosen else "")
                 lines.append(str(line.to(label + 1, exactly=True).painted(cells_of_row, axis.characters)))
         return lines
 
@@ -198,8 +203,7 @@ class Picture:
         """Where findings began, where we are, and the steps at both ends."""
         marks = [" "] * axis.characters
         styles = [""] * axis.characters
-        start = f"{axis.first:,}"
-        end = f"{moment.last:,}"
+        start, end = f"{axis.first:,}", f"{moment.last:,}"
         here = min(max(axis.character(moment.step), 0), axis.characters - 1)
         for place, letter in enumerate(start[: axis.characters]):
             marks[place], styles[place] = letter, DIM
@@ -212,14 +216,9 @@ class Picture:
                 marks[place], styles[place] = GLYPHS[finding.severity], STYLES[finding.severity]
         if moment.step < moment.last:
             marks[here], styles[here] = "↑" if marks[here] == " " else marks[here], BOLD
-        line = self._line(columns).to(label - 4 if label > 4 else 0).add("step" if label > 4 else "", DIM).to(label + 1)
-        place = 0
-        while place < len(marks):
-            end_of = place + 1
-            while end_of < len(marks) and styles[end_of] == styles[place]:
-                end_of += 1
-            line.add("".join(marks[place:end_of]), styles[place])
-            place = end_of
+        line = self._named("step", label, columns)
+        for style, alike in groupby(zip(marks, styles), key=itemgetter(1)):
+            line.add("".join(mark for mark, _ in alike), style)
         return str(line)
 
     def _loss(self, axis: Axis, moment: Moment, rows: int, label: int, columns: int) -> list[str]:
@@ -230,21 +229,15 @@ class Picture:
         whole = sparkline(means, axis.any_of(steps, bad & shown), rows, self.ability.unicode)
         until = axis.character(moment.step) + 1
         name = "loss (log)" if is_wide(means) else "loss"
-        lines: list[str] = []
-        for place, bars in enumerate(whole):
-            line = self._line(columns)
-            text = self._fit(name, label) if place == len(whole) - 1 else ""
-            lines.append(str(line.to(label - len(text)).add(text, DIM).to(label + 1).add(bars[:until], "36")))
-        return lines
+        names = [""] * (len(whole) - 1) + [name]
+        return [str(self._named(name, label, columns).add(bars[:until], "36")) for name, bars in zip(names, whole)]
 
     def _legend(self, grid: Grid, moment: Moment, label: int, columns: int) -> str:
         """The scale and the marks that occur; with a row selected, what it says instead."""
-        line = self._line(columns)
         if moment.selected is not None and moment.selected in grid.rows:
-            return str(line.add(self._read_out(grid, moment)))
+            return str(self._line(columns).add(self._read_out(grid, moment)))
         ink = self._ink(grid)
-        name = self._fit(grid.quantity, label)
-        line.to(label - cell_len(name)).add(name, DIM).to(label + 1)
+        line = self._named(grid.quantity, label, columns)
         low, high = number(grid.scale.low), number(grid.scale.high)
         width = max(4, min(12, columns // 8))
         line.add(f"{low} ").painted(ink.scale(width), width).add(f" {high}")
@@ -280,10 +273,7 @@ class Picture:
 
     def _titled(self, title: str, label: int, columns: int) -> Writing:
         """With a word in the column of names, where there is room for both."""
-        line = self._line(columns)
-        if columns < _ROOMY:
-            return line
-        return line.to(label - len(title)).add(title, DIM).to(label + 1)
+        return self._line(columns) if columns < _ROOMY else self._named(title, label, columns)
 
     def _keys(self, keys: Sequence[str], columns: int) -> str:
         """The last two always, the others as far as there is room."""

@@ -94,12 +94,10 @@ class Playback:
     # -- what keys do -------------------------------------------------------------------------------------
 
     def toggle(self) -> None:
-        if self.following or self.playing:
-            self.following = self.playing = False
-            return
-        if self.position >= self.last:
+        moves = self.following or self.playing
+        if not moves and self.position >= self.last:
             self.position = float(self.first)
-        self.playing = True
+        self.following, self.playing = False, not moves
 
     def move(self, share: float) -> None:
         """Back or on by a share of the steps shown, at least one."""
@@ -139,12 +137,10 @@ class Playback:
 
     def select(self, direction: int) -> None:
         paths = [layer.path for layer in self.camera.layers()]
-        if not paths:
-            return
-        if self.selected not in paths:
-            self.selected = paths[0 if direction > 0 else -1]
-        else:
+        if self.selected in paths:
             self.selected = paths[(paths.index(self.selected) + direction) % len(paths)]
+        elif paths:
+            self.selected = paths[0 if direction > 0 else -1]
 
     def unselect(self) -> None:
         self.selected = None
@@ -194,40 +190,31 @@ class Playback:
         return KEYS
 
 
-_ACTS: dict[str, Callable[[Playback], None]] = {
-    "space": Playback.toggle,
-    "p": Playback.toggle,
-    "left": lambda playback: playback.move(-0.01),
-    "right": lambda playback: playback.move(0.01),
-    "h": lambda playback: playback.move(-0.01),
-    "l": lambda playback: playback.move(0.01),
-    ",": lambda playback: playback.one(-1),
-    ".": lambda playback: playback.one(1),
-    "page up": lambda playback: playback.move(-_PAGE),
-    "page down": lambda playback: playback.move(_PAGE),
-    "home": lambda playback: playback.go(playback.first),
-    "end": lambda playback: playback.go(playback.last),
-    "g": lambda playback: playback.go(playback.first),
-    "G": lambda playback: playback.go(playback.last),
-    "f": Playback.follow,
-    "n": lambda playback: playback.finding(1),
-    "N": lambda playback: playback.finding(-1),
-    "<": lambda playback: playback.change_speed(-1),
-    ">": lambda playback: playback.change_speed(1),
-    "+": lambda playback: playback.zoom(0.5),
-    "=": lambda playback: playback.zoom(0.5),
-    "-": lambda playback: playback.zoom(2.0),
-    "0": Playback.show_all,
-    "up": lambda playback: playback.select(-1),
-    "down": lambda playback: playback.select(1),
-    "k": lambda playback: playback.select(-1),
-    "j": lambda playback: playback.select(1),
-    "escape": Playback.unselect,
-    "m": lambda playback: playback.quantity(1),
-    "tab": lambda playback: playback.quantity(1),
-    "M": lambda playback: playback.quantity(-1),
-    "back tab": lambda playback: playback.quantity(-1),
-    "c": Playback.recolour,
-    "/": Playback.start_typing,
-    "?": Playback.help,
-}
+_KEYS: tuple[tuple[tuple[str, ...], Callable[[Playback], None]], ...] = (
+    (("space", "p"), Playback.toggle),
+    (("left", "h"), lambda playback: playback.move(-0.01)),
+    (("right", "l"), lambda playback: playback.move(0.01)),
+    ((",",), lambda playback: playback.one(-1)),
+    ((".",), lambda playback: playback.one(1)),
+    (("page up",), lambda playback: playback.move(-_PAGE)),
+    (("page down",), lambda playback: playback.move(_PAGE)),
+    (("home", "g"), lambda playback: playback.go(playback.first)),
+    (("end", "G"), lambda playback: playback.go(playback.last)),
+    (("f",), Playback.follow),
+    (("n",), lambda playback: playback.finding(1)),
+    (("N",), lambda playback: playback.finding(-1)),
+    (("<",), lambda playback: playback.change_speed(-1)),
+    ((">",), lambda playback: playback.change_speed(1)),
+    (("+", "="), lambda playback: playback.zoom(0.5)),
+    (("-",), lambda playback: playback.zoom(2.0)),
+    (("0",), Playback.show_all),
+    (("up", "k"), lambda playback: playback.select(-1)),
+    (("down", "j"), lambda playback: playback.select(1)),
+    (("escape",), Playback.unselect),
+    (("m", "tab"), lambda playback: playback.quantity(1)),
+    (("M", "back tab"), lambda playback: playback.quantity(-1)),
+    (("c",), Playback.recolour),
+    (("/",), Playback.start_typing),
+    (("?",), Playback.help),
+)
+_ACTS = {key: act for keys, act in _KEYS for key in keys}

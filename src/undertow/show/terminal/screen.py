@@ -14,10 +14,10 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from undertow.show.terminal.keys import keys_in
+from undertow.show.terminal.writing import write, write_at_once
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # other screen, no cursor, no wrapping
 _LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # terminals that know it show the picture at once
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 _ESCAPE_SECONDS = 0.05  # the rest of a key that begins with escape arrives within this time
 
@@ -94,7 +94,7 @@ class Screen:
             if row >= len(before) or before[row] != line:
                 out.append(f"\x1b[{row + 1};1H\x1b[K{line}\x1b[0m")
         if out:
-            self._write(f"{_BEGIN}{''.join(out)}{_END}")
+            write_at_once(self._output, "".join(out))
         self._drawn = wanted
 
     def forget(self) -> None:
@@ -121,17 +121,20 @@ class Screen:
         if self._keyboard is not None:
             self._mode = termios.tcgetattr(self._keyboard)
             tty.setcbreak(self._keyboard, termios.TCSANOW)
-        self._write(_ENTER)
+        write(self._output, _ENTER)
         self._drawn = []
+
+    def _leave(self) -> None:
+        with contextlib.suppress(OSError):
+            write(self._output, _LEAVE)
+        if self._keyboard is not None and self._mode is not None:
+            with contextlib.suppress(OSError, termios.error):
+                termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
 
     def _give_back(self) -> None:
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop us halfway
         try:
-            with contextlib.suppress(OSError):
-                self._write(_LEAVE)
-            if self._keyboard is not None and self._mode is not None:
-                with contextlib.suppress(OSError, termios.error):
-                    termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
+            self._leave()
         finally:
             signal.set_wakeup_fd(self._former_waker)
             for number, handler in self._handlers.items():
@@ -140,21 +143,11 @@ class Screen:
 
     def _suspend(self, number: int, frame: FrameType | None) -> None:
         """Ctrl-Z: the terminal is the shell's until we are called back."""
-        self._write(_LEAVE)
-        if self._keyboard is not None and self._mode is not None:
-            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
+        self._leave()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._suspend)
         self._take()
-
-    def _write(self, text: str) -> None:
-        data = text.encode("utf-8", "replace")
-        while data:
-            try:
-                data = data[os.write(self._output, data) :]
-            except BlockingIOError:
-                select.select([], [self._output], [], 1.0)
 
 
 def _raise_ended(number: int, frame: FrameType | None) -> None:

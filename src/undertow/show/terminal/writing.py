@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import select
+
 from rich.cells import cell_len, set_cell_size
 
 from undertow.show.terminal.ability import Ability, Depth
@@ -54,6 +57,21 @@ def _head(text: str, width: int) -> str:
     """As many whole characters as fit: half of a wide one is left out."""
     found = set_cell_size(text, max(0, width))
     return found if text.startswith(found) else found[:-1]
+
+
+def write(output: int, text: str) -> None:
+    """All of it, also to a terminal that takes no more for a while."""
+    data = text.encode("utf-8", "replace")
+    while data:
+        try:
+            data = data[os.write(output, data) :]
+        except BlockingIOError:
+            select.select([], [output], [], 1.0)
+
+
+def write_at_once(output: int, text: str) -> None:
+    """Terminals that know how show all of it in one go."""
+    write(output, f"\x1b[?2026h{text}\x1b[?2026l")
 
 
 class Writing:
