@@ -7,7 +7,8 @@ from typing import Any, cast
 
 def bar_is_open() -> bool:
     """A bar of tqdm, or a live display of rich, in this process. Nothing is imported to find out."""
-    return bool(_tqdm_bars()) or any(_module_of(stream) == "rich.file_proxy" for stream in (sys.stdout, sys.stderr))
+    streams: tuple[object, ...] = (sys.stdout, sys.stderr)
+    return bool(_tqdm_bars()) or any(type(stream).__module__ == "rich.file_proxy" for stream in streams)
 
 
 def say(line: str) -> None:
@@ -28,7 +29,3 @@ def _tqdm_bars() -> list[object]:
         return [bar for bar in bars if not getattr(bar, "disable", True) and sys.stderr.isatty()]
     except Exception:  # a bar was opened or closed while we looked, or stderr is something else: look again later
         return []
-
-
-def _module_of(stream: object) -> str:
-    return type(stream).__module__

@@ -19,12 +19,8 @@ def closing_line(diagnosis: Diagnosis, folder: Path | str | None, frames_dropped
         where = f" in {diagnosis.culprit.layer}" if diagnosis.culprit.layer else ""
         code = diagnosis.culprit.code
         verdict = f"{verdict}: {code} {CODES[code]}{where}"
+    fraction, milliseconds, cost = diagnosis.overhead.fraction_of_step, diagnosis.overhead.milliseconds_per_step, ""
+    if fraction is not None and milliseconds is not None:
+        cost = f", at {percent(fraction)} of the step time ({milliseconds:.2f} ms a step)"
     lost = f"; {frames_dropped:,} frames could not be written and are lost" if frames_dropped else ""
-    return f"{verdict}; {count} watched{_cost(diagnosis)}{lost}. Read more: undertow report {folder}"
-
-
-def _cost(diagnosis: Diagnosis) -> str:
-    fraction, milliseconds = diagnosis.overhead.fraction_of_step, diagnosis.overhead.milliseconds_per_step
-    if fraction is None or milliseconds is None:
-        return ""
-    return f", at {percent(fraction)} of the step time ({milliseconds:.2f} ms a step)"
+    return f"{verdict}; {count} watched{cost}{lost}. Read more: undertow report {folder}"

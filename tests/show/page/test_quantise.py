@@ -8,9 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from undertow.show.page.quantise import MARKED, MARKS, quantise, restore
+from undertow.show.page.quantise import MARKED, MARKS, Quantised, quantise
 from undertow.views.cell_codes import NOT_SAMPLED, decode, encode
 from undertow.views.scale import ScaleKind
+
+
+def restore(packed: Quantised) -> np.ndarray:
+    """The numbers again, as `embedded.js` reads them; NaN for every mark but zero."""
+    places = packed.low[:, None].astype(np.float64) + packed.step[:, None] * packed.cells.astype(np.float64)
+    if packed.kind is ScaleKind.LOGARITHMIC:
+        numbers = np.exp(places)
+    elif packed.kind is ScaleKind.SIGNED:
+        numbers = packed.unit * np.sinh(places)
+    else:
+        numbers = places
+    numbers[packed.cells >= MARKS] = np.nan
+    numbers[packed.cells == MARKS] = 0.0
+    return numbers
 
 
 def numbers(random: np.random.Generator, low: float, high: float) -> np.ndarray:

@@ -7,7 +7,7 @@ from pathlib import Path
 from undertow.errors import UnwritableRunError
 from undertow.run import Run
 from undertow.show.page.page import page
-from undertow.show.page.snapshot import Extent, snapshot
+from undertow.show.page.snapshot import snapshot
 from undertow.views.verdict import Verdict
 
 
@@ -15,7 +15,7 @@ def write_report(run: Run, file: Path, tell: Callable[[str], None] = lambda mess
     """Write the report of a run, and say how many bytes it has. An old file is never half overwritten."""
     tell("judging the run")
     verdict = Verdict(run.diagnose(), from_journal=False)
-    text = page(verdict.diagnosis, snapshot(run, verdict, Extent(), tell)).encode()
+    text = page(verdict.diagnosis, snapshot(run, verdict, tell=tell)).encode()
     partial = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         partial.write_bytes(text)

@@ -24,7 +24,6 @@ def register(shell: Any) -> None:
     html = display.formatters["text/html"]
     for place, card in _CARDS.items():
         html.for_type_by_name(*place, _drawn_by(card))
-    html.for_type_by_name(*_WATCH, _html_of_watch)
     display.mimebundle_formatter.for_type_by_name(*_WATCH, _bundle_of_watch)
 
 
@@ -35,13 +34,6 @@ def _drawn_by(card: str) -> Callable[[Any], str]:
         return getattr(cards, card)(thing)
 
     return show
-
-
-def _html_of_watch(watch: Any) -> str | None:
-    from undertow.show.notebook.display import html_of_run, run_of_watch
-
-    run = run_of_watch(watch)
-    return None if run is None else html_of_run(run)
 
 
 def _bundle_of_watch(watch: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The heatmap of a run and its loss, small: for a cell of a notebook."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from undertow.run import Run
 from undertow.show.notebook.markup import QUIET, text
@@ -42,13 +41,8 @@ def drawing(run: Run) -> str:
 
 def _picture(grid: Grid, palette: Palette, height: int) -> str:
     style = f"width:100%;height:{height}px;image-rendering:pixelated;display:block"
-    return (
-        f'<img alt="Gradient norm of all layers over all steps" style="{style}" src="{_image(grid.colours(palette))}">'
-    )
-
-
-def _image(pixels: NDArray[np.uint8]) -> str:
-    return data_address(np.ascontiguousarray(pixels))
+    image = data_address(grid.colours(palette))
+    return f'<img alt="Gradient norm of all layers over all steps" style="{style}" src="{image}">'
 
 
 def _names(labels: list[Label], rows: int, height: int) -> str:
@@ -94,7 +88,7 @@ def _loss(run: Run) -> str:
 def _legend(grid: Grid, palette: Palette) -> str:
     """The ends of the scale, and the marks that the picture has."""
     ticks = ticks_of(grid.scale, 2)
-    bar = _image(palette.sequential(np.linspace(0, 1, 64, dtype=np.float32))[None])
+    bar = data_address(palette.sequential(np.linspace(0, 1, 64, dtype=np.float32))[None])
     image = f'<img alt="to" style="width:110px;height:9px;display:inline;margin:0 5px" src="{bar}">'
     marks = "".join(_mark(palette, cell) for cell in sorted(grid.kinds - {Cell.VALUE}))
     return f"<div>{_quiet(f'gradient norm {ticks[0][1]}')}{image}{_quiet(ticks[-1][1])}{marks}</div>"

@@ -5,13 +5,12 @@ shares as 255 · √share, so that small ones survive. `embedded.js` reads what 
 """
 
 import gzip
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.run import Run
+from undertow.show.page.pictures import Packed
 from undertow.store.reader import RunReader
 from undertow.views.density import STREAMS
 
@@ -21,25 +20,16 @@ _UNKNOWN = 255
 _BIAS = 127
 
 
-@dataclass(frozen=True, slots=True)
-class PackedDensity:
-    stream: str
-    facts: dict[str, Any]
-    data: bytes  # compressed
-
-
-def densities(run: Run, allowance: int) -> list[PackedDensity]:
+def densities(run: Run, allowance: int) -> list[Packed]:
     """Of gradients, then of weights; at fewer steps, or not at all, where they would take more than is allowed."""
-    found: list[PackedDensity] = []
+    found: list[Packed] = []
     for stream in STREAMS:
-        packed = _within(run.reader, stream, allowance)
-        if packed is not None:
-            found.append(packed)
-            allowance -= len(packed.data)
+        packed = _within(run.reader, stream, allowance - sum(len(one.data) for one in found))
+        found += [packed] if packed is not None else []
     return found
 
 
-def _within(reader: RunReader, stream: str, allowance: int) -> PackedDensity | None:
+def _within(reader: RunReader, stream: str, allowance: int) -> Packed | None:
     name = f"{stream}_histogram"
     if name not in reader.quantities or allowance <= 0:
         return None
@@ -54,7 +44,7 @@ def _within(reader: RunReader, stream: str, allowance: int) -> PackedDensity | N
         data = gzip.compress(cells.tobytes(), 6, mtime=0)
         if len(data) <= allowance:
             facts = {"stream": stream, "steps": steps[chosen].tolist(), "layers": ids, "width": cells.shape[2]}
-            return PackedDensity(stream, facts, data)
+            return Packed(facts, data)
         most //= 2
     return None
 

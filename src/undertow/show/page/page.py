@@ -2,14 +2,15 @@
 
 import base64
 import hashlib
-import html
 from functools import cache
+from html import escape
 
-from undertow.schema import Diagnosis
+from undertow.schema import Diagnosis, Finding
 from undertow.show.page import STATIC
-from undertow.show.page.plain import plain
 from undertow.show.page.script_modules import joined
 
+_MOST_LAYERS = 12
+_LONGEST = 400  # characters of a name
 _STYLES = ("style.css", "report.css")
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -43,9 +44,9 @@ def page(diagnosis: Diagnosis | None, data: bytes = b"") -> str:
     )
     return _PAGE.format(
         policy=policy,
-        title=html.escape(f"{diagnosis.run[:200]} · Undertow" if diagnosis else "Undertow"),
+        title=escape(f"{diagnosis.run[:200]} · Undertow" if diagnosis else "Undertow"),
         style=style,
-        words=plain(diagnosis) if diagnosis else "",
+        words=_plain(diagnosis) if diagnosis else "",
         data=base64.b64encode(data).decode(),
         script=script,
     )
@@ -66,3 +67,23 @@ def _script() -> str:
 def _hash(text: str) -> str:
     """How a policy names the one script, and the one style, that may be used."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _plain(diagnosis: Diagnosis) -> str:
+    """The verdict for browsers without scripts, readers of mail, and searches. Names are written by anybody."""
+    health = diagnosis.health or "no verdict"
+    parts = [f"<h1>{health}</h1>", f"<p>{escape(diagnosis.run[:_LONGEST])}</p>", f"<p>{escape(diagnosis.story)}</p>"]
+    parts += [_finding(finding) for finding in diagnosis.findings]
+    return f'<article class="page plain">{"".join(parts)}</article>'
+
+
+def _finding(finding: Finding) -> str:
+    more = len(finding.layers) - _MOST_LAYERS
+    layers = ", ".join(f"<bdi>{escape(layer[:_LONGEST])}</bdi>" for layer in finding.layers[:_MOST_LAYERS])
+    where = f"<p>{layers}{f' and {more:,} more' if more > 0 else ''}</p>" if layers else ""
+    remedies = "".join(
+        f"<p>{escape(remedy.what)}</p>" + (f"<pre>{escape(remedy.how)}</pre>" if remedy.how else "")
+        for remedy in finding.remedies
+    )
+    title = f"{finding.severity}: {finding.code} {finding.name}"
+    return f"<h2>{escape(title)}</h2><p>{escape(finding.summary)}</p>{where}{remedies}"

@@ -1,7 +1,7 @@
 """Which quantities a report carries as pictures, in how many columns, so that the file stays small."""
 
 import gzip
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,20 +41,16 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    quantity: str
+class Packed:
+    """A part of what a page carries, and what it has to know of it."""
+
     facts: dict[str, Any]
     data: bytes  # compressed
-
-    @property
-    def cost(self) -> int:
-        """Bytes: each row has a usual number, too, which the documents hold."""
-        return len(self.data) + _USUAL_BYTES * int(self.facts["rows"])
 
 
 def pictures(
     run: Run, diagnosis: Diagnosis, allowance: Allowance, spent: int, tell: Callable[[str], None]
-) -> Iterator[Picture]:
+) -> Iterator[Packed]:
     """The most telling first, until the allowance is spent; `spent` bytes of it are gone already."""
     asked = _asked(run, diagnosis)
     names = asked + [name for name in drawable(run.reader) if name not in asked]
@@ -66,8 +62,10 @@ def pictures(
         tiles = allowance.tiles(place, len(asked))
         while tiles >= _LEAST_TILES:
             picture = _picture(run, name, tiles)
-            if spent + picture.cost <= limit:
-                spent += picture.cost
+            # Each row has a usual number, too, which the documents hold.
+            cost = len(picture.data) + _USUAL_BYTES * int(picture.facts["rows"])
+            if spent + cost <= limit:
+                spent += cost
                 yield picture
                 break
             tiles //= 2
@@ -76,22 +74,24 @@ def pictures(
 def _asked(run: Run, diagnosis: Diagnosis) -> list[str]:
     """What a reader looks for first: the usual ones, those that findings rest on, and the spread of gradients."""
     evidence = [one.quantity for finding in diagnosis.findings for one in finding.evidence]
-    known: Collection[str] = set(drawable(run.reader))
+    known = drawable(run.reader)
     return [name for name in dict.fromkeys((*_USUAL, *evidence, *_SPREAD)) if name in known]
 
 
-def _picture(run: Run, quantity: str, most_tiles: int) -> Picture:
+def _picture(run: Run, quantity: str, most_tiles: int) -> Packed:
     first, last = int(run.steps[0]), int(run.steps[-1])
     level = 0
     while _tiles(first, last, level)[1] > most_tiles:
         level += 1
     index, count = _tiles(first, last, level)
     scale = scale_of(run.reader, quantity)
-    codes = _cells(run, quantity, level, index, count)
+    tiles = [tile_of(run.reader, quantity, level, index + place, STATISTICS[0]).codes for place in range(count)]
+    codes = np.concatenate(tiles, axis=1)
     columns = min(codes.shape[1], (last >> level) + 1 - index * COLUMNS)  # none after the end of the run
     codes = codes[:, :columns]
     packed = quantise(codes, scale.kind, None if level else _exact(run, quantity, index * COLUMNS, codes))
     facts = {
+        "quantity": quantity,
         "level": level,
         "first": index * COLUMNS,  # column
         "rows": packed.cells.shape[0],
@@ -100,7 +100,7 @@ def _picture(run: Run, quantity: str, most_tiles: int) -> Picture:
         "unit": packed.unit,
         "scale": scale,
     }
-    return Picture(quantity, facts, gzip.compress(packed.to_bytes(), 6, mtime=0))
+    return Packed(facts, gzip.compress(packed.to_bytes(), 6, mtime=0))
 
 
 def _exact(run: Run, quantity: str, first: int, codes: Codes) -> NDArray[np.float32]:
@@ -116,8 +116,3 @@ def _tiles(first: int, last: int, level: int) -> tuple[int, int]:
     """The first tile of the run at a level, and how many there are."""
     index = (first >> level) // COLUMNS
     return index, (last >> level) // COLUMNS - index + 1
-
-
-def _cells(run: Run, quantity: str, level: int, index: int, count: int) -> Codes:
-    parts = [tile_of(run.reader, quantity, level, index + place, STATISTICS[0]).codes for place in range(count)]
-    return np.concatenate(parts, axis=1)

@@ -39,13 +39,15 @@ def quantise(codes: Codes, kind: ScaleKind, exact: NDArray[np.float32] | None = 
     numbers[np.isin(codes, MARKED)] = np.nan
     if kind is ScaleKind.LOGARITHMIC and bool((numbers < 0).any()):
         kind = ScaleKind.SIGNED
-    unit = _unit(numbers) if kind is ScaleKind.SIGNED else 1.0
+    sizes = np.abs(numbers[np.isfinite(numbers)])
+    unit = float(sizes.max()) / _DEPTH if kind is ScaleKind.SIGNED and sizes.any() else 1.0
     places = _straight(numbers, kind, unit)
     low, high = _ends(places)
     step = (high - low) / (MARKS - 1)
     if kind is ScaleKind.LOGARITHMIC:
         step = np.maximum(step, np.minimum(_FINE, (high - low) / _LEAST_LEVELS))
-    whole = (kind is ScaleKind.LINEAR) & _only_whole(places) & (high - low < MARKS)
+    only_whole = (~np.isfinite(places) | (places == np.rint(places))).all(axis=1)
+    whole = (kind is ScaleKind.LINEAR) & only_whole & (high - low < MARKS)
     step = step.astype(np.float32)
     step = np.where(whole | (step == 0), np.float32(1), step)
     cells = np.zeros(codes.shape, np.uint8)
@@ -57,32 +59,12 @@ def quantise(codes: Codes, kind: ScaleKind, exact: NDArray[np.float32] | None = 
     return Quantised(kind, unit, low.astype(np.float32), step, cells)
 
 
-def restore(packed: Quantised) -> NDArray[np.float64]:
-    """The numbers again; NaN for every mark but zero."""
-    places = packed.low[:, None].astype(np.float64) + packed.step[:, None] * packed.cells.astype(np.float64)
-    if packed.kind is ScaleKind.LOGARITHMIC:
-        numbers = np.exp(places)
-    elif packed.kind is ScaleKind.SIGNED:
-        numbers = packed.unit * np.sinh(places)
-    else:
-        numbers = places
-    numbers[packed.cells >= MARKS] = np.nan
-    numbers[packed.cells == MARKS] = 0.0
-    return numbers
-
-
 def _straight(numbers: NDArray[np.float64], kind: ScaleKind, unit: float) -> NDArray[np.float64]:
     """As places on a scale on which equal distances count the same."""
     if kind is ScaleKind.LOGARITHMIC:
         with np.errstate(invalid="ignore"):
             return np.log(numbers)
     return np.arcsinh(numbers / unit) if kind is ScaleKind.SIGNED else numbers
-
-
-def _unit(numbers: NDArray[np.float64]) -> float:
-    sizes = np.abs(numbers[np.isfinite(numbers)])
-    largest = float(sizes.max()) if sizes.size else 0.0
-    return largest / _DEPTH if largest > 0 else 1.0
 
 
 def _ends(places: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -92,7 +74,3 @@ def _ends(places: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     high = np.where(known, places, -np.inf).max(axis=1, initial=-np.inf)
     some = low <= high
     return np.where(some, low, 0.0), np.where(some, high, 0.0)
-
-
-def _only_whole(places: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return (~np.isfinite(places) | (places == np.rint(places))).all(axis=1)

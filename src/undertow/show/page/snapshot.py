@@ -6,7 +6,7 @@ distributions of each kind, in the order in which the JSON names them. `embedded
 
 import gzip
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,18 +15,16 @@ import msgspec
 from undertow.explain.pages import page_of
 from undertow.run import Run
 from undertow.schema import Diagnosis
-from undertow.show.page.densities import PackedDensity, densities
-from undertow.show.page.pictures import Allowance, Picture, pictures
+from undertow.show.page.densities import densities
+from undertow.show.page.pictures import Allowance, Packed, pictures
 from undertow.views import page_documents
-from undertow.views.line_points import line_of_layer, line_of_scalar
+from undertow.views.line_points import Line, line_of_layer, line_of_scalar
 from undertow.views.scale import usual_of
 from undertow.views.verdict import Verdict
 from undertow.views.weights_page import weights
 
 PAGES = ("run", "findings", "flow", "weights")
 _IDENTITY = "report"
-_POINTS = 1024  # of a curve
-_MOST_SCALARS = 48
 _MOST_LINES = 120  # of layers that findings rest on
 _DIGITS = 7
 
@@ -37,24 +35,27 @@ class Extent:
 
     pages: Sequence[str] = PAGES
     allowance: Allowance = field(default_factory=Allowance)
-    points: int = _POINTS
-    scalars: int = _MOST_SCALARS
+    points: int = 1024  # of a curve
+    scalars: int = 48
 
 
-def _quiet(message: str) -> None:
-    """Nobody wants to know."""
+_EVERYTHING = Extent()
 
 
-def snapshot(run: Run, verdict: Verdict, extent: Extent | None = None, tell: Callable[[str], None] = _quiet) -> bytes:
+def snapshot(
+    run: Run, verdict: Verdict, extent: Extent = _EVERYTHING, tell: Callable[[str], None] = lambda message: None
+) -> bytes:
     """`tell` hears what is being done, as some of it takes a while."""
-    extent = extent or Extent()
     tell("writing down what was found")
     document = _document(run, verdict, extent)
-    spreads = densities(run, extent.allowance.densities) if len(run.steps) else []
-    spent = len(_packed(document)) + sum(len(one.data) for one in spreads)
-    shown = list(_shown(run, verdict, extent, spent, tell))
+    shown: list[Packed] = []
+    spreads: list[Packed] = []
+    if len(run.steps):
+        spreads = densities(run, extent.allowance.densities)
+        spent = len(_packed(document)) + sum(len(one.data) for one in spreads)
+        shown = list(pictures(run, verdict.diagnosis, extent.allowance, spent, tell))
     told = document | _carried(run, document, shown, spreads)
-    parts = [_packed(told), *(picture.data for picture in shown), *(one.data for one in spreads)]
+    parts = [_packed(told), *(one.data for one in (*shown, *spreads))]
     return struct.pack(f"<{1 + len(parts)}I", len(parts), *map(len, parts)) + b"".join(parts)
 
 
@@ -62,34 +63,32 @@ def _packed(document: dict[str, Any]) -> bytes:
     return gzip.compress(msgspec.json.encode(document), 6, mtime=0)
 
 
-def _shown(run: Run, verdict: Verdict, extent: Extent, spent: int, tell: Callable[[str], None]) -> Iterator[Picture]:
-    return pictures(run, verdict.diagnosis, extent.allowance, spent, tell) if len(run.steps) else iter(())
-
-
 def _document(run: Run, verdict: Verdict, extent: Extent) -> dict[str, Any]:
-    names = _scalars(run, extent.scalars)
+    # The loss, then what belongs to it by name, as `val_loss`, then the rest.
+    names = sorted(run.scalar_names, key=lambda name: (name != "loss", "loss" not in name, name != "lr"))
+    names = names[: extent.scalars]
     told: dict[str, Any] = {
         "pages": extent.pages,
         "run": page_documents.described(_IDENTITY, run) | {"scalars": names},
         "diagnosis": page_documents.diagnosis(run, verdict),
         "colours": page_documents.colours(),
         "times": page_documents.times(run),
-        "scalars": {name: _line_of_scalar(run, name, extent.points) for name in names},
+        "scalars": {name: _short(line_of_scalar(run.steps, run.scalars(name), extent.points)) for name in names},
         "lines": _lines(run, verdict.diagnosis, extent.points) if "findings" in extent.pages else {},
         "explain": {code: page_of(code) for code in sorted({one.code for one in verdict.diagnosis.findings})},
     }
     return told | {name: _annex(make, run) for name, make in _ANNEXES.items() if name in extent.pages}
 
 
-def _carried(run: Run, document: dict[str, Any], shown: list[Picture], spreads: list[PackedDensity]) -> dict[str, Any]:
+def _carried(run: Run, document: dict[str, Any], shown: list[Packed], spreads: list[Packed]) -> dict[str, Any]:
     """What the page has to know of its pictures and distributions; it offers no others."""
-    finest = {picture.quantity: picture.facts["level"] for picture in shown}
+    finest = {one.facts["quantity"]: one.facts["level"] for one in shown}
     described = document["run"]
     known = [one | {"finest": finest[one["name"]]} for one in described["quantities"] if one["name"] in finest]
     return {
-        "run": described | {"quantities": known, "distributions": [one.stream for one in spreads]},
-        "pictures": [{"quantity": picture.quantity, **picture.facts} for picture in shown],
-        "usual": {picture.quantity: _rounded(usual_of(run.reader, picture.quantity).tolist()) for picture in shown},
+        "run": described | {"quantities": known, "distributions": [one.facts["stream"] for one in spreads]},
+        "pictures": [one.facts for one in shown],
+        "usual": {name: _rounded(usual_of(run.reader, name).tolist()) for name in finest},
         "densities": [one.facts for one in spreads],
     }
 
@@ -104,15 +103,6 @@ def _annex(make: Callable[[Run], Any], run: Run) -> Any:
         return {"problem": f"This could not be analysed: {problem}"}
 
 
-def _scalars(run: Run, most: int) -> list[str]:
-    """The loss, then what belongs to it by name, as `val_loss`, then the rest."""
-    return sorted(run.scalar_names, key=lambda name: (name != "loss", "loss" not in name, name != "lr"))[:most]
-
-
-def _line_of_scalar(run: Run, name: str, points: int) -> dict[str, Any]:
-    return _short(page_documents.line(line_of_scalar(run.steps, run.scalars(name), points)))
-
-
 def _lines(run: Run, diagnosis: Diagnosis, points: int) -> dict[str, Any]:
     """The curves that evidence speaks of, exact: the charts of findings."""
     found: dict[str, Any] = {}
@@ -125,15 +115,14 @@ def _lines(run: Run, diagnosis: Diagnosis, points: int) -> dict[str, Any]:
             continue
         key = f"{one.quantity} {layer.id}"
         if key not in found:
-            found[key] = _short(
-                page_documents.line(line_of_layer(run.reader.window(one.quantity, first, last, points, [layer.id])))
-            )
+            found[key] = _short(line_of_layer(run.reader.window(one.quantity, first, last, points, [layer.id])))
     return found
 
 
-def _short(line: dict[str, Any]) -> dict[str, Any]:
+def _short(points: Line) -> dict[str, Any]:
     """No more digits than a float32 has; of equal parts, one is enough."""
-    line = line | {part: _rounded(line[part]) for part in ("minimum", "mean", "maximum")}
+    line = page_documents.line(points)
+    line |= {part: _rounded(line[part]) for part in ("minimum", "mean", "maximum")}
     same = line["minimum"] == line["mean"] == line["maximum"]
     return {key: line[key] for key in ("steps", "mean", "nonfinite")} if same else line
 

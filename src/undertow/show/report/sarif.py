@@ -21,29 +21,15 @@ _LEVELS = {
 def to_sarif(diagnosis: Diagnosis, findings: Sequence[Finding], command: Sequence[str] = ()) -> dict[str, Any]:
     """`command` is what was run: a finding is about the script in it. Lines are not known, layers and steps are."""
     codes = sorted({finding.code for finding in findings})
-    script = next((_address(word) for word in command if word.endswith(".py")), None)
-    return {
-        "$schema": SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            {
-                "tool": {
-                    "driver": {
-                        "name": "Undertow",
-                        "version": diagnosis.undertow,
-                        "rules": [_rule(code) for code in codes],
-                    }
-                },
-                "automationDetails": {"id": f"undertow/{diagnosis.run}"},
-                "results": [_result(finding, codes.index(finding.code), script) for finding in findings],
-            }
-        ],
+    path = next((Path(word) for word in command if word.endswith(".py")), None)
+    script = None if path is None else path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    driver = {"name": "Undertow", "version": diagnosis.undertow, "rules": [_rule(code) for code in codes]}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": f"undertow/{diagnosis.run}"},
+        "results": [_result(finding, codes.index(finding.code), script) for finding in findings],
     }
-
-
-def _address(script: str) -> str:
-    path = Path(script)
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(code: str) -> dict[str, Any]:

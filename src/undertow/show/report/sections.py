@@ -1,7 +1,7 @@
 """Flow, dynamics and weights of a run beside its diagnosis: a summary each, and everything where it is asked for."""
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -20,7 +20,6 @@ from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow
 from undertow.views.page_documents import FLOW_PARTS
 from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 
-SECTIONS = ("flow", "dynamics", "weights")
 NEWEST = 512  # recorded steps that a summary looks at, so that it is quick however long the run is
 # Summaries say nothing of single samples, pairs of layers and groups: these are left out of the work.
 _LAYER_FIELDS = (
@@ -34,11 +33,11 @@ def report_record(diagnosis: Diagnosis, run: Run, details: Collection[str] = ())
     """The diagnosis, then a summary of each section; those in `details` over the whole run, with all there is."""
     documents: dict[str, Any] = {}
     reasons = list(diagnosis.coverage.reasons)
-    for name in SECTIONS:
+    for name, section in _SECTIONS.items():
         try:
-            documents[name] = msgspec.to_builtins(_SUMMARIES[name](run, None if name in details else NEWEST))
+            documents[name] = msgspec.to_builtins(section.summary(run, None if name in details else NEWEST))
             if name in details:
-                documents[name]["details"] = _DETAILS[name](run)
+                documents[name]["details"] = section.details(run)
         except Exception as problem:  # a report must not fail for the sake of its annexes
             documents[name] = None
             reasons.append(f"{name} could not be analysed: {problem}")
@@ -49,9 +48,13 @@ def report_record(diagnosis: Diagnosis, run: Run, details: Collection[str] = ())
 def sections_report(run: Run, names: Collection[str]) -> Group:
     """A short section for each name, over the whole run."""
     parts: list[RenderableType] = []
-    for name in SECTIONS:
-        if name in names:
-            parts += [Text(""), Text(name.capitalize(), style="bold"), _TEXTS[name](run)]
+    for name in sorted(names, key=SECTIONS.index):
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(overflow="fold")
+        for label, text in _SECTIONS[name].rows(_SECTIONS[name].summary(run, None)):
+            table.add_row(label, Text(text))
+        parts += [Text(""), Text(name.capitalize(), style="bold"), table]
     return Group(*parts)
 
 
@@ -75,31 +78,22 @@ def _weights(run: Run, last: int | None) -> WeightsSummary:
     return summarise_weights(run.weights())
 
 
-_SUMMARIES: dict[str, Callable[[Run, int | None], Any]] = {"flow": _flow, "dynamics": _dynamics, "weights": _weights}
-_DETAILS: dict[str, Callable[[Run], Any]] = {
-    "flow": lambda run: flow_document(run.flow()),
-    "dynamics": lambda run: msgspec.to_builtins(run.dynamics()),
-    "weights": lambda run: msgspec.to_builtins(run.weights()),
-}
-
-
 def flow_document(flow: GradientFlowVisualization) -> dict[str, Any]:
     """Layers by name, then the network, its paths and its regions: everything but the per-sample series."""
     layers = {name: {key: getattr(layer, key) for key in _LAYER_FIELDS} for name, layer in flow.layer_flows.items()}
     return msgspec.to_builtins({"layers": layers} | {part: getattr(flow, part) for part in FLOW_PARTS})
 
 
-def _table(rows: list[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for label, text in rows:
-        table.add_row(label, Text(text))
-    return table
+@dataclass(frozen=True, slots=True)
+class _Section:
+    summary: Callable[[Run, int | None], Any]
+    rows: Callable[[Any], list[tuple[str, str]]]  # of a summary
+    details: Callable[[Run], Any]
 
 
-_TEXTS: dict[str, Callable[[Run], Table]] = {
-    "flow": lambda run: _table(flow_rows(_flow(run, None))),
-    "dynamics": lambda run: _table(dynamics_rows(_dynamics(run, None))),
-    "weights": lambda run: _table(weights_rows(_weights(run, None))),
+_SECTIONS = {
+    "flow": _Section(_flow, flow_rows, lambda run: flow_document(run.flow())),
+    "dynamics": _Section(_dynamics, dynamics_rows, lambda run: msgspec.to_builtins(run.dynamics())),
+    "weights": _Section(_weights, weights_rows, lambda run: msgspec.to_builtins(run.weights())),
 }
+SECTIONS = tuple(_SECTIONS)

@@ -52,7 +52,9 @@ class Screen:
     rows: int = ROWS
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        first, others = self._first_and_others()
+        findings = self.diagnosis.findings
+        first = findings[0] if findings and findings[0].severity is not Severity.INFO else None
+        others = findings if first is None else findings[1:]
         top = [_title(self.diagnosis), Text(self.diagnosis.story)]
         main = [] if first is None else list(_main(first, self.tensors))
         code = "" if first is None or not first.remedies else first.remedies[0].how
@@ -84,12 +86,6 @@ class Screen:
             if place and room > 0:
                 yield Text("")
             yield _rows(block)
-
-    def _first_and_others(self) -> tuple[Finding | None, list[Finding]]:
-        findings = list(self.diagnosis.findings)
-        if not findings or findings[0].severity is Severity.INFO:
-            return None, findings
-        return findings[0], findings[1:]
 
 
 def _rows(rows: Iterable[tuple[str, Text]]) -> Table:

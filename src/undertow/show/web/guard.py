@@ -64,7 +64,7 @@ class Guard:
         fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
         given = dict(fields).get("token", "")
         if self._is_token(given):
-            return self._welcome(fields) if _is_page(scope) else None
+            return self._welcome(fields) if scope["path"] in ("", "/") else None
         if self._is_token(_cookie(headers.get("cookie", ""), self._cookie)):
             return None
         return _say(403, "Open the address that `undertow serve` printed: it holds the token that this page needs.")
@@ -78,10 +78,6 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._token.encode())
-
-
-def _is_page(scope: Scope) -> bool:
-    return scope["path"] in ("", "/")
 
 
 def _say(status: int, text: str) -> Response:

@@ -55,10 +55,8 @@ class Listed:
             "name": summary.name or summary.folder.name,
             "status": summary.status,
             "health": self.glance.health,
-            "finding": None if found is None else {"code": found.code, "name": found.name, "severity": found.severity},
-            "steps": summary.steps,
-            "last_step": summary.last_step,
-            "last_loss": summary.last_loss,
+            "finding": found and {name: getattr(found, name) for name in ("code", "name", "severity")},
+            **{name: getattr(summary, name) for name in ("steps", "last_step", "last_loss")},
             "has_loss": summary.last_loss is not None,  # one that is not finite cannot be written as a number
             "created": summary.created or None,
             "problem": summary.problem or None,
