@@ -12,6 +12,7 @@ TIERS = {
     "development": ("undertow.demos", "corpus.hospital", "corpus.zoo"),
     "practice": ("corpus.practice",),
     "validation": ("corpus.validation",),
+    "fresh": ("corpus.fresh",),  # by authors who had read no rule; what counts is its first run
 }
 TWIN = " (twin)"
 

@@ -7,7 +7,6 @@ from undertow.store.layout import SCALARS
 from undertow.store.reader import RunReader
 from undertow.store.segment_catalogue import SEGMENTS_FOLDER, ZOOM_FOLDER, files_of, segment_name
 
-
 _NAMED = 3  # missing files; a number in a name is no reason to list all below it
 
 

@@ -44,8 +44,8 @@ def replace_file(path: Path, *parts: bytes | bytearray, durable: bool = False) -
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    """On a full disk into the file that is there, which has room for a few more words: how many frames were dropped, and
-    how the run ended, must not be lost with them."""
+    """On a full disk into the file that is there, which has room for a few more words: how the run ended, and how many
+    frames were dropped, must not be lost with them."""
     path, data = folder / RUN_FILE, _indented(facts)
     room = -(-(len(data) + _SPARE) // _BLOCK) * _BLOCK
     try:
