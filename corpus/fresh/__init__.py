@@ -1,0 +1,1 @@
+"""Training programs written by authors who know no detection rule."""
