@@ -34,11 +34,7 @@ from undertow.schema.seeds.enhanced import (
     LayerInteraction,
     NetworkLevelAnalysis,
 )
-from undertow.schema.seeds.history import (
-    FlowCharacteristics,
-    GradientStatistics,
-    LayerHealthMetrics,
-)
+from undertow.schema.seeds.history import FlowCharacteristics, GradientStatistics, LayerHealthMetrics
 
 
 @dataclass(frozen=True, slots=True)

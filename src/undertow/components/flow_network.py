@@ -76,11 +76,7 @@ def _median_of_others(values: Floats) -> Floats:
 
 
 def build_network(
-    series: LayerSeries,
-    numbers: LayerNumbers,
-    flow: NetworkFlow | None,
-    flow_threshold: float,
-    types: list[NodeType],
+    series: LayerSeries, numbers: LayerNumbers, flow: NetworkFlow | None, flow_threshold: float, types: list[NodeType]
 ) -> GradientFlowNetwork:
     order = flow.topology.order if flow else range(len(series.names))
     nodes = [_node(series.names[layer], layer, types[layer], numbers, flow) for layer in order]

@@ -38,12 +38,7 @@ _LEGEND = {
 
 
 def draw_heatmap(
-    frames: list[GradientFrame],
-    rows: list[str],
-    scale: HeatmapScale,
-    *,
-    step_labels: bool,
-    max_columns: int | None,
+    frames: list[GradientFrame], rows: list[str], scale: HeatmapScale, *, step_labels: bool, max_columns: int | None
 ) -> str:
     if not frames:
         return NOTHING

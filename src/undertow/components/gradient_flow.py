@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
-from undertow.components.diagnosed_regions import diagnosed_dead_zones, diagnosed_regions
 from undertow.components.flow_network import (
     NO_GRAPH,
     NetworkFlow,
@@ -20,7 +19,7 @@ from undertow.components.flow_network import (
     node_types,
 )
 from undertow.components.norm_direction import KINDS, recent_directions
-from undertow.components.problem_regions import dead_zones, exploding_regions, vanishing_regions
+from undertow.components.problem_regions import dead_zones, diagnosed_dead_zones, diagnosed_regions, problem_regions
 from undertow.components.run_verdicts import EXPLODING, LOSING, RunVerdicts
 from undertow.schema.seeds.flow_records import (
     ExplodingRegion,
@@ -80,8 +79,7 @@ def gradient_flow(
         vanishing, exploding = diagnosed_regions(series, run_verdicts)
         zones = diagnosed_dead_zones(series, window, run_verdicts, unit_activity)
     elif config.show_problem_regions:
-        vanishing = vanishing_regions(series, window, current_step, region_topology)
-        exploding = exploding_regions(series, window, current_step, region_topology)
+        vanishing, exploding = problem_regions(series, window, current_step, region_topology)
         zones = dead_zones(series, window, current_step, unit_activity)
     return GradientFlowVisualization(
         layer_flows=_layer_flows(series, numbers, flow if node_series is None else None, cosines, sketches),

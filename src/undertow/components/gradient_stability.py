@@ -7,8 +7,7 @@ import numpy as np
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.oscillation import turning_point_z
 from undertow.analyze.series import Flags, Floats, LayerSeries
-from undertow.components.problem_regions import severity_level
-from undertow.components.regions import Extremes
+from undertow.components.regions import Extremes, severity_level
 from undertow.schema.seeds.dynamics import (
     InstabilitySource,
     InstabilityType,

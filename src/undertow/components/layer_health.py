@@ -11,8 +11,7 @@ from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology
 from undertow.components.flow_network import dead_layers
 from undertow.components.gradient_stability import UNSTABLE
-from undertow.components.problem_regions import severity_level
-from undertow.components.regions import PERSISTENCE, VANISHING_NORM, Extremes, recent_regions
+from undertow.components.regions import PERSISTENCE, VANISHING_NORM, Extremes, recent_regions, severity_level
 from undertow.schema.seeds.enhanced import (
     ActionType,
     ImplementationComplexity,

@@ -1,6 +1,10 @@
-"""Regions and dead zones in words: how bad, how long, and what matches the cause."""
+"""Regions and dead zones in words: how bad, how long, and what matches the cause.
 
-from collections.abc import Mapping
+Plain arrays are judged by the original's limits, a run by its findings.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -8,14 +12,16 @@ from undertow.analyze.series import LayerSeries
 from undertow.analyze.topology import Topology
 from undertow.components.regions import (
     PERSISTENCE,
+    Extremes,
     Region,
     dead_flags,
-    exploding_flags,
     is_ongoing,
     recent_regions,
     runs_of,
-    vanishing_flags,
+    severity_level,
 )
+from undertow.components.run_verdicts import DEAD, EXPLODING, VANISHING, RunVerdicts, covers, level
+from undertow.schema import Finding
 from undertow.schema.seeds.flow_records import (
     ExplodingRegion,
     ExplodingSeverity,
@@ -27,71 +33,59 @@ from undertow.schema.seeds.flow_records import (
 )
 
 NO_ACTIVATIONS = "activations around the layer are not known: recovery is judged by whether earlier dead runs ended"
-HALF_A_DIGIT = 1e-9  # 1e-6 is one decade below 1e-5, whatever rounding says
+_Judged = tuple[Region, int, list[str]]  # with its severity (0 mild … 3 critical) and what to do
 
 
-def severity_level(decades: float) -> int:
-    """0 mild (less than a decade beyond the limit) … 3 critical (three or more, or infinitely far)."""
-    return 3 if np.isnan(decades) else int(np.clip(np.floor(min(decades, 9.0) + HALF_A_DIGIT), 0, 3))
-
-
-def vanishing_regions(
-    series: LayerSeries,
-    window: int,
-    current_step: int | None = None,
-    topology: Topology | None = None,
-) -> list[VanishingRegion]:
-    flags, decades = vanishing_flags(series)
-    found = recent_regions(
-        series, flags, decades, persistence=PERSISTENCE, window=window, current_step=current_step, topology=topology
+def problem_regions(
+    series: LayerSeries, window: int, current_step: int | None, topology: Topology | None
+) -> tuple[list[VanishingRegion], list[ExplodingRegion]]:
+    extremes = Extremes.of(series)
+    where: dict[str, Any] = {"window": window, "current_step": current_step, "topology": topology}
+    small = recent_regions(series, extremes.vanishing, extremes.decades_below, persistence=PERSISTENCE, **where)
+    large = recent_regions(series, extremes.exploding, extremes.decades_above, persistence=(1, 1), **where)
+    whole = sum(len(region.layers) for region in small) == len(series.names) > 1
+    return _described(
+        series,
+        [(one, severity_level(one.decades), _against_vanishing(series, one, whole)) for one in small],
+        [(one, severity_level(one.decades), _against_exploding(series, one)) for one in large],
     )
-    whole = sum(len(region.layers) for region in found) == len(series.names) > 1
-    return [
-        VanishingRegion(
-            region_id=f"vanishing_{place}",
-            affected_layers=[series.names[layer] for layer in region.layers],
-            severity_level=list(VanishingSeverity)[severity_level(region.decades)],
-            extent=extent_of(series, region),
-            mitigation_suggestions=_against_vanishing(series, region, whole),
-        )
-        for place, region in enumerate(found, 1)
-    ]
 
 
-def exploding_regions(
-    series: LayerSeries, window: int, current_step: int | None = None, topology: Topology | None = None
-) -> list[ExplodingRegion]:
-    flags, decades = exploding_flags(series)
-    found = recent_regions(
-        series, flags, decades, persistence=(1, 1), window=window, current_step=current_step, topology=topology
-    )
-    return [
-        ExplodingRegion(
-            region_id=f"exploding_{place}",
-            affected_layers=[series.names[layer] for layer in region.layers],
-            severity_level=list(ExplodingSeverity)[severity_level(region.decades)],
-            extent=extent_of(series, region),
-            mitigation_suggestions=_against_exploding(series, region),
-        )
-        for place, region in enumerate(found, 1)
-    ]
+def diagnosed_regions(
+    series: LayerSeries, verdicts: RunVerdicts
+) -> tuple[list[VanishingRegion], list[ExplodingRegion]]:
+    """One region for each finding of vanishing and of exploding gradients that these steps still see."""
+    found: list[tuple[str, _Judged]] = []
+    for finding in verdicts.findings:
+        layers = tuple(layer for layer, name in enumerate(series.names) if covers(finding, name))
+        if layers and _seen(series, finding):
+            samples = max(_samples(series, layer, finding) for layer in layers)
+            region = Region(layers, finding.first_step, finding.last_step, samples, finding.ongoing, 0.0)
+            found.append((finding.code, (region, level(finding), [one.what for one in finding.remedies])))
+    small, large = ([one for code, one in found if code in codes] for codes in (VANISHING, EXPLODING))
+    return _described(series, small, large)
 
 
-def extent_of(series: LayerSeries, region: Region) -> RegionExtent:
+def _described(
+    series: LayerSeries, small: Sequence[_Judged], large: Sequence[_Judged]
+) -> tuple[list[VanishingRegion], list[ExplodingRegion]]:
+    def names(region: Region) -> list[str]:
+        return [series.names[layer] for layer in region.layers]
+
+    mild, bad = list(VanishingSeverity), list(ExplodingSeverity)
+    return (
+        [VanishingRegion(f"vanishing_{place}", names(one), mild[severity], _extent(series, one), advice)
+         for place, (one, severity, advice) in enumerate(small, 1)],
+        [ExplodingRegion(f"exploding_{place}", names(one), bad[severity], _extent(series, one), advice)
+         for place, (one, severity, advice) in enumerate(large, 1)],
+    )  # fmt: skip
+
+
+def _extent(series: LayerSeries, region: Region) -> RegionExtent:
+    first, last = series.names[region.layers[0]], series.names[region.layers[-1]]
     counts = [series.parameter_counts[layer] for layer in region.layers]
-    return RegionExtent(
-        start_layer=series.names[region.layers[0]],
-        end_layer=series.names[region.layers[-1]],
-        affected_parameters=None if None in counts else sum(count or 0 for count in counts),
-        duration_steps=region.samples,
-        start_step=region.start_step,
-        end_step=region.end_step,
-        ongoing=region.ongoing,
-    )
-
-
-def _since_start(series: LayerSeries, region: Region) -> bool:
-    return region.start_step <= int(series.steps[0])
+    size = None if None in counts else sum(count or 0 for count in counts)
+    return RegionExtent(first, last, size, region.samples, region.start_step, region.end_step, region.ongoing)
 
 
 def _against_vanishing(series: LayerSeries, region: Region, whole_network: bool) -> list[str]:
@@ -102,35 +96,27 @@ def _against_vanishing(series: LayerSeries, region: Region, whole_network: bool)
         advice.append("Every layer is affected: check the scale of the loss and, in mixed precision, the loss scale.")
     elif len(region.layers) > 1:
         advice.append("Several layers in a row are affected: a skip connection around them would keep gradient alive.")
-    if _since_start(series, region):
-        advice.append("It was so from the first sample: check the initialisation of these layers.")
-    else:
-        advice.append("It began during training: look for saturated or dead activations at the step where it began.")
-    return advice
+    if region.start_step <= int(series.steps[0]):
+        return [*advice, "It was so from the first sample: check the initialisation of these layers."]
+    return [*advice, "It began during training: look for saturated or dead activations at the step where it began."]
 
 
 def _against_exploding(series: LayerSeries, region: Region) -> list[str]:
     if np.isposinf(region.decades):
         return ["The gradient is infinite: find the operation that overflows before changing anything else."]
-    advice = ["Clip the gradient norm, for example to 1.0."]
-    if _since_start(series, region):
-        advice.append("It was so from the first sample: check the initialisation and the scale of inputs and targets.")
-    else:
-        advice.append("It began during training: lower the learning rate, or warm it up for longer.")
-    return advice
+    clip = "Clip the gradient norm, for example to 1.0."
+    if region.start_step <= int(series.steps[0]):
+        return [clip, "It was so from the first sample: check the initialisation and the scale of inputs and targets."]
+    return [clip, "It began during training: lower the learning rate, or warm it up for longer."]
 
 
 def dead_zones(
-    series: LayerSeries,
-    window: int,
-    current_step: int | None = None,
-    unit_activity: Mapping[str, float] | None = None,
+    series: LayerSeries, window: int, current_step: int | None, unit_activity: Mapping[str, float] | None
 ) -> list[GradientDeadZone]:
     """Layers whose norm is below 1e-8 in more than half of their samples.
 
     `unit_activity` is the share of live units among the activations of a layer, for those where it is known.
     """
-    activity = [(unit_activity or {}).get(name) for name in series.names]
     flags = dead_flags(series)
     runs = runs_of(flags, series)
     share = runs.total / np.maximum(1, series.counts)
@@ -139,34 +125,69 @@ def dead_zones(
             zone_id=f"dead_zone_{place}",
             affected_layers=[series.names[layer]],
             dead_duration=int(runs.total[layer]),
-            recovery_potential=recovery(
-                float(share[layer]), int(runs.ended[layer]), int(series.counts[layer]), window, activity[layer]
-            ),
             intervention_required=bool(share[layer] > 0.8),
             current_run=int(runs.current[layer]),
             longest_run=int(runs.longest[layer]),
             first_step=int(series.sample_steps[np.argmax(flags[:, layer]), layer]),
             ongoing=is_ongoing(series, flags, int(layer), current_step),
-            unit_activity=activity[layer],
-            unavailable={} if activity[layer] is not None else {"unit_activity": NO_ACTIVATIONS},
+            **_recovery(series, int(layer), int(runs.total[layer]), int(runs.ended[layer]), window, unit_activity),
         )
         for place, layer in enumerate(np.flatnonzero(share > 0.5), 1)
     ]
 
 
-def recovery(
-    share: float, recoveries: int, count: int, window: int, activity: float | None = None
-) -> RecoveryPotential:
-    """By the activations where they are known: without them no gradient comes back, with them it can.
+def diagnosed_dead_zones(
+    series: LayerSeries, window: int, verdicts: RunVerdicts, unit_activity: Mapping[str, float] | None
+) -> list[GradientDeadZone]:
+    """One zone for each layer that a finding says gets no gradient."""
+    zones: list[GradientDeadZone] = []
+    for layer, name in enumerate(series.names):
+        found = [one for one in verdicts.of(name, DEAD) if _seen(series, one)]
+        if not found:
+            continue
+        samples, ongoing = max(_samples(series, layer, one) for one in found), any(one.ongoing for one in found)
+        zones.append(
+            GradientDeadZone(
+                zone_id=f"dead_zone_{len(zones) + 1}",
+                affected_layers=[name],
+                dead_duration=samples,
+                intervention_required=any(one.severity.is_alarm for one in found),
+                current_run=samples if ongoing else 0,
+                longest_run=samples,
+                first_step=min(one.first_step for one in found),
+                ongoing=ongoing,
+                **_recovery(series, layer, samples, int(not ongoing), window, unit_activity),
+            )
+        )
+    return zones
 
-    Otherwise by the past. High: came back to life twice or more. None: not one live sample in a whole window.
+
+def _recovery(
+    series: LayerSeries, layer: int, dead: int, recoveries: int, window: int, unit_activity: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """Whether gradient can come back: by the activations where they are known, otherwise by the past.
+
+    High: came back to life twice or more. None: not one live sample in a whole window.
     """
+    activity, count = (unit_activity or {}).get(series.names[layer]), int(series.counts[layer])
     if activity is not None and activity <= 0:
-        return RecoveryPotential.LOW if recoveries else RecoveryPotential.NONE
-    if activity is not None:
-        return RecoveryPotential.HIGH if recoveries else RecoveryPotential.MEDIUM
-    if recoveries >= 2:
-        return RecoveryPotential.HIGH
-    if share == 1.0 and count >= window:
-        return RecoveryPotential.NONE
-    return RecoveryPotential.LOW if share > 0.9 else RecoveryPotential.MEDIUM
+        potential = RecoveryPotential.LOW if recoveries else RecoveryPotential.NONE
+    elif activity is not None:
+        potential = RecoveryPotential.HIGH if recoveries else RecoveryPotential.MEDIUM
+    elif recoveries >= 2:
+        potential = RecoveryPotential.HIGH
+    elif dead == count >= window:
+        potential = RecoveryPotential.NONE
+    else:
+        potential = RecoveryPotential.LOW if dead > 0.9 * count else RecoveryPotential.MEDIUM
+    unavailable = {} if activity is not None else {"unit_activity": NO_ACTIVATIONS}
+    return {"recovery_potential": potential, "unit_activity": activity, "unavailable": unavailable}
+
+
+def _seen(series: LayerSeries, finding: Finding) -> bool:
+    return bool(len(series.steps)) and finding.last_step >= int(series.steps[0])
+
+
+def _samples(series: LayerSeries, layer: int, finding: Finding) -> int:
+    steps = series.column(layer)[0]
+    return int(((steps >= finding.first_step) & (steps <= finding.last_step)).sum())

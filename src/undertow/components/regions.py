@@ -16,6 +16,7 @@ EXPLODING_NORM = 100.0
 DEAD_NORM = 1e-8
 # Samples in a row: a fifth of the history, at least 3 and at most 10. A few zeros (dropped blocks) are no vanishing.
 PERSISTENCE = (3, 10)
+HALF_A_DIGIT = 1e-9  # 1e-6 is one decade below 1e-5, whatever rounding says
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,11 @@ class Extremes:
     def of(cls, series: LayerSeries, smallest: float = 1.0, largest: float = 1.0) -> Extremes:
         """The units of `vanishing_flags` and `exploding_flags`."""
         return cls(*vanishing_flags(series, smallest), *exploding_flags(series, largest))
+
+
+def severity_level(decades: float) -> int:
+    """0 mild (less than a decade beyond the limit) … 3 critical (three or more, or infinitely far)."""
+    return 3 if np.isnan(decades) else int(np.clip(np.floor(min(decades, 9.0) + HALF_A_DIGIT), 0, 3))
 
 
 def dead_flags(series: LayerSeries) -> Flags:

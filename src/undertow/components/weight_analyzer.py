@@ -5,13 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from undertow.analyze.array_statistics import (
-    array_statistics,
-    expected_outliers,
-    outliers,
-    pooled,
-    scaled_norm,
-)
+from undertow.analyze.array_statistics import array_statistics, expected_outliers, outliers, pooled, scaled_norm
 from undertow.components.checkpoint_issues import drift_level
 from undertow.components.explosion import explosion_analysis
 from undertow.schema.seeds.arrays import Floats, InputError, as_array

@@ -78,10 +78,7 @@ class WeightStatistics:
         unit = max(abs(self.mean), abs(other.mean), self.std_dev, other.std_dev) or 1.0
         gap = other.mean / unit - self.mean / unit
         mean = (self.mean / unit + gap * rest) * unit
-        parts = (
-            (share, self, self.std_dev / unit, -gap * rest),
-            (rest, other, other.std_dev / unit, gap * share),
-        )
+        parts = ((share, self, self.std_dev / unit, -gap * rest), (rest, other, other.std_dev / unit, gap * share))
         second_moment = sum(w * (std**2 + d * d) for w, _, std, d in parts)
         third = sum(w * (s.skewness * std**3 + 3 * d * std**2 + d**3) for w, s, std, d in parts)
         fourth = sum(
