@@ -83,7 +83,7 @@ def whole_drift(
 
 
 def _cosine(product: float, now: float, then: float, missing: dict[str, str]) -> float | None:
-    if now <= 0 or then <= 0:
+    if not (now > 0 and then > 0):
         missing["cosine"] = "a zero vector has no direction"
         return None
     return min(1.0, max(-1.0, product / sqrt(now) / sqrt(then)))

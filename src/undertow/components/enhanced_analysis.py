@@ -9,7 +9,6 @@ from undertow.analyze.layer_numbers import LayerNumbers, layer_numbers, with_dir
 from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
-from undertow.components.flow_network import known
 from undertow.components.gradient_stability import assess_stability
 from undertow.components.hierarchy import build_hierarchy, group_layers
 from undertow.components.interactions import layer_interactions
@@ -25,6 +24,7 @@ from undertow.components.training_phase import (
     typical_ratios,
     with_usable_losses,
 )
+from undertow.schema.reasons import Missing, known, number_or_none, record_of
 from undertow.schema.seeds.dynamics import LearningPhase
 from undertow.schema.seeds.enhanced import (
     AnalysisDepth,
@@ -100,19 +100,17 @@ def enhanced_analysis(
             learning_rate=training.learning_rate, update_ratio=training.update_ratio,
         )  # fmt: skip
         interactions = layer_interactions(series, topology, strongest=extent.pairs, lags=extent.lags)
-    unavailable = {} if extent.hierarchy else {"layer_interactions": SKIPPED}
-    if agreement.reason:
-        unavailable["gradient_agreement"] = agreement.reason
-    network = NetworkLevelAnalysis(
+    network = record_of(
+        NetworkLevelAnalysis,
         overall_gradient_health=verdicts.network_health,
         gradient_distribution=gradient_distribution(series, numbers.mean),
         layer_interactions=interactions,
         convergence_indicators=convergence,
         training_dynamics=dynamics,
         stability_assessment=stability,
-        gradient_agreement=agreement.value,
+        gradient_agreement=Missing(agreement.reason) if agreement.reason else agreement.value,
         conflicting_layers=conflicting,
-        unavailable=unavailable,
+        unavailable={} if extent.hierarchy else {"layer_interactions": SKIPPED},
     )
     details = {
         series.names[layer]: LayerGradientDetails(
@@ -142,72 +140,51 @@ def _scales_of(loss: Floats | None, unit: float) -> tuple[float, float]:
 
 
 def _statistics(numbers: LayerNumbers, layer: int) -> GradientStatistics:
-    std = known(numbers.std[layer])
+    names = ("mean", "std", "median", "percentile_95", "percentile_5", "skewness", "kurtosis")
+    values = {name: number_or_none(getattr(numbers, name)[layer]) for name in names}
     return GradientStatistics(
-        mean=known(numbers.mean[layer]),
-        std=std,
-        median=known(numbers.median[layer]),
-        percentile_95=known(numbers.percentile_95[layer]),
-        percentile_5=known(numbers.percentile_5[layer]),
+        **values,
         samples=int(numbers.count[layer]),
-        variance=None if std is None else std * std,
-        skewness=known(numbers.skewness[layer]),
-        kurtosis=known(numbers.kurtosis[layer]),
+        variance=number_or_none(numbers.std[layer] * numbers.std[layer]),
         nonfinite_count=int(numbers.nonfinite_count[layer]),
     )
 
 
 def _characteristics(numbers: LayerNumbers, layer: int, oscillating: bool) -> FlowCharacteristics:
-    slope = known(numbers.slope[layer])
-    z, cosine = known(numbers.oscillation_z[layer]), known(numbers.direction_cosine[layer])
-    values = {
-        "consistency_score": known(numbers.consistency[layer]),
-        "smoothness_index": known(numbers.smoothness[layer]),
-        "trend_strength": None if slope is None else min(1.0, abs(slope)),
-        "oscillation_frequency": known(numbers.turn_share[layer]),
-        "stability_measure": known(numbers.stability[layer]),
-    }
-    reason = why_missing(numbers, layer)
-    return FlowCharacteristics(
-        **values,
+    why = _why_missing(numbers, layer)
+    z, cosine = number_or_none(numbers.oscillation_z[layer]), number_or_none(numbers.direction_cosine[layer])
+    return record_of(
+        FlowCharacteristics,
+        consistency_score=known(numbers.consistency[layer], why),
+        smoothness_index=known(numbers.smoothness[layer], why),
+        trend_strength=known(np.minimum(1.0, abs(numbers.slope[layer])), why),
+        oscillation_frequency=known(numbers.turn_share[layer], why),
+        stability_measure=known(numbers.stability[layer], why),
         oscillation_z=z,
         is_oscillating=None if z is None and cosine is None else oscillating,
         direction_cosine=cosine,
-        unavailable={name: reason for name, value in values.items() if value is None},
     )
 
 
-def why_missing(numbers: LayerNumbers, layer: int) -> str:
+def _why_missing(numbers: LayerNumbers, layer: int) -> str:
     if not numbers.count[layer]:
         return "no samples"
     if numbers.nonfinite_count[layer]:
         return f"{int(numbers.nonfinite_count[layer])} samples are not finite"
-    if numbers.largest[layer] == 0:
-        return "every sample is zero"
-    return "too few samples"
+    return "every sample is zero" if numbers.largest[layer] == 0 else "too few samples"
 
 
 def _metrics(
     numbers: LayerNumbers, verdicts: LayerVerdicts, layer: int, activity: float | None, window: int
 ) -> LayerHealthMetrics:
-    unavailable: dict[str, str] = {}
-    convergence = known(numbers.convergence[layer])
-    if convergence is None:
-        missing = window - int(numbers.count[layer])
-        short = f"{missing} more samples are needed"
-        unavailable["convergence_indicator"] = short if missing > 0 else "zero or non-finite samples in the window"
-    if activity is None:
-        unavailable["neuron_activity_ratio"] = "activations were not given"
-    stability, rate = known(numbers.stability[layer]), known(numbers.flow_rate[layer])
-    for name, value in (("gradient_stability", stability), ("information_flow_rate", rate)):
-        if value is None:
-            unavailable[name] = why_missing(numbers, layer)
-    return LayerHealthMetrics(
+    why, missing = _why_missing(numbers, layer), window - int(numbers.count[layer])
+    short = f"{missing} more samples are needed" if missing > 0 else "zero or non-finite samples in the window"
+    return record_of(
+        LayerHealthMetrics,
         overall_health=verdicts.health[layer],
-        gradient_stability=stability,
-        information_flow_rate=rate,
-        neuron_activity_ratio=activity,
-        convergence_indicator=convergence,
+        gradient_stability=known(numbers.stability[layer], why),
+        information_flow_rate=known(numbers.flow_rate[layer], why),
+        neuron_activity_ratio=Missing("activations were not given") if activity is None else activity,
+        convergence_indicator=known(numbers.convergence[layer], short),
         risk_factors=verdicts.risk_factors[layer],
-        unavailable=unavailable,
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.weight_records import ExplodingLayer, ExplosionSeverity, GradientExplosionAnalysis
 
 
@@ -15,37 +16,24 @@ def explosion_analysis(
     finite = np.array([norm for norm in norms if np.isfinite(norm)], dtype=np.float64)
     median = float(np.median(finite)) if len(finite) else 0.0
     listed = [
-        ExplodingLayer(
-            layer_index=place,
-            gradient_norm=norm,
-            severity=_severity(norm, median),
-            recommended_action=_action(norm, threshold),
-            layer_name=names[place],
-            nonfinite_count=nonfinite[place],
-        )
+        ExplodingLayer(place, norm, _severity(norm, median), _action(norm, threshold), names[place], nonfinite[place])
         for place, norm in enumerate(norms)
         if norm > threshold or not np.isfinite(norm)
     ]
     bad = [place for place, norm in enumerate(norms) if not np.isfinite(norm)]
-    ratio = len(listed) / len(norms) if norms else None
-    largest = float(finite.max()) if len(finite) else None
+    ratio, largest = len(listed) / max(1, len(norms)), float(finite.max(initial=0.0))
     unit = largest or 1.0  # squares of huge norms would leave the range of numbers
-    unavailable: dict[str, str] = {}
-    if not norms:
-        unavailable["explosion_ratio"] = "no gradients were given"
-    if not len(finite):
-        reason = "no gradients were given" if not norms else "no gradient norm is finite"
-        unavailable |= dict.fromkeys(("max_gradient_norm", "mean_gradient_norm", "std_gradient_norm"), reason)
-    return GradientExplosionAnalysis(
+    nothing = Missing("no gradient norm is finite" if norms else "no gradients were given")
+    return record_of(
+        GradientExplosionAnalysis,
         exploding_layers=listed,
-        max_gradient_norm=largest,
-        mean_gradient_norm=float((finite / unit).mean()) * unit if len(finite) else None,
-        std_gradient_norm=float((finite / unit).std()) * unit if len(finite) else None,
-        explosion_ratio=ratio,
-        overall_severity=_overall(ratio or 0.0, largest or 0.0, threshold, bool(bad)),
-        mitigation_recommendations=_advice(ratio or 0.0, largest or 0.0, bool(bad)),
+        max_gradient_norm=largest if len(finite) else nothing,
+        mean_gradient_norm=float((finite / unit).mean()) * unit if len(finite) else nothing,
+        std_gradient_norm=float((finite / unit).std()) * unit if len(finite) else nothing,
+        explosion_ratio=ratio if norms else nothing,
+        overall_severity=_overall(ratio, largest, threshold, bool(bad)),
+        mitigation_recommendations=_advice(ratio, largest, bool(bad)),
         nonfinite_layers=bad,
-        unavailable=unavailable,
     )
 
 

@@ -10,6 +10,7 @@ from undertow.analyze.paths import FlowShares, Path, flow_shares, log_gains, str
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.analyze.topology import Topology
 from undertow.components.regions import dead_flags, runs_of
+from undertow.schema.reasons import Missing, known, number_or_none, record_of
 from undertow.schema.seeds.flow_records import (
     CriticalGradientPath,
     EdgeType,
@@ -26,7 +27,7 @@ BLOCKED_SHARE = 0.9
 OPEN_SHARE = 0.1
 WEAK_GAIN = 0.01
 DEAD_RUN = 10  # samples, or all of them when there are fewer
-NO_GRAPH = "no graph was given"
+NO_GRAPH = Missing("no graph was given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,8 @@ def build_network(
     order = flow.topology.order if flow else range(len(series.names))
     nodes = [_node(series.names[layer], layer, types[layer], numbers, flow) for layer in order]
     if flow is None:
-        return GradientFlowNetwork(nodes, [], NetworkMetrics(None, None, None, None, None, unavailable=_no_metrics()))
+        return GradientFlowNetwork(nodes, [], record_of(NetworkMetrics, otherwise=NO_GRAPH))
     return GradientFlowNetwork(nodes, _edges(series, flow, flow_threshold), _metrics(flow, types))
-
-
-def _no_metrics() -> dict[str, str]:
-    names = ("overall_flow_efficiency", "network_connectivity", "bottleneck_density", "flow_stability")
-    return dict.fromkeys((*names, "information_propagation_speed", "loss_to_input_gain"), NO_GRAPH)
 
 
 def node_types(
@@ -113,45 +109,45 @@ def node_types(
 
 
 def _node(name: str, layer: int, kind: NodeType, numbers: LayerNumbers, flow: NetworkFlow | None) -> FlowNode:
-    unavailable: dict[str, str] = {}
-    strength, consistency = known(numbers.mean[layer]), known(numbers.consistency[layer])
-    if strength is None:
-        unavailable["gradient_strength"] = "no finite sample"
-    if consistency is None:
-        unavailable["influence_score"] = "flow_consistency is not available"
+    strength = known(numbers.mean[layer], "no finite sample")
+    influence = known(numbers.mean[layer] * numbers.consistency[layer], "flow_consistency is not available")
     if flow is None:
-        unavailable["connectivity"] = unavailable["gain"] = unavailable["flow_share"] = NO_GRAPH
-    elif not flow.topology.feeds[layer]:
-        unavailable["gain"] = "the layer feeds no measured layer"
-    return FlowNode(
+        return record_of(FlowNode, layer_name=name, node_type=kind, gradient_strength=strength,
+                         influence_score=influence, otherwise=NO_GRAPH)  # fmt: skip
+    feeds, fed_by = flow.topology.feeds[layer], flow.topology.fed_by[layer]
+    return record_of(
+        FlowNode,
         layer_name=name,
         node_type=kind,
         gradient_strength=strength,
-        connectivity=None if flow is None else len(flow.topology.feeds[layer]) + len(flow.topology.fed_by[layer]),
-        influence_score=None if strength is None or consistency is None else strength * consistency,
-        gain=None if flow is None else known(flow.gain[layer]),
-        flow_share=None if flow is None else known(flow.shares.node[layer]),
-        unavailable=unavailable,
+        connectivity=len(feeds) + len(fed_by),
+        influence_score=influence,
+        gain=number_or_none(flow.gain[layer]) if feeds else Missing("the layer feeds no measured layer"),
+        flow_share=number_or_none(flow.shares.node[layer]),
     )
 
 
 def _edges(series: LayerSeries, flow: NetworkFlow, threshold: float) -> list[FlowEdge]:
     """All edges that show a problem, and the strong ones with at least the wanted gain."""
     edges: list[FlowEdge] = []
+    never = "no step at which both ends were finite and the consumer's gradient was not zero"
     gains, kinds = flow.edges, _edge_types(flow.edges)
     for place, (start, end) in enumerate(flow.topology.edges):
-        kind, gain = kinds[place], known(gains.gain[place])
-        if kind is EdgeType.STRONG and gain is not None and gain < threshold:
+        kind, gain = kinds[place], gains.gain[place]
+        if kind is EdgeType.STRONG and gain < threshold:
             continue
-        consistency = known(gains.consistency[place])
-        unavailable: dict[str, str] = {}
-        if gain is None:
-            reason = "no step at which both ends were finite and the consumer's gradient was not zero"
-            unavailable = dict.fromkeys(("flow_strength", "flow_consistency", "edge_type"), reason)
-        elif consistency is None:
-            unavailable["flow_consistency"] = "fewer than two neighbouring steps with a gain"
-        names = series.names[start], series.names[end]
-        edges.append(FlowEdge(*names, gain, consistency, kind, known(gains.blocked_share[place]), unavailable))
+        rarely = never if np.isnan(gain) else "fewer than two neighbouring steps with a gain"
+        edges.append(
+            record_of(
+                FlowEdge,
+                from_layer=series.names[start],
+                to_layer=series.names[end],
+                flow_strength=known(gain, never),
+                flow_consistency=known(gains.consistency[place], rarely),
+                edge_type=kind or Missing(never),
+                blocked_share=number_or_none(gains.blocked_share[place]),
+            )
+        )
     return edges
 
 
@@ -180,24 +176,21 @@ def _edge_types(edges: EdgeGains) -> list[EdgeType | None]:
 
 def _metrics(flow: NetworkFlow, types: list[NodeType]) -> NetworkMetrics:
     count, edges = len(types), len(flow.topology.edges)
-    unavailable: dict[str, str] = {}
     losses = [min(0.0, flow.log_gain[edge]) for edge, gain in zip(flow.topology.edges, flow.edges.gain) if gain >= 0]
     consistencies = flow.edges.consistency[~np.isnan(flow.edges.consistency)]
-    best = flow.paths[0] if flow.paths else None
-    if not losses:
-        unavailable["overall_flow_efficiency"] = "no edge with a measured gain"
-    if not len(consistencies):
-        unavailable["flow_stability"] = "no edge with two measured gains"
-    if best is None:
-        unavailable["information_propagation_speed"] = unavailable["loss_to_input_gain"] = "no path"
-    return NetworkMetrics(
-        overall_flow_efficiency=float(np.exp(np.mean(losses))) if losses else None,
+    stability = float(consistencies.mean()) if len(consistencies) else Missing("no edge with two measured gains")
+    speed = gain = Missing("no path")
+    if flow.paths:
+        best = flow.paths[0]
+        speed, gain = _exponential(best.log_gain / (len(best.nodes) - 1)), _exponential(best.log_gain)
+    return record_of(
+        NetworkMetrics,
+        overall_flow_efficiency=float(np.exp(np.mean(losses))) if losses else Missing("no edge with a measured gain"),
         network_connectivity=edges / (count * (count - 1)) if count > 1 else 0.0,
         bottleneck_density=types.count(NodeType.BOTTLENECK) / count if count else None,
-        flow_stability=float(consistencies.mean()) if len(consistencies) else None,
-        information_propagation_speed=None if best is None else _exponential(best.log_gain / (len(best.nodes) - 1)),
-        loss_to_input_gain=None if best is None else _exponential(best.log_gain),
-        unavailable=unavailable,
+        flow_stability=stability,
+        information_propagation_speed=speed,
+        loss_to_input_gain=gain,
     )
 
 
@@ -223,8 +216,3 @@ def critical_paths(names: tuple[str, ...], flow: NetworkFlow, types: list[NodeTy
 def _exponential(logarithm: float) -> float:
     """Products of a thousand gains can leave the range of numbers; the largest one stands for them."""
     return float(np.exp(min(709.0, logarithm)))
-
-
-def known(value: float) -> float | None:
-    """A number, or None in place of NaN."""
-    return None if np.isnan(value) else float(value)

@@ -14,13 +14,13 @@ from undertow.components.flow_network import (
     build_network,
     critical_paths,
     dead_layers,
-    known,
     network_flow,
     node_types,
 )
 from undertow.components.norm_direction import KINDS, recent_directions
 from undertow.components.problem_regions import dead_zones, diagnosed_dead_zones, diagnosed_regions, problem_regions
 from undertow.components.run_verdicts import EXPLODING, LOSING, RunVerdicts
+from undertow.schema.reasons import known, number_or_none, record_of
 from undertow.schema.seeds.flow_records import (
     ExplodingRegion,
     FlowDirection,
@@ -91,7 +91,7 @@ def gradient_flow(
         dead_zones=zones,
         visualization_config=config,
         nonfinite_layers=_nonfinite_layers(series, region_topology),
-        unavailable={} if topology else {"edges": NO_GRAPH, "critical_paths": NO_GRAPH},
+        unavailable={} if topology else dict.fromkeys(("edges", "critical_paths"), str(NO_GRAPH)),
     )
 
 
@@ -108,37 +108,26 @@ def _layer_flows(
         name = series.names[layer]
         steps, values = series.column(layer)
         cosine = None if cosines is None else cosines[series.recorded[:, layer], layer].astype(np.float64)
+        sketched = (sketches or {}).get(name)
         bad = np.flatnonzero(~np.isfinite(values))
-        unavailable = _why_not(numbers, layer, flow, len(bad))
-        if cosine is None and not (sketches and name in sketches):
-            unavailable["gradient_directions"] = NO_DIRECTIONS
-        flows[name] = GradientLayerFlow(
+        spoilt = f"{len(bad)} samples are not finite" if len(values) else "no samples"
+        incomparable = spoilt if len(bad) or not len(values) else "no two neighbouring samples that can be compared"
+        score = NO_GRAPH
+        if flow is not None:
+            score = known(flow.bottleneck_score[layer], "the layer feeds no measured layer, or no gain was measured")
+        flows[name] = record_of(
+            GradientLayerFlow,
             layer_name=name,
             gradient_magnitudes=values.tolist(),
-            gradient_directions=GradientDirections(steps, values, cosine, (sketches or {}).get(name)),
-            flow_consistency=known(numbers.consistency[layer]),
-            bottleneck_score=None if flow is None else known(flow.bottleneck_score[layer]),
-            information_flow_rate=known(numbers.flow_rate[layer]),
+            gradient_directions=GradientDirections(steps, values, cosine, sketched),
+            flow_consistency=known(numbers.consistency[layer], incomparable),
+            bottleneck_score=score,
+            information_flow_rate=known(numbers.flow_rate[layer], spoilt),
             nonfinite_count=len(bad),
             first_nonfinite_step=int(steps[bad[0]]) if len(bad) else None,
-            unavailable=unavailable,
+            unavailable={} if cosine is not None or sketched is not None else {"gradient_directions": NO_DIRECTIONS},
         )
     return flows
-
-
-def _why_not(numbers: LayerNumbers, layer: int, flow: NetworkFlow | None, bad: int) -> dict[str, str]:
-    reasons: dict[str, str] = {}
-    if not numbers.count[layer]:
-        reasons["flow_consistency"] = reasons["information_flow_rate"] = "no samples"
-    elif bad:
-        reasons["flow_consistency"] = reasons["information_flow_rate"] = f"{bad} samples are not finite"
-    elif np.isnan(numbers.consistency[layer]):
-        reasons["flow_consistency"] = "no two neighbouring samples that can be compared"
-    if flow is None:
-        reasons["bottleneck_score"] = NO_GRAPH
-    elif np.isnan(flow.bottleneck_score[layer]):
-        reasons["bottleneck_score"] = "the layer feeds no measured layer, or no gain was measured"
-    return reasons
 
 
 def _temporal_flows(series: LayerSeries, window: int) -> list[TemporalGradientFlow]:
@@ -153,7 +142,7 @@ def _temporal_flows(series: LayerSeries, window: int) -> list[TemporalGradientFl
             layer_name=series.names[layer],
             gradient_magnitude=float(values[row, layer]),
             flow_direction=kinds[int(directions.kind[row, layer])],
-            stability_score=known(directions.stability[row, layer]),
+            stability_score=number_or_none(directions.stability[row, layer]),
         )
         for row in range(rows)
         for layer in range(columns)

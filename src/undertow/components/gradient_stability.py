@@ -8,6 +8,7 @@ from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.oscillation import turning_point_z
 from undertow.analyze.series import Flags, Floats, LayerSeries
 from undertow.components.regions import Extremes, severity_level
+from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.dynamics import (
     InstabilitySource,
     InstabilityType,
@@ -72,22 +73,17 @@ def stability_trend(spread: Spread) -> StabilityTrend:
 def assess_stability(
     series: LayerSeries, numbers: LayerNumbers, extremes: Extremes, threshold: float, dead: Flags
 ) -> StabilityAssessment:
-    unavailable: dict[str, str] = {}
     stable = numbers.stability[~np.isnan(numbers.stability)]
     overall = float(np.median(stable)) if len(stable) else None
-    if overall is None:
-        unavailable["overall_stability"] = "no live layer has three finite samples"
     spread = spread_over_time(series)
     trend = None if spread is None else stability_trend(spread)
-    if trend is None:
-        needed = SEGMENTS * SEGMENT_SAMPLES + 1
-        unavailable["stability_trend"] = f"a layer with {needed} positive samples without a gap is needed"
-    return StabilityAssessment(
-        overall_stability=overall,
-        stability_trend=trend,
+    short = Missing(f"a layer with {SEGMENTS * SEGMENT_SAMPLES + 1} positive samples without a gap is needed")
+    return record_of(
+        StabilityAssessment,
+        overall_stability=Missing("no live layer has three finite samples") if overall is None else overall,
+        stability_trend=trend or short,
         instability_sources=instability_sources(series, numbers, extremes, dead),
         stability_forecast=_forecast(overall, threshold, spread, trend),
-        unavailable=unavailable,
     )
 
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.series import Floats, LayerSeries
-from undertow.components.flow_network import known
 from undertow.components.interactions import chance_limit, movements
+from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.enhanced import (
     CrossLevelInteraction,
     GradientHierarchy,
@@ -108,57 +108,44 @@ def build_hierarchy(
 
 
 def _group(
-    name: str, layers: list[int], series: LayerSeries, numbers: LayerNumbers, changes: Floats, sensitive: float | str
+    name: str, layers: list[int], series: LayerSeries, numbers: LayerNumbers, changes: Floats, rate: float | Missing
 ) -> LayerGroup:
-    unavailable: dict[str, str] = {}
     means = numbers.mean[layers]
-    finite = means[~np.isnan(means)]
+    finite, positive = means[~np.isnan(means)], means[means > 0]
     count = changes.shape[1]
-    together = None
+    together = Missing("two layers that were measured at the same 20 steps are needed")
     if count >= 2:  # the mean correlation of all pairs, from the length of the sum: no pair is visited
         together = float((np.square(changes.sum(axis=1)).sum() - count) / (count * (count - 1)))
-    else:
-        unavailable["gradient_synchronization"] = "two layers that were measured at the same 20 steps are needed"
     spread = 1 / numbers.stability[layers] - 1
-    noise = float(np.median(spread[~np.isnan(spread)])) if (~np.isnan(spread)).any() else None
-    if noise is None:
-        unavailable["optimization_difficulty"] = "no live layer with three finite samples"
-    if isinstance(sensitive, str):
-        unavailable["learning_rate_sensitivity"] = sensitive
-    if not len(finite):
-        unavailable["average_gradient_norm"] = "no finite samples"
-    positive = finite[finite > 0]
-    characteristics = GroupCharacteristics(
-        average_gradient_norm=float(finite.mean()) if len(finite) else None,
+    noise = spread[~np.isnan(spread)]
+    unknown = Missing("no live layer with three finite samples")
+    characteristics = record_of(
+        GroupCharacteristics,
+        average_gradient_norm=float(finite.mean()) if len(finite) else Missing("no finite samples"),
         gradient_synchronization=together,
-        learning_rate_sensitivity=None if isinstance(sensitive, str) else sensitive,
-        optimization_difficulty=None if noise is None else difficulty(noise),
-        unavailable=unavailable,
+        learning_rate_sensitivity=rate,
+        optimization_difficulty=difficulty(float(np.median(noise))) if len(noise) else unknown,
     )
     coherence = 1 / (1 + float(np.std(np.log10(positive)))) if len(positive) >= 2 else None
-    return LayerGroup(name, [series.names[layer] for layer in layers], characteristics, known_or_none(coherence))
-
-
-def known_or_none(value: float | None) -> float | None:
-    return None if value is None else known(value)
+    return LayerGroup(name, [series.names[layer] for layer in layers], characteristics, coherence)
 
 
 def difficulty(noise: float) -> OptimizationDifficulty:
     return list(OptimizationDifficulty)[sum(noise >= limit for limit in NOISE)]
 
 
-def sensitivity(update_ratio: Floats | None, learning_rate: Floats | None, layers: list[int]) -> float | str:
+def sensitivity(update_ratio: Floats | None, learning_rate: Floats | None, layers: list[int]) -> float | Missing:
     """Slope of ln(update/weight) against ln(learning rate): 1 when updates follow the rate; or why it is unknown."""
     if update_ratio is None or learning_rate is None:
-        return "update-to-weight ratios and the learning rate are needed"
+        return Missing("update-to-weight ratios and the learning rate are needed")
     table = update_ratio[:, layers]
     usable = np.isfinite(table) & (table > 0)
     rows = usable.all(axis=1) & np.isfinite(learning_rate) & (learning_rate > 0)
     if rows.sum() < 20:
-        return "20 steps with updates and a learning rate are needed"
+        return Missing("20 steps with updates and a learning rate are needed")
     rate = np.log(learning_rate[rows])
     if float(np.ptp(rate)) < np.log(1.1):
-        return "the learning rate did not change"
+        return Missing("the learning rate did not change")
     response = np.log(table[rows]).mean(axis=1)
     rate = rate - rate.mean()
     return float(rate @ (response - response.mean()) / (rate @ rate))
@@ -183,13 +170,8 @@ def _cross_level(changes: Floats, rows: list[list[int]]) -> list[CrossLevelInter
         if abs(strengths[best]) <= limit:
             continue
         leader, follower = (a, b) if best >= 0 else (b, a)
-        direction = (
-            InteractionDirection.BIDIRECTIONAL
-            if best == 0
-            else InteractionDirection.BOTTOM_UP
-            if best > 0
-            else InteractionDirection.TOP_DOWN
-        )
+        direction = InteractionDirection.BOTTOM_UP if best > 0 else InteractionDirection.TOP_DOWN
+        direction = direction if best else InteractionDirection.BIDIRECTIONAL
         size = min(1.0, abs(strengths[best]))
         found.append(CrossLevelInteraction(usable[leader], usable[follower], size, direction, abs(best)))
     return found

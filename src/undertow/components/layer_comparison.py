@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.analyze.series import Flags, Floats, LayerSeries
-from undertow.components.flow_network import known
+from undertow.schema.reasons import Missing, number_or_none, record_of
 from undertow.schema.seeds.enhanced import DistributionType, GradientDistribution
 from undertow.schema.seeds.history import ComparativeAnalysis
 
@@ -47,42 +47,30 @@ def compare_layers(
     order = np.argsort(mean, kind="stable")
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
-    total, some = float(np.nansum(mean)), int((~np.isnan(mean)).sum())
-    return [
-        _compare(
-            series, mean, layer, (total, some), int(rank[layer]), float(potential[layer]), order, int(place[layer])
+    total, others = float(np.nansum(mean)), int((~np.isnan(mean)).sum()) - 1
+    compared: list[ComparativeAnalysis] = []
+    for layer, own in enumerate(mean.tolist()):
+        if np.isnan(own) or others < 1:
+            reason = "the layer has no finite sample" if np.isnan(own) else "there is no other layer to compare with"
+            alone = None if np.isnan(own) else 1
+            compared.append(
+                record_of(ComparativeAnalysis, rank_among_layers=alone, similar_layers=[], otherwise=reason)
+            )
+            continue
+        average = (total - own) / others
+        average = 0.0 if average <= 1e-13 * total else average  # rounding of a difference
+        nothing = Missing("the other layers have no gradient")
+        compared.append(
+            record_of(
+                ComparativeAnalysis,
+                relative_performance=own / average if average > 0 else nothing,
+                rank_among_layers=int(rank[layer]),
+                similar_layers=[series.names[other] for other in _similar(mean, order, int(place[layer]))],
+                performance_gap=abs(own - average),
+                optimization_potential=number_or_none(potential[layer]),
+            )
         )
-        for layer in range(count)
-    ]
-
-
-def _compare(
-    series: LayerSeries,
-    mean: Floats,
-    layer: int,
-    totals: tuple[float, int],
-    rank: int,
-    potential: float,
-    order: NDArray[np.int64],
-    place: int,
-) -> ComparativeAnalysis:
-    own = float(mean[layer])
-    others = totals[1] - 1
-    if np.isnan(own) or others < 1:
-        reason = "the layer has no finite sample" if np.isnan(own) else "there is no other layer to compare with"
-        names = ("relative_performance", "performance_gap", "optimization_potential")
-        alone = None if np.isnan(own) else 1
-        return ComparativeAnalysis(None, alone, [], None, None, dict.fromkeys(names, reason))
-    average = (totals[0] - own) / others
-    average = 0.0 if average <= 1e-13 * totals[0] else average  # rounding of a difference
-    return ComparativeAnalysis(
-        relative_performance=own / average if average > 0 else None,
-        rank_among_layers=rank,
-        similar_layers=[series.names[other] for other in _similar(mean, order, place)],
-        performance_gap=abs(own - average),
-        optimization_potential=known(potential),
-        unavailable={} if average > 0 else {"relative_performance": "the other layers have no gradient"},
-    )
+    return compared
 
 
 def _similar(mean: Floats, order: NDArray[np.int64], place: int) -> list[int]:
@@ -105,27 +93,29 @@ def gradient_distribution(series: LayerSeries, mean: Floats) -> GradientDistribu
     """Moments of the layers' mean norms; the type from their logarithms."""
     finite = mean[~np.isnan(mean)]
     if not len(finite):
-        names = ("mean_gradient_norm", "gradient_variance", "gradient_skewness", "gradient_kurtosis")
-        reasons: dict[str, str] = dict.fromkeys((*names, "distribution_type"), "no layer has a finite sample")
-        return GradientDistribution(None, None, None, None, dict.fromkeys(series.names), None, reasons)
+        nothing = dict.fromkeys(series.names)
+        return record_of(GradientDistribution, layer_gradient_ratios=nothing, otherwise="no layer has a finite sample")
     centre, variance, skewness, kurtosis = _moments(finite)
-    ratios = {
-        name: None if np.isnan(value) or centre <= 0 else float(value) / centre
-        for name, value in zip(series.names, mean)
-    }
-    kind = distribution_type(finite)
-    unavailable = {} if isinstance(kind, DistributionType) else {"distribution_type": kind}
-    shape = kind if isinstance(kind, DistributionType) else None
-    return GradientDistribution(centre, variance, skewness, kurtosis, ratios, shape, unavailable)
+    return record_of(
+        GradientDistribution,
+        mean_gradient_norm=centre,
+        gradient_variance=variance,
+        gradient_skewness=skewness,
+        gradient_kurtosis=kurtosis,
+        layer_gradient_ratios={
+            name: number_or_none(value / centre) if centre > 0 else None for name, value in zip(series.names, mean)
+        },
+        distribution_type=distribution_type(finite),
+    )
 
 
-def distribution_type(values: Floats) -> DistributionType | str:
+def distribution_type(values: Floats) -> DistributionType | Missing:
     """Degenerate: no spread. Then, on a logarithmic scale: two separate groups, skew, heavy tails, or normal."""
     positive = np.log10(values[values > 0])
     if len(values) >= 2 and float(np.ptp(values)) <= 1e-6 * float(values.max()):
         return DistributionType.DEGENERATE
     if len(positive) < ENOUGH_LAYERS:
-        return f"{ENOUGH_LAYERS} layers with a gradient are needed"
+        return Missing(f"{ENOUGH_LAYERS} layers with a gradient are needed")
     _, _, skewness, kurtosis = _moments(positive)
     if _separation(positive) > separation_limit(len(positive)):
         return DistributionType.MULTIMODAL

@@ -40,4 +40,4 @@ def micro_batch_agreement(noise_scale: Floats | None, window: int) -> Agreement:
     of_layers = np.nanquantile(1 / (1 + recent), 0.5, axis=0, method="lower")
     typical = float(np.quantile(of_layers, 0.5, method="lower"))
     value, reason = (typical, "") if typical > 0 else (None, APART)
-    return Agreement(value, [int(layer) for layer in conflicting], reason)
+    return Agreement(value, conflicting.tolist(), reason)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import hypot, isfinite, sqrt
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undertow.analyze.run_series import RunNumbers
 from undertow.analyze.tensor_weights import pool, pool_kinds
+from undertow.analyze.weight_drift import Movement, whole_drift
 from undertow.analyze.weight_initialisation import scale_of
 from undertow.checkpoints.elements import STORED
 from undertow.components.run_verdicts import RunVerdicts
@@ -187,44 +187,27 @@ def _drift(run: RunNumbers, layers: Sequence[Layer], recorded: _Recorded, first:
     began = [int(first[layer.id]) for layer in layers]
     rows = slice(min(began), max(began) + 1)
     norms = run.matrix("weight_norm", rows)
-    tensors: list[TensorDrift] = []
-    moved = start = end = product = 0.0
+    moved: list[Movement] = []
     for layer, row in zip(layers, began):
         now, then = recorded.of(layer), float(norms[row - rows.start, layer.id])
-        record = _tensor_drift(layer, now, then)
-        tensors.append(record)
-        if record.relative is not None and record.cosine is not None:
-            norm = now.get("norm", np.nan)
-            moved += (record.relative * then) ** 2
-            start, end, product = start + then**2, end + norm**2, product + record.cosine * norm * then
-    known = [one.relative for one in tensors if one.relative is not None]
-    relative = sqrt(moved / start) if start > 0 else None
-    return Drift(
-        against=f"before step {int(run.steps[min(began)]):,}",
-        relative=relative,
-        cosine=max(-1.0, min(1.0, product / sqrt(start) / sqrt(end))) if start > 0 and end > 0 else None,
-        median_relative=median(known) if known else None,
-        tensors=tuple(tensors),
-        missing={} if relative is not None else {"relative": NOT_TWICE, "cosine": NOT_TWICE},
-    )
+        one, norm = _tensor_drift(layer, now, then), now.get("norm", np.nan)
+        sums = ()
+        if one.relative is not None and one.cosine is not None:
+            sums = ((one.relative * then) ** 2, then**2, norm**2, one.cosine * norm * then)
+        moved.append(Movement(one, *sums))
+    drift = whole_drift(f"before step {int(run.steps[min(began)]):,}", moved)
+    missing = {} if drift.relative is not None else {"relative": NOT_TWICE, "cosine": NOT_TWICE}
+    return replace(drift, missing=missing)
 
 
 def _tensor_drift(layer: Layer, now: dict[str, float], then: float) -> TensorDrift:
-    relative, cosine = now.get("drift", np.nan), now.get("cosine_to_start", np.nan)
     missing: dict[str, str] = {"largest_change": FROM_SKETCHES, "changed_fraction": FROM_SKETCHES}
     if now.get("nonfinite_count", 0.0) > 0 or not isfinite(then):
         reason = "the weight holds non-finite values"
         return TensorDrift(layer.path, layer.kind, missing={"relative": reason, "cosine": reason, **missing})
-    if not isfinite(relative):
-        missing["relative"] = ZERO_OR_ONCE
-    if not isfinite(cosine):
-        missing["cosine"] = ZERO_OR_ONCE
-    known = relative if isfinite(relative) else None
-    return TensorDrift(
-        layer.path,
-        layer.kind,
-        relative=known,
-        cosine=cosine if isfinite(cosine) else None,
-        difference_norm=None if known is None else known * then,
-        missing=missing,
+    relative, cosine = (
+        value if isfinite(value) else None for value in (now.get("drift", np.nan), now.get("cosine_to_start", np.nan))
     )
+    missing |= {name: ZERO_OR_ONCE for name, value in (("relative", relative), ("cosine", cosine)) if value is None}
+    norm = None if relative is None else relative * then
+    return TensorDrift(layer.path, layer.kind, relative, cosine, norm, missing=missing)

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from undertow.analyze.loss_forecast import forecast
+from undertow.analyze.loss_forecast import Forecast, forecast
 from undertow.analyze.run_series import TrainingSeries
 from undertow.analyze.series import Floats, column_median
 from undertow.analyze.trend import trend_test
-from undertow.components.flow_network import known
 from undertow.components.loss_trend import loss_trend, scale_of
+from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.dynamics import (
     ConvergenceIndicators,
     ConvergenceTrend,
@@ -27,8 +28,8 @@ FLATNESS = 0.1  # of the fall: how far a plateau may stray
 RAPID_SHARE = 0.2  # of the whole fall within one window
 RISE = 0.72  # score of a trend at four standard errors: the best value was picked for being low, what follows is higher
 ENDED = 0.05  # of the highest learning rate
-NO_LOSS = "no loss was given"
-WANDERS = "the loss has come down, and its newest values show neither a certain fall nor a settled level"
+NO_LOSS = Missing("no loss was given")
+WANDERS = Missing("the loss has come down, and its newest values show neither a certain fall nor a settled level")
 
 
 def with_usable_losses(series: TrainingSeries) -> tuple[TrainingSeries, float]:
@@ -110,8 +111,7 @@ def detect_plateau(loss: Floats | None, patience: int, rate: float = 1.0) -> Pla
 
 
 def _no_plateau(reason: str) -> PlateauDetection:
-    names = ("is_plateau", "plateau_duration", "plateau_severity")
-    return PlateauDetection(None, None, None, [], dict.fromkeys(names, reason))
+    return record_of(PlateauDetection, suggested_actions=[], otherwise=reason)
 
 
 def is_overfitting(loss: Floats, validation: Floats | None) -> bool:
@@ -126,15 +126,15 @@ def is_overfitting(loss: Floats, validation: Floats | None) -> bool:
     return rises and int(trend_test(recent[:, None]).direction[0]) <= 0
 
 
-def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetection) -> LearningPhase | str:
+def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetection) -> LearningPhase | Missing:
     """The phase, or why it cannot be told. First match of the rules below."""
     loss = series.loss
     if loss is None:
         return NO_LOSS
     if len(loss) < window:
-        return f"{window - len(loss)} more loss values are needed"
+        return Missing(f"{window - len(loss)} more loss values are needed")
     if not np.isfinite(loss).all():
-        return "the loss is not finite"
+        return Missing("the loss is not finite")
     if is_overfitting(loss, series.validation_loss):
         return LearningPhase.OVERFITTING
     if plateau.is_plateau:
@@ -158,53 +158,40 @@ def training_dynamics(
 ) -> TrainingDynamics:
     """`unit` is that of the losses. `diagnosed` puts the word of a diagnosis in place of that on a plateau; then
     overfitting is not looked for either."""
-    unavailable: dict[str, str] = {}
     plateau = detect_plateau(series.loss, window, rate_left(series.learning_rate))
     if diagnosed is not None:
         plateau, series = diagnosed(plateau), replace(series, validation_loss=None)
-    phase = learning_phase(series, window, plateau)
-    if not isinstance(phase, LearningPhase):
-        unavailable["learning_phase"] = phase
     velocity = _velocity(series.loss, window)
-    if isinstance(velocity, str):
-        unavailable["learning_velocity"] = unavailable["learning_velocity_per_second"] = velocity
-    seconds = _newest_median(series.step_seconds, window)
-    if seconds is None and not isinstance(velocity, str):
-        unavailable["learning_velocity_per_second"] = "how long steps took is not known"
-    momentum = _newest_median(series.update_cosine, window)
-    if momentum is None:
-        unavailable["gradient_momentum"] = "no updates were given"
-    adaptation = _newest_median(series.update_ratio, window)
-    if adaptation is None:
-        unavailable["adaptation_rate"] = "no update-to-weight ratios were given"
-    return TrainingDynamics(
-        learning_phase=phase if isinstance(phase, LearningPhase) else None,
-        gradient_momentum=momentum,
-        learning_velocity=None if isinstance(velocity, str) else velocity * unit,
-        adaptation_rate=adaptation,
+    seconds = _newest_median(series.step_seconds, window, "how long steps took is not known")
+    a_second = velocity if isinstance(velocity, Missing) else seconds
+    if not (isinstance(velocity, Missing) or isinstance(seconds, Missing)):
+        a_second = velocity / seconds * unit if seconds else None
+    return record_of(
+        TrainingDynamics,
+        learning_phase=learning_phase(series, window, plateau),
+        gradient_momentum=_newest_median(series.update_cosine, window, "no updates were given"),
+        learning_velocity=velocity if isinstance(velocity, Missing) else velocity * unit,
+        adaptation_rate=_newest_median(series.update_ratio, window, "no update-to-weight ratios were given"),
         plateau_detection=plateau,
-        learning_velocity_per_second=None if isinstance(velocity, str) or not seconds else velocity / seconds * unit,
-        unavailable=unavailable,
+        learning_velocity_per_second=a_second,
     )
 
 
-def _velocity(loss: Floats | None, window: int) -> float | str:
+def _velocity(loss: Floats | None, window: int) -> float | Missing:
     """Loss decrease per step over the newest window."""
     if loss is None:
         return NO_LOSS
     recent = loss[-window:]
     if len(recent) < 3 or not np.isfinite(recent).all():
-        return "three finite loss values are needed"
+        return Missing("three finite loss values are needed")
     index = np.arange(len(recent)) - (len(recent) - 1) / 2
     return 0.0 - float(index @ recent / (index @ index))
 
 
-def _newest_median(table: Floats | None, window: int) -> float | None:
-    if table is None:
-        return None
-    recent = table[-window:]
+def _newest_median(table: Floats | None, window: int, reason: str) -> float | Missing:
+    recent = np.empty(0) if table is None else table[-window:]
     finite = recent[np.isfinite(recent)]
-    return float(np.median(finite)) if len(finite) else None
+    return float(np.median(finite)) if len(finite) else Missing(reason)
 
 
 def typical_ratios(table: Floats | None, window: int) -> Floats | None:
@@ -219,42 +206,36 @@ def convergence_indicators(
     series: TrainingSeries, layer_scores: Floats, window: int, unit: float = 1.0
 ) -> ConvergenceIndicators:
     """Loss, parameters and gradients, each on its own; the trend is that of the loss. `unit` is that of the losses."""
-    unavailable: dict[str, str] = {}
     scores = layer_scores[~np.isnan(layer_scores)]
-    gradient = known(float(np.median(scores))) if len(scores) else None
-    if gradient is None:
-        unavailable["gradient_convergence_score"] = f"no layer has {window} finite, positive samples in a row"
-    parameter = _parameter_score(series.update_ratio, window)
-    if parameter is None:
-        unavailable["parameter_convergence_score"] = f"{window} update-to-weight ratios are needed"
+    few = Missing(f"no layer has {window} finite, positive samples in a row")
+    measured: dict[str, Any] = {
+        "gradient_convergence_score": float(np.median(scores)) if len(scores) else few,
+        "parameter_convergence_score": _parameter_score(series.update_ratio, window),
+    }
     if series.loss is None:
-        names = ("loss_convergence_score", "convergence_trend", "estimated_steps_to_convergence")
-        unavailable |= dict.fromkeys(names, NO_LOSS)
-        return ConvergenceIndicators(gradient, parameter, None, ConvergenceTrend.UNKNOWN, None, unavailable=unavailable)
+        unknown = {"convergence_trend": ConvergenceTrend.UNKNOWN, "unavailable": {"convergence_trend": str(NO_LOSS)}}
+        return record_of(ConvergenceIndicators, **measured, **unknown, loss_convergence_score=NO_LOSS,
+                         estimated_steps_to_convergence=NO_LOSS)  # fmt: skip
     trend = loss_trend(series.loss, window)
-    if trend.reason:
-        unavailable["convergence_trend" if trend.score is not None else "loss_convergence_score"] = trend.reason
     steps = forecast(series.loss)
-    if isinstance(steps, str):
-        unavailable["estimated_steps_to_convergence"] = steps
-    return ConvergenceIndicators(
-        gradient_convergence_score=gradient,
-        parameter_convergence_score=parameter,
-        loss_convergence_score=trend.score,
+    told = isinstance(steps, Forecast)
+    return record_of(
+        ConvergenceIndicators,
+        **measured,
+        loss_convergence_score=Missing(trend.reason) if trend.score is None else trend.score,
         convergence_trend=trend.trend,
-        estimated_steps_to_convergence=None if isinstance(steps, str) else steps.steps,
-        steps_interval=None if isinstance(steps, str) else steps.interval,
+        estimated_steps_to_convergence=steps.steps if told else Missing(steps),
+        steps_interval=steps.interval if told else None,
         loss_slope=None if trend.slope is None else trend.slope * unit,
         loss_slope_interval=None if trend.interval is None else (trend.interval[0] * unit, trend.interval[1] * unit),
-        unavailable=unavailable,
+        unavailable={"convergence_trend": trend.reason} if trend.reason and trend.score is not None else {},
     )
 
 
-def _parameter_score(ratios: Floats | None, window: int) -> float | None:
+def _parameter_score(ratios: Floats | None, window: int) -> float | Missing:
     """Certainty that the typical update-to-weight ratio falls (1) or rises (−1)."""
-    if ratios is None:
-        return None
-    usable = np.flatnonzero((np.isfinite(ratios) & (ratios > 0)).any(axis=1))[-window:]
-    recent = ratios[usable]
-    typical = np.nanmedian(np.where(np.isfinite(recent) & (recent > 0), recent, np.nan), axis=1)
-    return -float(trend_test(np.log(typical)[:, None]).score[0]) if len(typical) >= window else None
+    usable = np.empty((0, 0)) if ratios is None else np.where(np.isfinite(ratios) & (ratios > 0), ratios, np.nan)
+    recent = usable[~np.isnan(usable).all(axis=1)][-window:]
+    if len(recent) < window:
+        return Missing(f"{window} update-to-weight ratios are needed")
+    return -float(trend_test(np.log(np.nanmedian(recent, axis=1))[:, None]).score[0])

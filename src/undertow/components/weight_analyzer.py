@@ -1,6 +1,6 @@
 """Weights and gradients of plain arrays: distribution, health, outliers, explosions, drift."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from undertow.analyze.array_statistics import array_statistics, expected_outliers, outliers, pooled, scaled_norm
 from undertow.components.checkpoint_issues import drift_level
 from undertow.components.explosion import explosion_analysis
+from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.arrays import Floats, InputError, as_array
 from undertow.schema.seeds.weight_records import (
     DistributionHealth,
@@ -27,28 +28,31 @@ from undertow.schema.seeds.weight_records import (
 SEVERE_OUTLIER = 5.0
 OUTLIERS_LISTED = 100  # per tensor; all are counted
 
-_SENTENCES = {
+# When a tensor has the issue, what that costs of a score of 100, the sentence, and the advice.
+_ISSUES: dict[WeightIssue, tuple[Callable[[WeightStatistics], bool], int, str, str]] = {
     WeightIssue.NONFINITE: (
-        "Non-finite weights: {nonfinite} of {total} elements are NaN or infinite",
-        "Go back to a checkpoint without NaN or infinite weights and find the step that produced them",
-    ),
+        lambda tensor: tensor.nonfinite_count > 0, 100,
+        "Non-finite weights: {tensor.nonfinite_count} of {total} elements are NaN or infinite",
+        "Go back to a checkpoint without NaN or infinite weights and find the step that produced them"),
     WeightIssue.ZEROS: (
-        "Many zero weights: {zeros:.1%} are exactly zero (dead neurons, or pruning)",
-        "If it is not pruned on purpose, check the learning rate and the activation function for dead units",
-    ),
+        lambda tensor: tensor.zero_fraction > 0.5, 30,
+        "Many zero weights: {tensor.zero_fraction:.1%} are exactly zero (dead neurons, or pruning)",
+        "If it is not pruned on purpose, check the learning rate and the activation function for dead units"),
     WeightIssue.SKEWED: (
-        "Skewed weights: skewness {skewness:.2f}",
-        "Consider weight normalisation or another initialisation",
-    ),
+        lambda tensor: abs(tensor.skewness) > 2, 15,
+        "Skewed weights: skewness {tensor.skewness:.2f}",
+        "Consider weight normalisation or another initialisation"),
     WeightIssue.HEAVY_TAILED: (
-        "Heavy-tailed weights: excess kurtosis {kurtosis:.2f}",
-        "Watch the few large weights: they make training unstable and quantisation coarse",
-    ),
+        lambda tensor: tensor.kurtosis > 10, 15,
+        "Heavy-tailed weights: excess kurtosis {tensor.kurtosis:.2f}",
+        "Watch the few large weights: they make training unstable and quantisation coarse"),
     WeightIssue.EXTREME: (
-        "Extreme weights: from {low:.3g} to {high:.3g}",
-        "Consider weight decay, or clipping of weights or gradients",
-    ),
-}
+        lambda tensor: abs(tensor.max) > 10 or abs(tensor.min) > 10, 20,
+        "Extreme weights: from {tensor.min:.3g} to {tensor.max:.3g}",
+        "Consider weight decay, or clipping of weights or gradients"),
+}  # fmt: skip
+_STATUS = ((90, DistributionHealthStatus.EXCELLENT), (75, DistributionHealthStatus.GOOD),
+           (60, DistributionHealthStatus.FAIR), (40, DistributionHealthStatus.POOR))  # fmt: skip
 
 
 class WeightAnalyzer:
@@ -122,51 +126,15 @@ def named_arrays(arrays: Any, names: Iterable[str] | None) -> tuple[list[str], l
     return labels, [as_array(item, label).reshape(-1) for item, label in zip(items, labels)]
 
 
-def _issues_of(statistics: WeightStatistics) -> list[WeightIssue]:
-    found = [WeightIssue.NONFINITE] if statistics.nonfinite_count else []
-    if statistics.zero_fraction > 0.5:
-        found.append(WeightIssue.ZEROS)
-    if abs(statistics.skewness) > 2:
-        found.append(WeightIssue.SKEWED)
-    if statistics.kurtosis > 10:
-        found.append(WeightIssue.HEAVY_TAILED)
-    if abs(statistics.max) > 10 or abs(statistics.min) > 10:
-        found.append(WeightIssue.EXTREME)
-    return found
-
-
-def _layer_score(statistics: WeightStatistics) -> float:
-    """100 less a fine per issue; 0 as soon as anything is not finite."""
-    fines = {WeightIssue.ZEROS: 30, WeightIssue.SKEWED: 15, WeightIssue.HEAVY_TAILED: 15, WeightIssue.EXTREME: 20}
-    issues = _issues_of(statistics)
-    return 0.0 if WeightIssue.NONFINITE in issues else 100.0 - sum(fines[issue] for issue in issues)
-
-
-def _distribution_score(overall: WeightStatistics) -> float:
-    if overall.nonfinite_count:
-        return 0.0
-    score = 100.0 - 25 * (overall.zero_fraction > 0.3)
-    score -= 15 * (abs(overall.skewness) > 1) + 15 * (overall.kurtosis > 5)
-    return score - 20 * (abs(overall.max) > 5 or abs(overall.min) > 5)
-
-
-def _layer(place: int, name: str, statistics: WeightStatistics) -> LayerWeightAnalysis:
-    kinds = _issues_of(statistics)
-    facts = {
-        "nonfinite": statistics.nonfinite_count,
-        "total": statistics.count + statistics.nonfinite_count,
-        "zeros": statistics.zero_fraction,
-        "skewness": statistics.skewness,
-        "kurtosis": statistics.kurtosis,
-        "low": statistics.min,
-        "high": statistics.max,
-    }
+def _layer(place: int, name: str, tensor: WeightStatistics) -> LayerWeightAnalysis:
+    kinds = [kind for kind, (applies, *_) in _ISSUES.items() if applies(tensor)]
+    total = tensor.count + tensor.nonfinite_count
     return LayerWeightAnalysis(
         layer_index=place,
-        statistics=statistics,
-        health_score=_layer_score(statistics),
-        issues=[_SENTENCES[kind][0].format(**facts) for kind in kinds],
-        recommendations=[_SENTENCES[kind][1] for kind in kinds],
+        statistics=tensor,
+        health_score=max(0.0, 100.0 - sum(_ISSUES[kind][1] for kind in kinds)),
+        issues=[_ISSUES[kind][2].format(tensor=tensor, total=total) for kind in kinds],
+        recommendations=[_ISSUES[kind][3] for kind in kinds],
         layer_name=name,
         kinds_of_issue=kinds,
     )
@@ -178,10 +146,11 @@ def _outlier(place: int, name: str, values: Floats, index: int, z: float) -> Wei
 
 
 def _health(overall: WeightStatistics) -> DistributionHealth:
-    score = _distribution_score(overall)
-    limits = ((90, DistributionHealthStatus.EXCELLENT), (75, DistributionHealthStatus.GOOD),
-              (60, DistributionHealthStatus.FAIR), (40, DistributionHealthStatus.POOR))  # fmt: skip
-    status = next((status for limit, status in limits if score >= limit), DistributionHealthStatus.CRITICAL)
+    score = 100.0 - 25 * (overall.zero_fraction > 0.3)
+    score -= 15 * (abs(overall.skewness) > 1) + 15 * (overall.kurtosis > 5)
+    score -= 20 * (abs(overall.max) > 5 or abs(overall.min) > 5)
+    score = 0.0 if overall.nonfinite_count else score
+    status = next((status for limit, status in _STATUS if score >= limit), DistributionHealthStatus.CRITICAL)
     return DistributionHealth(score, status)
 
 
@@ -200,30 +169,34 @@ def _by_kind(names: list[str], statistics: list[WeightStatistics], values: list[
 
 
 def _drift(names: list[str], before: list[Floats], after: list[Floats]) -> WeightDriftAnalysis:
-    drifts: list[float | None] = []
-    cosines: list[float | None] = []
+    drifts: list[float | None] = [None] * len(names)
+    cosines: list[float | None] = [None] * len(names)
     unavailable: dict[str, str] = {}
-    moved, start = [0.0], [0.0]
-    for name, old, new in zip(names, before, after):
+    sizes, changes = np.zeros(len(names)), np.zeros(len(names))
+    for place, (name, old, new) in enumerate(zip(names, before, after)):
         if old.shape != new.shape:
             raise InputError(f"layer {name!r}: {old.size} elements before, {new.size} after")
         if not (np.isfinite(old).all() and np.isfinite(new).all()):
-            drifts.append(None)
-            cosines.append(None)
             unavailable[name] = "not all weights are finite"
             continue
         size, change, end = scaled_norm(old), scaled_norm(new - old), scaled_norm(new)
-        if size == 0 and change > 0:
+        if size > 0 or change == 0:
+            drifts[place] = change / (size or 1.0)
+        else:
             unavailable[name] = "the weights were all zero before"
-        drifts.append(change / size if size > 0 else 0.0 if change == 0 else None)
-        cosines.append(float(old / size @ (new / end)) if size > 0 and end > 0 else None)
-        moved.append(change)
-        start.append(size)
-    known = [drift for drift in drifts if drift is not None]
-    whole = scaled_norm(np.array(start))
-    mean = scaled_norm(np.array(moved)) / whole if whole > 0 else None
-    if mean is None:
-        unavailable["mean_drift"] = "no finite, non-zero weights before"
-    severity = None if mean is None else drift_level(mean)
-    affected = [place for place, drift in enumerate(drifts) if drift is not None and mean and drift > 2 * mean]
-    return WeightDriftAnalysis(mean, max(known, default=None), severity, affected, drifts, cosines, unavailable)
+        if size > 0 and end > 0:
+            cosines[place] = float(old / size @ (new / end))
+        sizes[place], changes[place] = size, change
+    whole = scaled_norm(sizes)
+    mean = scaled_norm(changes) / whole if whole > 0 else None
+    far = [place for place, drift in enumerate(drifts) if drift is not None and mean and drift > 2 * mean]
+    return record_of(
+        WeightDriftAnalysis,
+        mean_drift=Missing("no finite, non-zero weights before") if mean is None else mean,
+        max_drift=max((drift for drift in drifts if drift is not None), default=None),
+        severity=None if mean is None else drift_level(mean),
+        affected_layers=far,
+        layer_drifts=drifts,
+        cosines=cosines,
+        unavailable=unavailable,
+    )
