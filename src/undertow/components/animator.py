@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,37 +56,31 @@ class GradientFlowAnimator:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"step {step}: layer {twice!r} is given twice")
-        sizes = {name: _measure(name, gradient) for name, (_, gradient) in zip(names, pairs)}
-        norms = [norm for _, _, norm, _, _ in sizes.values() if np.isfinite(norm)]
-        largest = max(norms, default=0.0)
-        layers = [self._describe(name, *sizes[name], largest) for name in sorted(sizes)]
+        layers = [
+            self._measure(name, gradient) for name, (_, gradient) in sorted(zip(names, pairs), key=lambda x: x[0])
+        ]
+        largest = max((layer.grad_norm for layer in layers if np.isfinite(layer.grad_norm)), default=0.0)
+        shares = [layer.grad_norm / largest if largest > 0 else 0 * layer.grad_norm for layer in layers]
+        layers = [replace(layer, flow_intensity=float(np.minimum(1.0, share))) for layer, share in zip(layers, shares)]
         frame = GradientFrame(int(step), layers)
         self._counter.count(frame, names)
         self._frames.append(frame)
 
-    def _describe(
-        self,
-        name: str,
-        mean: float,
-        top: float,
-        norm: float,
-        nonfinite: int,
-        presence: GradientPresence,
-        largest: float,
-    ) -> LayerGradientInfo:
-        has_values = presence in (GradientPresence.PRESENT, GradientPresence.NONFINITE)
-        intensity = min(1.0, norm / largest) if largest > 0 else 0.0
-        return LayerGradientInfo(
-            name=name,
-            mean_abs_grad=mean,
-            max_abs_grad=top,
-            grad_norm=norm,
-            is_vanishing=presence is GradientPresence.PRESENT and mean < self.vanishing_threshold,
-            is_exploding=has_values and top > self.exploding_threshold,
-            flow_intensity=intensity if np.isfinite(norm) else float("nan"),
-            nonfinite_count=nonfinite,
-            presence=presence,
-        )
+    def _measure(self, name: str, gradient: Any) -> LayerGradientInfo:
+        """Everything but the intensity, which takes the other layers."""
+        presence, mean, top, norm, nonfinite = GradientPresence.PRESENT, 0.0, 0.0, 0.0, 0
+        size = np.abs(as_array([] if gradient is None else gradient, name).reshape(-1))
+        if not size.size:
+            presence = GradientPresence.MISSING if gradient is None else GradientPresence.EMPTY
+        elif nonfinite := int(size.size - np.isfinite(size).sum()):
+            presence, mean, norm = GradientPresence.NONFINITE, np.nan, np.nan
+            top = float(np.fmax.reduce(size))  # leaves NaN out
+        else:
+            mean, top = _total(size) / size.size, float(size.max())
+            norm = float(np.sqrt(_total(size * size))) if 1e-140 < top < 1e140 else scaled_norm(size)
+        vanishing = presence is GradientPresence.PRESENT and mean < self.vanishing_threshold
+        exploding = bool(size.size) and top > self.exploding_threshold
+        return LayerGradientInfo(name, mean, top, norm, vanishing, exploding, 0.0, nonfinite, presence)
 
     def frames(self) -> list[GradientFrame]:
         """The frames the window still holds, oldest first."""
@@ -119,23 +114,6 @@ class GradientFlowAnimator:
 
     def summary_report(self) -> GradientFlowSummary:
         return summarise(list(self._frames), self._counter)
-
-
-def _measure(name: str, gradient: Any) -> tuple[float, float, float, int, GradientPresence]:
-    """Mean and largest absolute value, L2 norm, number of non-finite elements, state."""
-    if gradient is None:
-        return 0.0, 0.0, 0.0, 0, GradientPresence.MISSING
-    size = np.abs(as_array(gradient, name).reshape(-1))
-    if not size.size:
-        return 0.0, 0.0, 0.0, 0, GradientPresence.EMPTY
-    nonfinite = int(size.size - np.isfinite(size).sum())
-    if nonfinite:
-        known = size[~np.isnan(size)]
-        top = float(known.max()) if known.size else float("nan")
-        return float("nan"), top, float("nan"), nonfinite, GradientPresence.NONFINITE
-    top = float(size.max())
-    mean, norm = _total(size) / size.size, np.sqrt(_total(size * size)) if 1e-140 < top < 1e140 else scaled_norm(size)
-    return float(mean), top, float(norm), 0, GradientPresence.PRESENT
 
 
 def _threshold(value: float) -> float:

@@ -145,7 +145,7 @@ def _statistics(numbers: LayerNumbers, layer: int) -> GradientStatistics:
     return GradientStatistics(
         **values,
         samples=int(numbers.count[layer]),
-        variance=number_or_none(numbers.std[layer] * numbers.std[layer]),
+        variance=None if values["std"] is None else values["std"] * values["std"],
         nonfinite_count=int(numbers.nonfinite_count[layer]),
     )
 

@@ -5,6 +5,7 @@ import io
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from undertow.schema.seeds.animation import GradientFrame, GradientPresence, LayerGradientInfo
@@ -19,24 +20,14 @@ def frames_as_json(frames: Iterable[GradientFrame]) -> str:
 
 
 def _layer(layer: LayerGradientInfo) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "name": layer.name,
-        "mean_abs_grad": _finite(layer.mean_abs_grad),
-        "max_abs_grad": _finite(layer.max_abs_grad),
-        "grad_norm": _finite(layer.grad_norm),
-        "is_vanishing": layer.is_vanishing,
-        "is_exploding": layer.is_exploding,
-        "flow_intensity": _finite(layer.flow_intensity),
-    }
-    if layer.nonfinite_count:
-        record["nonfinite_count"] = layer.nonfinite_count
-    if layer.presence is not GradientPresence.PRESENT:
-        record["presence"] = layer.presence.value
-    return record
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    """A number that is not finite becomes null; its count and the state are said where there is something to say."""
+    record = asdict(layer)
+    if not layer.nonfinite_count:
+        del record["nonfinite_count"]
+    if layer.presence is GradientPresence.PRESENT:
+        del record["presence"]
+    return {name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in record.items()}  # fmt: skip
 
 
 def frames_as_csv(frames: Iterable[GradientFrame]) -> str:

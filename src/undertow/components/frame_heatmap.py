@@ -45,9 +45,9 @@ def draw_heatmap(
     retained = {layer.name for frame in frames for layer in frame.layers}
     rows = [name for name in rows if name in retained]
     cells, marks = _cells(frames, rows, scale)
-    starts = _thin(len(frames), max_columns)
-    width = max((display_width(name) for name in rows), default=8)
-    width = max(width, 5)
+    stride = math.ceil(len(frames) / max_columns) if max_columns and max_columns > 0 else 1
+    starts = range(0, len(frames), stride)
+    width = max(5, max((display_width(name) for name in rows), default=8))
     lines = [TITLE, _pad("layer", width) + "  " + "".join(str(start % 10) for start in starts)]
     lines.append("─" * (width + 2 + len(starts)))
     edges = [*starts, len(frames)]
@@ -57,7 +57,6 @@ def draw_heatmap(
     if scale in _LEGEND:
         lines.append(_LEGEND[scale])
     if step_labels:
-        stride = math.ceil(len(frames) / len(starts))
         per = f", {stride} frames a column" if stride > 1 else ""
         lines.append(f"steps {frames[0].step} … {frames[-1].step}{per}")
     return "\n".join(lines) + "\n"
@@ -85,11 +84,6 @@ def _cells(frames: list[GradientFrame], rows: list[str], scale: HeatmapScale) ->
             with np.errstate(divide="ignore"):
                 intensity = np.clip(1 + np.log10(intensity) / DECADES, 0, 1)
     return intensity, ["".join(row) for row in marks]
-
-
-def _thin(count: int, max_columns: int | None) -> list[int]:
-    stride = 1 if not max_columns or max_columns < 1 else math.ceil(count / max_columns)
-    return list(range(0, count, stride))
 
 
 def _symbol(cells: NDArray[np.float64], marks: str) -> str:

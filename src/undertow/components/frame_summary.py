@@ -1,5 +1,6 @@
 """What the recorded frames add up to."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from undertow.schema.seeds.animation import (
@@ -17,12 +18,6 @@ _CLOSING = {
     GradientHealth.MINOR_ISSUES: "Minor gradient issues: watch the layers named above.",
     GradientHealth.PROBLEMS_DETECTED: "Gradient problems detected: act on the advice above before training on.",
     GradientHealth.CRITICAL: "Gradient flow is critical: stop and fix the layers named above first.",
-}
-
-_PRESENCE_ISSUE = {
-    GradientPresence.NONFINITE: GradientIssue.NONFINITE,
-    GradientPresence.EMPTY: GradientIssue.EMPTY,
-    GradientPresence.MISSING: GradientIssue.MISSING,
 }
 
 
@@ -66,29 +61,19 @@ class IssueCounter:
 
     def counts(self) -> list[LayerIssueCount]:
         return [
-            LayerIssueCount(
-                name,
-                issue,
-                tally.frames,
-                tally.frames / self.names[name],
-                tally.longest,
-                tally.first_step,
-                tally.last_step,
-            )
-            for (name, issue), tally in sorted(self.tallies.items())
-        ]
+            LayerIssueCount(name, issue, one.frames, one.frames / self.names[name], one.longest, one.first_step,
+                            one.last_step)
+            for (name, issue), one in sorted(self.tallies.items())
+        ]  # fmt: skip
 
     def layers_with(self, *issues: GradientIssue) -> list[str]:
         return sorted({name for name, issue in self.tallies if issue in issues})
 
 
 def issues_of(layer: LayerGradientInfo) -> list[GradientIssue]:
-    found = [_PRESENCE_ISSUE[layer.presence]] if layer.presence in _PRESENCE_ISSUE else []
-    if layer.is_vanishing:
-        found.append(GradientIssue.VANISHING)
-    if layer.is_exploding:
-        found.append(GradientIssue.EXPLODING)
-    return found
+    found = [] if layer.presence is GradientPresence.PRESENT else [GradientIssue(layer.presence.value)]
+    flags = {GradientIssue.VANISHING: layer.is_vanishing, GradientIssue.EXPLODING: layer.is_exploding}
+    return found + [issue for issue, holds in flags.items() if holds]
 
 
 def summarise(frames: list[GradientFrame], counter: IssueCounter) -> GradientFlowSummary:
@@ -97,13 +82,19 @@ def summarise(frames: list[GradientFrame], counter: IssueCounter) -> GradientFlo
     nonfinite = counter.layers_with(GradientIssue.NONFINITE)
     absent = counter.layers_with(GradientIssue.EMPTY, GradientIssue.MISSING)
     flagged = sum(any(layer.is_vanishing or layer.is_exploding for layer in frame.layers) for frame in frames)
-    health = _health(vanishing, exploding, nonfinite, absent, flagged / max(1, len(frames)))
+    share = flagged / max(1, len(frames))
+    if nonfinite or (exploding and share > 0.5):
+        health = GradientHealth.CRITICAL
+    elif exploding or share > 0.3:
+        health = GradientHealth.PROBLEMS_DETECTED
+    else:
+        health = GradientHealth.MINOR_ISSUES if vanishing or absent else GradientHealth.HEALTHY
     return GradientFlowSummary(
         total_steps=frames[-1].step + 1 if frames else 0,
         layers_with_vanishing_grads=vanishing,
         layers_with_exploding_grads=exploding,
         overall_health=health,
-        recommendations=_advice(vanishing, exploding, nonfinite, absent, health),
+        recommendations=[*_advice(vanishing, exploding, nonfinite, absent), _CLOSING[health]],
         layers_with_nonfinite_grads=nonfinite,
         layers_without_grads=absent,
         frames_recorded=counter.frames,
@@ -114,37 +105,20 @@ def summarise(frames: list[GradientFrame], counter: IssueCounter) -> GradientFlo
     )
 
 
-def _health(
-    vanishing: list[str], exploding: list[str], nonfinite: list[str], absent: list[str], flagged_share: float
-) -> GradientHealth:
-    if nonfinite or (exploding and flagged_share > 0.5):
-        return GradientHealth.CRITICAL
-    if exploding or flagged_share > 0.3:
-        return GradientHealth.PROBLEMS_DETECTED
-    if vanishing or absent:
-        return GradientHealth.MINOR_ISSUES
-    return GradientHealth.HEALTHY
-
-
-def _advice(
-    vanishing: list[str], exploding: list[str], nonfinite: list[str], absent: list[str], health: GradientHealth
-) -> list[str]:
-    advice: list[str] = []
+def _advice(vanishing: list[str], exploding: list[str], nonfinite: list[str], absent: list[str]) -> Iterator[str]:
     if nonfinite:
-        advice.append(
+        yield (
             f"NaN or infinite gradients in: {', '.join(nonfinite)}. Find the first operation that produces them "
             "(a division, a logarithm, a loss scale that is too large) before anything else."
         )
     if vanishing:
-        advice.append(
+        yield (
             f"Vanishing gradients in: {', '.join(vanishing)}. Residual connections or normalisation keep gradients "
             "alive through depth; if the whole network is affected, check the loss scale and the learning rate."
         )
-        advice.append("Check the initialisation of these layers: variance-preserving schemes suit deep networks.")
+        yield "Check the initialisation of these layers: variance-preserving schemes suit deep networks."
     if exploding:
-        advice.append(f"Exploding gradients in: {', '.join(exploding)}. Clip the gradient norm, for example to 1.0.")
-        advice.append("Lower the learning rate, or use an optimizer with decoupled weight decay.")
+        yield f"Exploding gradients in: {', '.join(exploding)}. Clip the gradient norm, for example to 1.0."
+        yield "Lower the learning rate, or use an optimizer with decoupled weight decay."
     if absent:
-        advice.append(f"No gradient elements arrived in: {', '.join(absent)}. Check that the loss depends on them.")
-    advice.append(_CLOSING[health])
-    return advice
+        yield f"No gradient elements arrived in: {', '.join(absent)}. Check that the loss depends on them."
