@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from undertow.analyze.oscillation import oscillation, turning_directions, turning_points
-from undertow.analyze.series import Counts, Flags, Floats, LayerSeries
+from undertow.analyze.series import Counts, Flags, Floats, LayerSeries, column_median, sorted_quantile
 from undertow.analyze.trend import detrend, trend_test
 
 ROUNDING = 1e-13  # a spread below this share of the level is rounding
@@ -64,40 +64,43 @@ def with_directions(numbers: LayerNumbers, cosines: Floats | None, window: int =
 def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
     finite = np.isfinite(samples)
     finite_count = finite.sum(axis=0)
-    whole = finite_count == count  # nothing non-finite inside
+    whole = (finite_count == count) & (count > 0)  # nothing non-finite inside
     values = np.where(finite, samples, np.nan)
     unit = _unit(values)
     values /= unit
-    moments = _moments(values, finite, finite_count)
     ordered = np.sort(values, axis=0)
     steps = np.diff(values, axis=0)
     recent = values[-window:]
-    full = (count >= min(window, len(values))) & np.isfinite(recent).all(axis=0)
-    swing = _recent_oscillation(recent, full, count)
-    rate = np.nansum(np.abs(steps), axis=0) / np.maximum(1, count)
+    full = (count >= window) & np.isfinite(recent).all(axis=0)
+    mean, std, skewness, kurtosis = _moments(values, finite, finite_count)
+    swing, oscillating = _recent_oscillation(recent, count)
+    some = np.maximum(1, count)
+    along = {
+        "consistency": _consistency(values),
+        "flow_rate": np.nansum(np.abs(steps), axis=0) / some * unit,
+        "smoothness": _smoothness(steps, count, unit),
+        "slope": _slope(values, finite, count) * unit,
+        "turn_share": turning_points(values) * (count >= 4) / some,
+    }
     return LayerNumbers(
         count=count,
         finite_count=finite_count,
-        mean=moments["mean"] * unit,
-        std=moments["std"] * unit,
-        skewness=moments["skewness"],
-        kurtosis=moments["kurtosis"],
-        median=_quantile(ordered, finite_count, 0.5) * unit,
-        percentile_5=_quantile(ordered, finite_count, 0.05) * unit,
-        percentile_95=_quantile(ordered, finite_count, 0.95) * unit,
-        largest=_quantile(ordered, finite_count, 1.0) * unit,
-        consistency=np.where(whole, _consistency(values), np.nan),
-        flow_rate=np.where(whole & (count > 0), rate * unit, np.nan),
-        smoothness=np.where(whole & (count > 0), _smoothness(steps, count, unit), np.nan),
-        slope=np.where(whole & (count > 0), _slope(values, finite, count) * unit, np.nan),
-        turn_share=np.where(whole & (count > 0), turning_points(values) * (count >= 4) / np.maximum(1, count), np.nan),
-        oscillation_z=swing[0],
-        oscillating=swing[1],
+        mean=mean * unit,
+        std=std * unit,
+        skewness=skewness,
+        kurtosis=kurtosis,
+        median=sorted_quantile(ordered, finite_count, 0.5) * unit,
+        percentile_5=sorted_quantile(ordered, finite_count, 0.05) * unit,
+        percentile_95=sorted_quantile(ordered, finite_count, 0.95) * unit,
+        largest=sorted_quantile(ordered, finite_count, 1.0) * unit,
+        **{name: np.where(whole, numbers, np.nan) for name, numbers in along.items()},
+        oscillation_z=swing,
+        oscillating=oscillating,
         direction_cosine=np.full(len(count), np.nan),
         stability=_stability(recent),
-        convergence=_norm_trend(recent, full & (count >= window)),
+        convergence=_norm_trend(recent, full),
         zero_share=(values == 0).sum(axis=0) / np.maximum(1, finite_count),
-        constant=full & (count >= window) & _constant(recent),
+        constant=full & _constant(recent),
     )
 
 
@@ -107,49 +110,26 @@ def _unit(values: Floats) -> Floats:
     return np.where((top > 1e60) | ((top > 0) & (top < 1e-60)), top, 1.0)
 
 
-def _moments(values: Floats, finite: Flags, count: Counts) -> dict[str, Floats]:
-    some = np.maximum(1, count)
-    mean = np.where(count > 0, np.where(finite, values, 0).sum(axis=0) / some, np.nan)
+def _moments(values: Floats, finite: Flags, count: Counts) -> tuple[Floats, Floats, Floats, Floats]:
+    """Mean, standard deviation, skewness and excess kurtosis; NaN without a finite sample."""
+    some = np.where(count > 0, count, np.nan)
+    mean = np.where(finite, values, 0).sum(axis=0) / some
     apart = np.where(finite, values - mean, 0)
     square = apart * apart
-    variance = square.sum(axis=0) / some
-    std = np.where(np.sqrt(variance) <= ROUNDING * np.abs(mean), 0, np.sqrt(variance))
+    std = np.sqrt(square.sum(axis=0) / some)
+    std = np.where(std <= ROUNDING * np.abs(mean), 0, std)
     unit = np.where(std > 0, std, 1)
-    third = (square * apart).sum(axis=0) / some / unit**3
-    fourth = np.square(square).sum(axis=0) / some / unit**4 - 3
-    known = count > 0
-    return {
-        "mean": mean,
-        "std": np.where(known, std, np.nan),
-        "skewness": np.where(known, np.where(std > 0, third, 0), np.nan),
-        "kurtosis": np.where(known, np.where(std > 0, fourth, 0), np.nan),
-    }
-
-
-def _quantile(ordered: Floats, count: Counts, share: float) -> Floats:
-    """Linear interpolation between order statistics; NaNs are sorted to the end."""
-    if not len(ordered):
-        return np.full(len(count), np.nan)
-    place: Floats = share * np.maximum(0, count - 1)
-    low: Counts = np.floor(place).astype(np.int64)
-    high: Counts = np.minimum(low + 1, np.maximum(0, count - 1))
-    below: Floats = np.take_along_axis(ordered, low[None], axis=0)[0]
-    above: Floats = np.take_along_axis(ordered, high[None], axis=0)[0]
-    with np.errstate(invalid="ignore"):
-        between: Floats = np.where(high > low, below + (place - low) * (above - below), below)
-    return between
+    third = np.where(std > 0, (square * apart).sum(axis=0) / unit**3, 0) / some
+    fourth = np.where(std > 0, np.square(square).sum(axis=0) / unit**4 - 3 * count, 0) / some
+    return mean, std, third, fourth
 
 
 def _consistency(values: Floats) -> Floats:
     """1 / (1 + median |ln ratio of neighbours|); two zeros are no change, a pair with one zero is left out."""
-    if len(values) < 2:
-        return np.full(int(values.shape[1]), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         change = np.abs(np.diff(np.log(values), axis=0))
     change[(values[1:] == 0) & (values[:-1] == 0)] = 0
-    change[~np.isfinite(change)] = np.nan
-    usable = (~np.isnan(change)).sum(axis=0)
-    return 1 / (1 + np.where(usable > 0, _quantile(np.sort(change, axis=0), usable, 0.5), np.nan))
+    return 1 / (1 + column_median(np.where(np.isfinite(change), change, np.nan)))
 
 
 def _smoothness(steps: Floats, count: Counts, unit: Floats) -> Floats:
@@ -166,17 +146,17 @@ def _slope(values: Floats, finite: Flags, count: Counts) -> Floats:
     return np.where(count < 3, 0.0, above / np.maximum(1.0, count * (count**2 - 1.0) / 12))
 
 
-def _recent_oscillation(recent: Floats, full: Flags, count: Counts) -> tuple[Floats, Flags]:
+def _recent_oscillation(recent: Floats, count: Counts) -> tuple[Floats, Flags]:
     """Layers with a gap in the window are left without an answer; short histories use what they have."""
     z = np.full(int(recent.shape[1]), np.nan)
     significant = np.zeros(int(recent.shape[1]), bool)
-    for length in np.unique(np.minimum(count, len(recent))):
-        chosen = np.flatnonzero(np.minimum(count, len(recent)) == length)
-        part = recent[len(recent) - length :, chosen]
-        whole = np.isfinite(part).all(axis=0)
-        if length >= 3 and whole.any():
-            result = oscillation(part[:, whole])
-            z[chosen[whole]], significant[chosen[whole]] = result.z, result.significant
+    lengths = np.minimum(count, len(recent))
+    for length in np.unique(lengths[lengths >= 3]):
+        part = recent[len(recent) - length :]
+        chosen = np.flatnonzero((lengths == length) & np.isfinite(part).all(axis=0))
+        if len(chosen):
+            result = oscillation(part[:, chosen])
+            z[chosen], significant[chosen] = result.z, result.significant
     return z, significant
 
 

@@ -75,6 +75,11 @@ class LayerSeries:
         return {name: place for place, name in enumerate(self.names)}
 
     @cached_property
+    def sizes(self) -> Floats:
+        """Parameters per layer; NaN where that is not known."""
+        return np.array([np.nan if count is None else count for count in self.parameter_counts], np.float64)
+
+    @cached_property
     def counts(self) -> Counts:
         """Samples recorded per layer."""
         return self.recorded.sum(axis=0)
@@ -160,10 +165,20 @@ def _successive(history: GradientHistory) -> Floats:
     return cosines
 
 
+def sorted_quantile(ordered: Floats, count: Counts, share: float) -> Floats:
+    """Of every sorted column, whose first `count` values are known; NaN where there are none."""
+    if not len(ordered):
+        return np.full(len(count), np.nan)
+    last = np.maximum(0, count - 1)
+    place: Floats = share * last
+    low: Counts = np.floor(place).astype(np.int64)
+    high: Counts = np.minimum(low + 1, last)
+    below: Floats = np.take_along_axis(ordered, low[None], axis=0)[0]
+    above: Floats = np.take_along_axis(ordered, high[None], axis=0)[0]
+    with np.errstate(invalid="ignore"):
+        return np.where(high > low, below + (place - low) * (above - below), below)
+
+
 def column_median(values: Floats) -> Floats:
     """Of what is known in every column; NaN where nothing is."""
-    result = np.full(int(values.shape[1]), np.nan)
-    some = (~np.isnan(values)).any(axis=0)
-    if some.any():
-        result[some] = np.nanmedian(values[:, some], axis=0)
-    return result
+    return sorted_quantile(np.sort(values, axis=0), (~np.isnan(values)).sum(axis=0), 0.5)  # NaN is sorted to the end

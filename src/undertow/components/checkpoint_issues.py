@@ -42,24 +42,15 @@ def find_issues(
     tensors: Sequence[TensorWeights], duplicates: Sequence[Duplicates], drift: Drift | None
 ) -> tuple[WeightIssue, ...]:
     """The worst first; among equals in the order of the checkpoint, non-finite values before everything."""
-    found: list[WeightIssue] = []
-    for tensor in tensors:
-        found += _of_tensor(tensor)
-    found += _of_duplicates(duplicates)
-    found += _of_initialisation(tensors)
-    if drift is not None:
-        found += _of_drift(drift)
+    found = [issue for tensor in tensors for issue in _of_tensor(tensor)]
+    found += [*_of_duplicates(duplicates), *_of_initialisation(tensors), *(_of_drift(drift) if drift else ())]
     return tuple(sorted(found, key=lambda issue: -issue.severity.rank))
 
 
 def _issue(
-    code: str,
-    severity: Severity,
-    layers: Sequence[str],
-    summary: str,
-    value: float | None = None,
+    code: str, severity: Severity, layers: Sequence[str], summary: str, value: float | None = None,
     expected: float | None = None,
-) -> WeightIssue:
+) -> WeightIssue:  # fmt: skip
     return WeightIssue(code, CODES[code], severity, tuple(layers), summary, value, expected)
 
 
@@ -76,10 +67,8 @@ def _of_tensor(tensor: TensorWeights) -> Iterator[WeightIssue]:
         if moments.mean == 0:
             yield _issue("WGT005", Severity.MILD, [path], f"{path} is zero everywhere", 0.0)
         else:
-            summary = (
-                f"all {moments.count:,} elements of {path} are {moments.mean:.6g}: its units are copies of each other"
-            )
-            yield _issue("WGT002", Severity.MODERATE, [path], summary, 0.0)
+            same = f"all {moments.count:,} elements of {path} are {moments.mean:.6g}"
+            yield _issue("WGT002", Severity.MODERATE, [path], f"{same}: its units are copies of each other", 0.0)
         return
     yield from _of_scale(tensor)
     yield from _of_outliers(tensor)
@@ -138,23 +127,24 @@ def _of_duplicates(duplicates: Sequence[Duplicates]) -> Iterator[WeightIssue]:
 
 def _of_initialisation(tensors: Sequence[TensorWeights]) -> Iterator[WeightIssue]:
     """A weight that looks untrained means something only beside others that do not."""
-    weights = [tensor for tensor in tensors if tensor.kind in (*_MATRICES, LayerKind.EMBEDDING)]
     judged = [
-        tensor for tensor in weights if tensor.initialisation and "resembles" not in tensor.initialisation.missing
+        (tensor.path, tensor.initialisation.resembles)
+        for tensor in tensors
+        if tensor.kind in (*_MATRICES, LayerKind.EMBEDDING)
+        and tensor.initialisation
+        and "resembles" not in tensor.initialisation.missing
     ]
-    alike = [tensor for tensor in judged if tensor.initialisation and tensor.initialisation.resembles]
+    alike = [(path, recipe) for path, recipe in judged if recipe]
     if not alike:
         return
-    paths = [tensor.path for tensor in alike]
+    paths = [path for path, _ in alike]
     if len(alike) == len(judged):
-        yield _issue(
-            "UPD003", Severity.INFO, paths, "every weight looks as it was initialised: nothing was trained yet"
-        )
+        untrained = "every weight looks as it was initialised: nothing was trained yet"
+        yield _issue("UPD003", Severity.INFO, paths, untrained)
         return
-    recipe = alike[0].initialisation.resembles if alike[0].initialisation else ""
     summary = (
         f"{len(alike)} of {len(judged)} weights cannot be told from their initialisation, "
-        f"first {paths[0]} ({recipe}): never trained, or never used"
+        f"first {paths[0]} ({alike[0][1]}): never trained, or never used"
     )
     yield _issue("UPD003", Severity.MILD, paths, summary, float(len(alike)), 0.0)
 
@@ -172,8 +162,7 @@ def _of_drift(drift: Drift) -> Iterator[WeightIssue]:
         few = len(still) <= len(known) / 2
         summary = f"{len(still)} of {len(known)} tensors are the same in both checkpoints, first {still[0]}"
         yield _issue("UPD003" if few else "UPD004", Severity.MILD if few else Severity.INFO, still, summary)
-    shapes = [one for one in drift.tensors if one.relative is None and "shape" in one.missing.get("relative", "")]
-    for one in shapes:
-        yield _issue(
-            "WGT006", Severity.MODERATE, [one.path], f"{one.path} cannot be compared: {one.missing['relative']}"
-        )
+    for one in drift.tensors:
+        reason = one.missing.get("relative", "")
+        if one.relative is None and "shape" in reason:
+            yield _issue("WGT006", Severity.MODERATE, [one.path], f"{one.path} cannot be compared: {reason}")

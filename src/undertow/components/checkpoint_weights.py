@@ -59,27 +59,17 @@ def weigh(
     """The same by a team of processes, each with some of the tensors; the report is in the one that leads."""
     checkpoint = open_checkpoint(source)
     earlier = None if against is None else open_checkpoint(against)
-    if not checkpoint.entries:
-        raise UnreadableCheckpointError(
-            f"{checkpoint.source} holds no weights"
-            + (f": {checkpoint.skipped[0].path}: {checkpoint.skipped[0].reason}" if checkpoint.skipped else ""),
-            way_out="Weights are tensors of floating-point numbers",
-        )
-    study = _Study(
-        checkpoint,
-        earlier,
-        exact_up_to,
-        shapes={entry.path: entry.shape for entry in checkpoint.entries},
-        before={} if earlier is None else {entry.path: entry for entry in earlier.entries},
-    )
     entries = checkpoint.entries
+    if not entries:
+        why = "".join(f": {one.path}: {one.reason}" for one in checkpoint.skipped[:1])
+        way_out = "Weights are tensors of floating-point numbers"
+        raise UnreadableCheckpointError(f"{checkpoint.source} holds no weights{why}", way_out=way_out)
+    study = _Study(checkpoint, earlier, exact_up_to)
     places = list(range(len(entries))) if team is None else team.mine(entries, study.size)
     found: dict[int, _Found] | None = study.work([entries[place] for place in places], places, team, progress, workers)
     if team is not None:
         found = team.collect(found)
-        if found is None:
-            return None
-    return study.report([found[place] for place in range(len(entries))])
+    return None if found is None else study.report([found[place] for place in range(len(entries))])
 
 
 def _cores() -> set[int]:
@@ -96,13 +86,11 @@ class _Found:
     movement: Movement | None
 
 
-@dataclass(slots=True)
 class _Study:
-    checkpoint: Checkpoint
-    earlier: Checkpoint | None
-    exact_up_to: int
-    shapes: dict[str, tuple[int, ...]]
-    before: dict[str, Entry]
+    def __init__(self, checkpoint: Checkpoint, earlier: Checkpoint | None, exact_up_to: int) -> None:
+        self.checkpoint, self.earlier, self.exact_up_to = checkpoint, earlier, exact_up_to
+        self.shapes = {entry.path: entry.shape for entry in checkpoint.entries}
+        self.before = {} if earlier is None else {entry.path: entry for entry in earlier.entries}
 
     def size(self, entry: Entry) -> int:
         before = self.before.get(entry.path)
@@ -121,13 +109,9 @@ class _Study:
             return _Found(tensor, elements.digest(), moved)
 
     def work(
-        self,
-        entries: Sequence[Entry],
-        places: Sequence[int],
-        team: Team | None,
-        progress: Progress | None,
+        self, entries: Sequence[Entry], places: Sequence[int], team: Team | None, progress: Progress | None,
         workers: int | None,
-    ) -> dict[int, _Found]:
+    ) -> dict[int, _Found]:  # fmt: skip
         """What is found out about these tensors, by their places in the checkpoint."""
         done, total = 0, sum(entry.bytes for entry in entries)
         paths = [entry.path for entry in entries]
@@ -164,14 +148,11 @@ class _Study:
         if self.earlier is not None:
             here, there = list(self.shapes), list(self.before)
             if not movements:
-                raise UnreadableCheckpointError(
-                    f"{checkpoint.source} and {self.earlier.source} have no tensor in common",
-                    way_out=f"Names here are like {here[0]!r}, there like {there[0]!r}"
-                    if there
-                    else "It has no weights",
-                )
-            only_there = sorted(set(there) - set(here))
-            drift = whole_drift(self.earlier.source, movements, sorted(set(here) - set(there)), only_there)
+                names = f"Names here are like {here[0]!r}, there like {there[0]!r}" if there else "It has no weights"
+                apart = f"{checkpoint.source} and {self.earlier.source} have no tensor in common"
+                raise UnreadableCheckpointError(apart, way_out=names)
+            only_here, only_there = sorted(set(here) - set(there)), sorted(set(there) - set(here))
+            drift = whole_drift(self.earlier.source, movements, only_here, only_there)
             drift = judged_drift(drift, {one.drift.path for one in movements if not one.is_finite})
             notes += tuple(f"{self.earlier.source}: {note}" for note in self.earlier.notes)
         issues = find_issues(tensors, duplicates, drift)

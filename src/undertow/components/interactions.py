@@ -6,6 +6,7 @@ import numpy as np
 
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.analyze.topology import Topology
+from undertow.schema.reasons import number_or_none
 from undertow.schema.seeds.enhanced import InteractionType, LayerInteraction
 
 WINDOW = 512  # newest steps looked at
@@ -82,9 +83,8 @@ def layer_interactions(
         if (b, a) not in pairs:
             pairs[a, b] = None
     near_limit = chance_limit(samples, max(1, neighbours) * (1 + 2 * lags))
-    total = _total_size(series)
     found = [
-        _describe(series, moves, (a, b), near_limit if place < neighbours else limit, lags, total)
+        _describe(series, moves, (a, b), near_limit if place < neighbours else limit, lags)
         for place, (a, b) in enumerate(pairs)
     ]
     kept = [item for place, item in enumerate(found) if place < neighbours or item.interaction_type != "Neutral"]
@@ -105,10 +105,7 @@ def _strongest_pairs(moves: Movements, limit: float, strongest: int, lags: int) 
             else:
                 table[rows, start + rows] = 0  # a layer follows itself
             flat = table.ravel()
-            if len(flat) > strongest:
-                best = np.argpartition(flat, -strongest)[-strongest:]
-            else:
-                best = np.arange(len(flat))
+            best = np.argpartition(flat, -strongest)[-strongest:] if len(flat) > strongest else np.arange(len(flat))
             best = best[flat[best] > limit]
             found += [(float(flat[at]), start + int(at) // table.shape[1], int(at) % table.shape[1]) for at in best]
     found.sort(key=lambda item: (-item[0], item[1], item[2]))
@@ -116,7 +113,7 @@ def _strongest_pairs(moves: Movements, limit: float, strongest: int, lags: int) 
 
 
 def _describe(
-    series: LayerSeries, moves: Movements, pair: tuple[int, int], limit: float, lags: int, total: int | None
+    series: LayerSeries, moves: Movements, pair: tuple[int, int], limit: float, lags: int
 ) -> LayerInteraction:
     """Cooperative and competitive by the sign; disruptive when large changes of one follow those of the other."""
     a, b = pair
@@ -124,32 +121,23 @@ def _describe(
     kind, lag, strength = InteractionType.NEUTRAL, 0, abs(together)
     if abs(together) > limit:
         kind = InteractionType.COOPERATIVE if together > 0 else InteractionType.COMPETITIVE
-    sizes = moves.sizes
+    large = moves.sizes
     for delay in range(1, lags + 1):
         for first, second in ((a, b), (b, a)):
-            follows = float(sizes[: len(sizes) - delay, first] @ sizes[delay:, second])
+            follows = float(large[: len(large) - delay, first] @ large[delay:, second])
             if follows > max(limit, strength):
                 kind, strength, lag = InteractionType.DISRUPTIVE, follows, delay if first == a else -delay
     if lag < 0:
         a, b, lag = b, a, -lag
     first, second = moves.layers[a], moves.layers[b]
+    total = series.sizes.sum()
+    share = (series.sizes[first] + series.sizes[second]) / total if total > 0 else np.nan  # of all parameters
     return LayerInteraction(
         layer1=series.names[first],
         layer2=series.names[second],
         interaction_strength=min(1.0, strength),
         interaction_type=kind,
-        impact_score=_impact(series, first, second, min(1.0, strength), total),
+        impact_score=number_or_none(min(1.0, strength) * share),
         correlation=together,
         lag=lag,
     )
-
-
-def _total_size(series: LayerSeries) -> int | None:
-    counts = series.parameter_counts
-    return None if any(count is None for count in counts) else sum(count or 0 for count in counts) or None
-
-
-def _impact(series: LayerSeries, first: int, second: int, strength: float, total: int | None) -> float | None:
-    """Strength times the share of parameters in the two layers; None where sizes are unknown."""
-    counts = series.parameter_counts
-    return None if total is None else strength * ((counts[first] or 0) + (counts[second] or 0)) / total

@@ -32,8 +32,7 @@ def compare_layers(
     1 − min(ratio, 1/ratio) with the ratio to the network's median; 1 for a dead layer.
     """
     count = len(mean)
-    sizes = [size or 0 for size in series.parameter_counts]
-    level = mean / np.sqrt(np.array(sizes, np.float64)) if sizes and all(sizes) else mean
+    level = mean / np.sqrt(series.sizes) if (series.sizes > 0).all() else mean
     live = (level > 0) & ~dead
     if speed is not None and live.any() and (speed[live] > 0).all():
         level = np.where(live, speed, 0.0)

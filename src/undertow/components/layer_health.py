@@ -76,9 +76,8 @@ def assess_layers(
         (Risk.VANISHING, extremes.vanishing, extremes.decades_below, PERSISTENCE),
         (Risk.EXPLODING, extremes.exploding, extremes.decades_above, (1, 1)),
     ):
-        for region in recent_regions(
-            series, flags, decades, persistence=persistence, window=RECENT, current_step=None, topology=topology
-        ):
+        window = {"persistence": persistence, "window": RECENT}
+        for region in recent_regions(series, flags, decades, current_step=None, topology=topology, **window):
             for layer in region.layers:
                 found[layer][risk] = severity_level(float(decades[layer]))
                 from_start = region.start_step <= int(series.steps[0])
@@ -100,21 +99,28 @@ def assess_layers(
             found[layer][risk] = _LEVEL.get(risk, 0)
     for layer, risks in enumerate(found):
         _drop_explained(risks, float(numbers.median[layer]))
-    sizes = [count or 0 for count in series.parameter_counts]
-    if overfits and any(sizes):
-        found[int(np.argmax(sizes))][Risk.OVERFITTING] = 0
+    if overfits and (series.sizes > 0).any():
+        found[int(np.nanargmax(series.sizes))][Risk.OVERFITTING] = 0
     health = [_health(risks, int(numbers.finite_count[layer])) for layer, risks in enumerate(found)]
     return LayerVerdicts(
         health=health,
         risk_factors=[[str(risk) for risk in risks if risk not in _FACTS] for risks in found],
-        suggestions=[_suggestions(risks) for risks in found],
-        actions=[_actions(risks) for risks in found],
+        suggestions=[
+            [LayerOptimizationSuggestion(kind, what, why, None, complexity, [side_effect])
+             for applies, kind, what, why, complexity, side_effect in _SUGGESTIONS if applies(risks)]
+            for risks in found
+        ],
+        actions=[
+            [PrioritizedAction(what, kind, None, effort, list(needs))
+             for applies, what, kind, effort, needs in _ACTIONS if applies(risks)]
+            for risks in found
+        ],
         oscillating=numbers.oscillating,
         dead=dead,
         lost=np.array([Risk.NONFINITE in risks or Risk.DEAD in risks for risks in found], bool),
         starving=np.array([Risk.VANISHING in risks or Risk.DEAD in risks for risks in found], bool),
         network_health=worst_health(health),
-    )
+    )  # fmt: skip
 
 
 def _drop_explained(risks: dict[Risk, int], median: float) -> None:
@@ -221,19 +227,3 @@ _ACTIONS: tuple[tuple[Callable[[_Risks], bool], str, ActionType, ImplementationE
     (lambda risks: Risk.EXPLODING in risks or Risk.UNSTABLE in risks, "Clip the gradient norm",
      ActionType.OPTIMIZATION_TECHNIQUE, ImplementationEffort.LOW, ["Know the usual norm"]),
 )  # fmt: skip
-
-
-def _suggestions(risks: _Risks) -> list[LayerOptimizationSuggestion]:
-    return [
-        LayerOptimizationSuggestion(kind, what, why, None, complexity, [side_effect])
-        for applies, kind, what, why, complexity, side_effect in _SUGGESTIONS
-        if applies(risks)
-    ]
-
-
-def _actions(risks: _Risks) -> list[PrioritizedAction]:
-    return [
-        PrioritizedAction(what, kind, None, effort, list(needs))
-        for applies, what, kind, effort, needs in _ACTIONS
-        if applies(risks)
-    ]

@@ -83,8 +83,8 @@ def _described(
 
 def _extent(series: LayerSeries, region: Region) -> RegionExtent:
     first, last = series.names[region.layers[0]], series.names[region.layers[-1]]
-    counts = [series.parameter_counts[layer] for layer in region.layers]
-    size = None if None in counts else sum(count or 0 for count in counts)
+    size = series.sizes[list(region.layers)].sum()
+    size = None if np.isnan(size) else int(size)
     return RegionExtent(first, last, size, region.samples, region.start_step, region.end_step, region.ongoing)
 
 

@@ -43,23 +43,21 @@ class Region:
     decades: float  # how far beyond the limit, at its worst typical layer
 
 
-def vanishing_flags(series: LayerSeries, unit: float = 1.0) -> tuple[Flags, Floats]:
+def _vanishing(series: LayerSeries, unit: float) -> tuple[Flags, Floats]:
     """Affected samples of `series.samples`, and decades below the limit.
 
-    A norm below 1e-5 units vanishes; a unit less than one is the scale of a loss that is small itself. Where all
-    sizes are known, a small tensor must also be small per element, and any layer whose RMS gradient is below a
-    ten-thousandth of the network's median vanishes too.
+    A norm below 1e-5 units vanishes. Where all sizes are known, a small tensor must also be small per element, and any
+    layer whose RMS gradient is below a ten-thousandth of the network's median vanishes too.
     """
     samples = series.samples
     smallest = VANISHING_NORM * unit
     below = samples < smallest
     limit = np.full(samples.shape[1], smallest)
-    counts = [count or 0 for count in series.parameter_counts]
-    if counts and all(counts) and len(samples):
-        root = np.sqrt(np.array(counts, dtype=np.float64))
+    if samples.size and (series.sizes > 0).all():
+        root = np.sqrt(series.sizes)
         limit = np.minimum(smallest, VANISHING_RMS * unit * root)
         below = samples < limit
-        if len(counts) >= 3:
+        if len(root) >= 3:
             typical = _network_median(series, root)
             relative = VANISHING_SHARE * typical[:, None] * root
             with np.errstate(invalid="ignore"):
@@ -76,25 +74,9 @@ def _network_median(series: LayerSeries, root: Floats) -> Floats:
     for start in range(0, len(typical), rows):
         part = np.ascontiguousarray(series.values[start : start + rows])
         part = np.where(np.isfinite(part) & (part > 0), part / root, np.nan)
-        part.sort(axis=1)  # NaN comes last
-        count = (~np.isnan(part)).sum(axis=1)
-        every = np.arange(len(part))
-        low, high = part[every, np.maximum(0, count - 1) // 2], part[every, count // 2]
-        typical[start : start + rows] = np.where(count % 2 == 1, low, (low + high) / 2)
+        typical[start : start + rows] = column_median(part.T)
     newest = typical[~np.isnan(typical)]
     return np.where(np.isnan(typical), newest[-1] if len(newest) else 0.0, typical)
-
-
-def exploding_flags(series: LayerSeries, unit: float = 1.0) -> tuple[Flags, Floats]:
-    """Affected samples (norm above 100 units, or infinite), and decades of the largest above the limit.
-
-    A unit above one is the scale of a loss that is large itself, even at its smallest.
-    """
-    limit = EXPLODING_NORM * unit
-    with np.errstate(invalid="ignore"):
-        above = series.samples > limit
-    top = np.where(above, series.samples, limit).max(axis=0, initial=limit)
-    return above, np.log10(top) - np.log10(limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +90,15 @@ class Extremes:
 
     @classmethod
     def of(cls, series: LayerSeries, smallest: float = 1.0, largest: float = 1.0) -> Extremes:
-        """The units of `vanishing_flags` and `exploding_flags`."""
-        return cls(*vanishing_flags(series, smallest), *exploding_flags(series, largest))
+        """A norm above 100 units, or infinite, explodes; at its worst it is so many decades above.
+
+        `smallest`, at most one, and `largest`, at least one, are the scale of a loss that is small or large itself.
+        """
+        limit = EXPLODING_NORM * largest
+        with np.errstate(invalid="ignore"):
+            above = series.samples > limit
+        top = np.where(above, series.samples, limit).max(axis=0, initial=limit)
+        return cls(*_vanishing(series, smallest), above, np.log10(top) - np.log10(limit))
 
 
 def severity_level(decades: float) -> int:
@@ -188,20 +177,14 @@ def is_ongoing(series: LayerSeries, flags: Flags, layer: int, current_step: int 
 def _joined(layers: list[int], runs: Runs, topology: Topology | None) -> list[list[int]]:
     if topology is None:
         return [[layer] for layer in layers]
-    chosen = set(layers)
-    parent = {layer: layer for layer in layers}
-
-    def root(layer: int) -> int:
-        while parent[layer] != layer:
-            parent[layer] = parent[parent[layer]]
-            layer = parent[layer]
-        return layer
-
+    group_of = {layer: [layer] for layer in layers}
     for a, b in topology.edges:
-        overlap = a in chosen and b in chosen
-        if overlap and runs.longest_start[a] <= runs.longest_end[b] and runs.longest_start[b] <= runs.longest_end[a]:
-            parent[root(a)] = root(b)
-    groups: dict[int, list[int]] = {}
-    for layer in sorted(layers, key=lambda node: topology.position[node]):
-        groups.setdefault(root(layer), []).append(layer)
-    return list(groups.values())
+        if a not in group_of or b not in group_of or group_of[a] is group_of[b]:
+            continue
+        if runs.longest_start[a] <= runs.longest_end[b] and runs.longest_start[b] <= runs.longest_end[a]:
+            small, large = sorted((group_of[a], group_of[b]), key=len)
+            large += small
+            group_of |= dict.fromkeys(small, large)
+    ordered = sorted(layers, key=topology.position.__getitem__)
+    groups = {id(group_of[layer]): group_of[layer] for layer in ordered}
+    return [sorted(group, key=topology.position.__getitem__) for group in groups.values()]

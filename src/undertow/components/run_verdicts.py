@@ -47,35 +47,26 @@ NO_OBJECTION = "the numbers hint at it, and the diagnosis finds nothing wrong"
 
 _HEALTH = {Severity.INFO: LayerHealth.HEALTHY, Severity.CRITICAL: LayerHealth.CRITICAL}  # else a warning
 _TRENDS = {
-    "NUM002": ConvergenceTrend.DIVERGING,
-    "OPT001": ConvergenceTrend.DIVERGING,
+    **dict.fromkeys(("NUM002", "OPT001"), ConvergenceTrend.DIVERGING),
     "OPT004": ConvergenceTrend.OSCILLATING,
-    "OPT005": ConvergenceTrend.STABLE,
-    "OPT002": ConvergenceTrend.STABLE,
+    **dict.fromkeys(("OPT005", "OPT002"), ConvergenceTrend.STABLE),
 }
 _PHASES = {
-    "NUM002": None,
-    "OPT001": None,
-    "OPT004": None,
+    **dict.fromkeys(("NUM002", "OPT001", "OPT004")),
     "OPT005": LearningPhase.INITIAL_LEARNING,
     "OPT006": LearningPhase.OVERFITTING,
     "OPT002": LearningPhase.PLATEAU,
 }
 _SOURCES = {
-    "GRD001": InstabilityType.GRADIENT_VANISHING,
-    "GRD003": InstabilityType.GRADIENT_VANISHING,
-    "GRD004": InstabilityType.GRADIENT_VANISHING,
-    "GRD002": InstabilityType.GRADIENT_EXPLOSION,
-    "GRD005": InstabilityType.OSCILLATION,
-    "OPT004": InstabilityType.OSCILLATION,
-    "GRD006": InstabilityType.CHAOS,
-    "OPT003": InstabilityType.CHAOS,
+    **dict.fromkeys((*VANISHING, *DEAD), InstabilityType.GRADIENT_VANISHING),
+    **dict.fromkeys(EXPLODING, InstabilityType.GRADIENT_EXPLOSION),
+    **dict.fromkeys((*OSCILLATING, "OPT004"), InstabilityType.OSCILLATION),
+    **dict.fromkeys(("GRD006", "OPT003"), InstabilityType.CHAOS),
     "OPT002": InstabilityType.STAGNATION,
 }
 # The original's kinds of advice, by code or else by family.
 _ADVICE = {
-    "NUM": (SuggestionType.OPTIMIZATION_ALGORITHM, ActionType.OPTIMIZATION_TECHNIQUE),
-    "UPD": (SuggestionType.OPTIMIZATION_ALGORITHM, ActionType.OPTIMIZATION_TECHNIQUE),
+    **dict.fromkeys(("NUM", "UPD"), (SuggestionType.OPTIMIZATION_ALGORITHM, ActionType.OPTIMIZATION_TECHNIQUE)),
     "WGT": (SuggestionType.WEIGHT_INITIALIZATION, ActionType.PARAMETER_ADJUSTMENT),
     "OPT": (SuggestionType.LEARNING_RATE_ADJUSTMENT, ActionType.LEARNING_RATE_SCHEDULING),
     "OPT006": (SuggestionType.REGULARIZATION_ADD, ActionType.REGULARIZATION_METHOD),
@@ -139,17 +130,12 @@ class RunVerdicts:
             unavailable.pop("convergence_trend", None)
         elif trend in (ConvergenceTrend.DIVERGING, ConvergenceTrend.OSCILLATING):
             trend, unavailable["convergence_trend"] = ConvergenceTrend.UNKNOWN, NO_OBJECTION
+        measured = replace(measured, convergence_trend=trend, unavailable=unavailable)
         against = self.ongoing(NOT_CONVERGING)
         if against is None:
-            return replace(measured, convergence_trend=trend, unavailable=unavailable)
+            return measured
         unavailable["estimated_steps_to_convergence"] = f"{against.code} {against.name}"
-        return replace(
-            measured,
-            convergence_trend=trend,
-            estimated_steps_to_convergence=None,
-            steps_interval=None,
-            unavailable=unavailable,
-        )
+        return replace(measured, estimated_steps_to_convergence=None, steps_interval=None)
 
     def of_phase(self, measured: TrainingDynamics) -> TrainingDynamics:
         finding = self.ongoing(tuple(_PHASES))

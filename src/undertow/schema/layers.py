@@ -28,18 +28,8 @@ class Layer(str):
     path that owns it. `shared_with` lists other paths of the same tensor (tied weights).
     """
 
-    __slots__ = (
-        "dtype",
-        "group",
-        "id",
-        "kind",
-        "module_type",
-        "order",
-        "parameter_count",
-        "shape",
-        "shared_with",
-        "trainable",
-    )
+    __slots__ = ("dtype", "group", "id", "kind", "module_type", "order", "parameter_count", "shape", "shared_with",
+                 "trainable")  # fmt: skip
 
     def __new__(
         cls,
@@ -56,16 +46,10 @@ class Layer(str):
         module_type: str = "",
     ) -> Layer:
         layer = super().__new__(cls, path)
-        layer.id = id
-        layer.kind = LayerKind(kind)
-        layer.order = order
-        layer.parameter_count = parameter_count
-        layer.group = group
-        layer.shared_with = tuple(shared_with)
-        layer.trainable = trainable
-        layer.shape = tuple(shape)
-        layer.dtype = dtype
-        layer.module_type = module_type
+        layer.id, layer.kind, layer.order = id, LayerKind(kind), order
+        layer.parameter_count, layer.shape, layer.dtype = parameter_count, tuple(shape), dtype
+        layer.group, layer.module_type = group, module_type
+        layer.shared_with, layer.trainable = tuple(shared_with), trainable
         return layer
 
     @property

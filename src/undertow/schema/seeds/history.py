@@ -58,12 +58,9 @@ class GradientHistory:
         length = self.max_history_length
         if length < 1:
             raise InputError(f"layer {self.layer_name!r}: max_history_length is {length}, expected 1 or more")
-        self.gradient_norms = deque(maxlen=length)
-        self.gradient_means = deque(maxlen=length)
-        self.gradient_stds = deque(maxlen=length)
-        self.step_numbers = deque(maxlen=length)
-        self.gradient_cosines = deque(maxlen=length)
-        self.gradient_sketches = deque(maxlen=length)
+        self.gradient_norms, self.step_numbers = deque(maxlen=length), deque(maxlen=length)
+        self.gradient_means, self.gradient_stds = deque(maxlen=length), deque(maxlen=length)
+        self.gradient_cosines, self.gradient_sketches = deque(maxlen=length), deque(maxlen=length)
 
     @classmethod
     def new(cls, layer_name: str, max_history_length: int = 1000) -> GradientHistory:
