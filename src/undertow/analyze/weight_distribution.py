@@ -39,18 +39,15 @@ class Distribution:
     column_squares: Floats
 
 
+@np.errstate(invalid="ignore")  # some NaN patterns warn when they are widened; they are counted anyway
 def measure(elements: Elements) -> Distribution:
-    with np.errstate(invalid="ignore"):  # some NaN patterns warn when they are widened; they are counted anyway
-        return _measure(elements)
-
-
-def _measure(elements: Elements) -> Distribution:
     rows, columns = elements.matrix_shape
     nan, infinite, zeros, low, high, total = _range(elements)
     count = elements.raw.size
     finite = count - nan - infinite
     if finite == 0:
-        return _empty(Moments(count, nan, infinite, zeros), rows, columns)
+        nothing, moments = np.zeros(0, np.int64), Moments(count, nan, infinite, zeros)
+        return Distribution(moments, nothing, nothing, 0.0, (), 0.0, np.zeros(rows), np.zeros(columns))
     mean = min(max(total / finite, low), high)
     sums = _Sums(elements, low, high, mean)
     for block in elements.blocks():
@@ -72,16 +69,8 @@ def _measure(elements: Elements) -> Distribution:
         entropy_bits=entropy_bits(sums.histogram),
     )
     largest = tuple(sorted(sums.largest, reverse=True))
-    return Distribution(
-        moments,
-        sums.histogram,
-        sums.deviations,
-        sums.farthest,
-        largest,
-        sums.reach,
-        sums.row_squares,
-        sums.column_squares,
-    )
+    return Distribution(moments, sums.histogram, sums.deviations, sums.farthest, largest, sums.reach, sums.row_squares,
+                        sums.column_squares)  # fmt: skip
 
 
 def _range(elements: Elements) -> tuple[int, int, int, float, float, float]:
@@ -101,11 +90,6 @@ def _range(elements: Elements) -> tuple[int, int, int, float, float, float]:
         low, high = min(low, float(least)), max(high, float(most))
         total += float(values.sum(dtype=np.float64))
     return nan, infinite, elements.raw.size - nonzero, low, high, total
-
-
-def _empty(moments: Moments, rows: int, columns: int) -> Distribution:
-    nothing = np.zeros(0, np.int64)
-    return Distribution(moments, nothing, nothing, 0.0, (), 0.0, np.zeros(rows), np.zeros(columns))
 
 
 class _Sums:

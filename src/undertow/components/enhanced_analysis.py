@@ -1,6 +1,6 @@
 """The enhanced analysis of a network: layers, network, hierarchy, priorities."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -36,21 +36,12 @@ from undertow.schema.seeds.enhanced import (
 )
 from undertow.schema.seeds.history import FlowCharacteristics, GradientStatistics, LayerHealthMetrics
 
-
-@dataclass(frozen=True, slots=True)
-class Depth:
-    """What a depth buys: pairs of layers reported, and how many steps one may lead another."""
-
-    pairs: int
-    lags: int
-    hierarchy: bool
-
-
+# What a depth buys: pairs of layers reported, and how many steps one may lead another. Without pairs, no hierarchy.
 DEPTHS = {
-    AnalysisDepth.BASIC: Depth(0, 0, hierarchy=False),
-    AnalysisDepth.STANDARD: Depth(64, 1, hierarchy=True),
-    AnalysisDepth.COMPREHENSIVE: Depth(256, 3, hierarchy=True),
-    AnalysisDepth.EXPERT: Depth(1024, 5, hierarchy=True),
+    AnalysisDepth.BASIC: (0, 0),
+    AnalysisDepth.STANDARD: (64, 1),
+    AnalysisDepth.COMPREHENSIVE: (256, 3),
+    AnalysisDepth.EXPERT: (1024, 5),
 }
 SKIPPED = "left out at this depth of analysis"
 SMALLEST_SCALE = 1e-30  # of a loss
@@ -76,9 +67,8 @@ def enhanced_analysis(
     if run_verdicts is None:
         dynamics = training_dynamics(training, window, unit)
         overfits = dynamics.learning_phase is LearningPhase.OVERFITTING
-        verdicts = assess_layers(series, numbers, extremes, topology, overfits)
         actions = network_actions(convergence.convergence_trend, dynamics.learning_phase)
-        verdicts = replace(verdicts, network_actions=actions)
+        verdicts = replace(assess_layers(series, numbers, extremes, topology, overfits), network_actions=actions)
         stability = assess_stability(series, numbers, extremes, threshold, verdicts.dead)
         conflicting = [series.names[layer] for layer in agreement.conflicting]
     else:
@@ -89,17 +79,17 @@ def enhanced_analysis(
         stability = run_verdicts.of_stability(assess_stability(series, numbers, extremes, threshold, verdicts.dead))
         conflicting = run_verdicts.named_by(series.names, CONFLICTING)
     compared = compare_layers(series, numbers.mean, verdicts.dead, typical_ratios(training.update_ratio, window))
-    extent = DEPTHS[depth]
+    pairs, lags = DEPTHS[depth]
     order = list(topology.order) if topology else list(range(len(series.names)))
     grouping = group_layers(series, numbers.mean, order)
     hierarchy = GradientHierarchy([], [], [], {"layer_groups": SKIPPED})
     interactions: list[LayerInteraction] = []
-    if extent.hierarchy:
+    if pairs:
         hierarchy = build_hierarchy(
             series, numbers, grouping, [health in ILL for health in verdicts.health],
             learning_rate=training.learning_rate, update_ratio=training.update_ratio,
         )  # fmt: skip
-        interactions = layer_interactions(series, topology, strongest=extent.pairs, lags=extent.lags)
+        interactions = layer_interactions(series, topology, strongest=pairs, lags=lags)
     network = record_of(
         NetworkLevelAnalysis,
         overall_gradient_health=verdicts.network_health,
@@ -110,7 +100,7 @@ def enhanced_analysis(
         stability_assessment=stability,
         gradient_agreement=Missing(agreement.reason) if agreement.reason else agreement.value,
         conflicting_layers=conflicting,
-        unavailable={} if extent.hierarchy else {"layer_interactions": SKIPPED},
+        unavailable={} if pairs else {"layer_interactions": SKIPPED},
     )
     details = {
         series.names[layer]: LayerGradientDetails(

@@ -51,12 +51,12 @@ class EnhancedGradientAnalyzer:
         table = named_histories(histories)
         series = LayerSeries.from_histories(table)
         training = TrainingSeries(
-            loss=_optional(loss, "loss"),
-            validation_loss=_optional(validation_loss, "validation_loss"),
-            learning_rate=_aligned(_optional(learning_rate, "learning_rate"), "learning_rate", series),
-            update_ratio=_ratios(update_ratios, series),
+            loss=_series(loss, "loss"),
+            validation_loss=_series(validation_loss, "validation_loss"),
+            learning_rate=_series(learning_rate, "learning_rate", len(series.steps)),
+            update_ratio=_ratios(update_ratios, series.values.shape),
             gradient_cosine=successive_cosines(table, series),
-            step_seconds=_optional(step_seconds, "step_seconds"),
+            step_seconds=_series(step_seconds, "step_seconds"),
             unit_activity=dict(unit_activity or {}),
         )
         return enhanced_analysis(
@@ -75,20 +75,15 @@ class EnhancedGradientAnalyzer:
         return self.analyze_gradients(histories, **extras)
 
 
-def _optional(values: Any, name: str) -> Floats | None:
-    return None if values is None else as_series(values, name)
+def _series(values: Any, name: str, steps: int | None = None) -> Floats | None:
+    series = None if values is None else as_series(values, name)
+    if series is not None and steps is not None and len(series) != steps:
+        raise InputError(f"{name} has {len(series)} values, the histories have {steps} steps")
+    return series
 
 
-def _aligned(values: Floats | None, name: str, series: LayerSeries) -> Floats | None:
-    if values is not None and len(values) != len(series.steps):
-        raise InputError(f"{name} has {len(values)} values, the histories have {len(series.steps)} steps")
-    return values
-
-
-def _ratios(values: Any, series: LayerSeries) -> Floats | None:
-    if values is None:
-        return None
-    table = as_array(values, "update_ratios")
-    if table.shape != series.values.shape:
-        raise InputError(f"update_ratios has shape {table.shape}, expected (steps × layers) = {series.values.shape}")
+def _ratios(values: Any, shape: tuple[int, ...]) -> Floats | None:
+    table = None if values is None else as_array(values, "update_ratios")
+    if table is not None and table.shape != shape:
+        raise InputError(f"update_ratios has shape {table.shape}, expected (steps × layers) = {shape}")
     return table

@@ -34,11 +34,7 @@ def optimization_priorities(
     groups: dict[str, list[int]],
 ) -> list[OptimizationPriority]:
     """Every layer; groups and the network when most of their layers are ill; highest score first."""
-    rates = _rate_ranks(numbers)
-    layers = [
-        _layer(name, verdicts, layer, float(numbers.stability[layer]), potentials[layer], float(rates[layer]))
-        for layer, name in enumerate(series.names)
-    ]
+    layers = _layers(series, numbers, verdicts, potentials)
     found = list(layers)
     for name, members in groups.items():
         if len(members) >= 2 and _ill_share(verdicts, members) > MAJORITY:
@@ -60,21 +56,25 @@ def _rate_ranks(numbers: LayerNumbers) -> Floats:
     return ranks
 
 
-def _layer(
-    name: str, verdicts: LayerVerdicts, layer: int, stability: float, potential: float | None, rate: float
-) -> OptimizationPriority:
+def _layers(
+    series: LayerSeries, numbers: LayerNumbers, verdicts: LayerVerdicts, potentials: list[float | None]
+) -> list[OptimizationPriority]:
     """0.4 health + 0.3 instability + 0.2 potential + 0.1 rank of restlessness: never above 1."""
-    health = verdicts.health[layer]
-    shaky = 1.0 if verdicts.lost[layer] else 1 - stability
-    score = 0.4 * _HEALTH_SHARE[health] + 0.3 * np.nan_to_num(shaky) + 0.2 * (potential or 0.0) + 0.1 * rate
-    return OptimizationPriority(
-        target_name=name,
-        target_type=OptimizationTarget.INDIVIDUAL_LAYER,
-        priority_score=min(1.0, float(score)),
-        urgency_level=_urgency(health, stability),
-        optimization_potential=potential,
-        recommended_actions=verdicts.actions[layer],
-    )
+    health = np.array([_HEALTH_SHARE[health] for health in verdicts.health])
+    shaky = np.where(verdicts.lost, 1.0, np.nan_to_num(1 - numbers.stability))
+    potential = np.array([value or 0.0 for value in potentials])
+    score = np.minimum(1.0, 0.4 * health + 0.3 * shaky + 0.2 * potential + 0.1 * _rate_ranks(numbers))
+    return [
+        OptimizationPriority(
+            target_name=name,
+            target_type=OptimizationTarget.INDIVIDUAL_LAYER,
+            priority_score=float(score[layer]),
+            urgency_level=_urgency(verdicts.health[layer], float(numbers.stability[layer])),
+            optimization_potential=potentials[layer],
+            recommended_actions=verdicts.actions[layer],
+        )
+        for layer, name in enumerate(series.names)
+    ]
 
 
 def _urgency(health: LayerHealth, stability: float) -> UrgencyLevel:
@@ -90,12 +90,9 @@ def _ill_share(verdicts: LayerVerdicts, members: list[int]) -> float:
 
 
 def _several(
-    name: str,
-    target: OptimizationTarget,
-    members: list[int],
-    layers: list[OptimizationPriority],
+    name: str, target: OptimizationTarget, members: list[int], layers: list[OptimizationPriority],
     verdicts: LayerVerdicts,
-) -> OptimizationPriority:
+) -> OptimizationPriority:  # fmt: skip
     """The members' worst score and urgency, and the actions that more than one of them needs."""
     times: dict[str, list[PrioritizedAction]] = {}
     for layer in members:

@@ -53,8 +53,8 @@ def weights_of_run(
         nothing = Moments(0)
         note = "no weights were measured in this run"
         return WeightReport(version, source, "run", None, 0, 0, nothing, {}, (), (), skipped=skipped, notes=(note,))
-    recorded = _Recorded(run, measured, newest)
-    tensors = tuple(_tensor(layer, recorded.of(layer)) for layer in measured)
+    recorded = _recorded(run, measured, newest)
+    tensors = tuple(_tensor(layer, recorded[layer.id]) for layer in measured)
     drift = _drift(run, measured, recorded, _rows_of(run, measured, newest=False))
     drift = None if drift is None else _diagnosed_drift(drift, RunVerdicts(findings))
     issues = tuple(_issue(one) for one in findings if one.code.startswith(ABOUT_WEIGHTS))
@@ -112,21 +112,18 @@ def _rows_of(run: RunNumbers, layers: Sequence[Layer], *, newest: bool) -> NDArr
     return found
 
 
-class _Recorded:
-    """The numbers of each layer at its newest row; NaN for what was not recorded."""
-
-    def __init__(self, run: RunNumbers, layers: Sequence[Layer], rows: NDArray[np.int64]) -> None:
-        ids = np.array([layer.id for layer in layers])
-        at = rows[ids]
-        first, last = int(at.min()), int(at.max()) + 1
-        self._values: dict[str, dict[int, float]] = {}
-        for name in WANTED:
-            if f"weight_{name}" in run.quantities:
-                table = run.matrix(f"weight_{name}", slice(first, last))[at - first, ids]
-                self._values[name] = dict(zip(ids.tolist(), table.astype(np.float64).tolist()))
-
-    def of(self, layer: Layer) -> dict[str, float]:
-        return {name: values[layer.id] for name, values in self._values.items()}
+def _recorded(run: RunNumbers, layers: Sequence[Layer], rows: NDArray[np.int64]) -> dict[int, dict[str, float]]:
+    """The numbers of each layer at its newest row, by layer id; NaN for what was not recorded."""
+    ids = [layer.id for layer in layers]
+    at = rows[ids]
+    first, last = int(at.min()), int(at.max()) + 1
+    numbers: dict[int, dict[str, float]] = {identity: {} for identity in ids}
+    for name in WANTED:
+        if f"weight_{name}" in run.quantities:
+            table = run.matrix(f"weight_{name}", slice(first, last))[at - first, ids]
+            for identity, value in zip(ids, table.astype(np.float64).tolist()):
+                numbers[identity][name] = value
+    return numbers
 
 
 def _tensor(layer: Layer, recorded: dict[str, float]) -> TensorWeights:
@@ -179,7 +176,9 @@ def _moments(count: int, recorded: dict[str, float]) -> Moments:
     )
 
 
-def _drift(run: RunNumbers, layers: Sequence[Layer], recorded: _Recorded, first: NDArray[np.int64]) -> Drift | None:
+def _drift(
+    run: RunNumbers, layers: Sequence[Layer], recorded: dict[int, dict[str, float]], first: NDArray[np.int64]
+) -> Drift | None:
     """Since before the first measured step. The whole is put together from the norms, as of one long vector; those of
     the start are taken from after that step, which makes a difference of the first update only."""
     if "weight_drift" not in run.quantities or "weight_norm" not in run.quantities:
@@ -189,7 +188,7 @@ def _drift(run: RunNumbers, layers: Sequence[Layer], recorded: _Recorded, first:
     norms = run.matrix("weight_norm", rows)
     moved: list[Movement] = []
     for layer, row in zip(layers, began):
-        now, then = recorded.of(layer), float(norms[row - rows.start, layer.id])
+        now, then = recorded[layer.id], float(norms[row - rows.start, layer.id])
         one, norm = _tensor_drift(layer, now, then), now.get("norm", np.nan)
         sums = ()
         if one.relative is not None and one.cosine is not None:
