@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.scale.costs import Line, capture, dashboard, rank_cost, storage
 from benchmarks.scale.long import governed_interval, join_shards, merge_all, read_long, write_long
-from undertow.probe.distributed.topology import branch_of
+from undertow.probe.distributed.rank_tree import branch_of
 
 
 def show(name: str, line: Line, unit: str, scale: float, *axes: str) -> None:

@@ -20,8 +20,8 @@ from torch.multiprocessing.spawn import spawn
 
 from benchmarks.scale.costs import part, roster, take
 from undertow.probe.distributed.merging import Gathered
-from undertow.probe.distributed.messages import encode
 from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rank_messages import encode
 from undertow.probe.distributed.rendezvous import Link
 from undertow.schema import LayerTable
 

@@ -17,10 +17,19 @@ from numpy.typing import NDArray
 
 import undertow
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, offsets_of
-from undertow.probe.distributed.contribution import FOLD_WIDTH
 from undertow.probe.distributed.merging import Gathered, Holding
-from undertow.probe.distributed.messages import LayerFacts, Measured, Part, Roster, SlotFacts, decode, encode
+from undertow.probe.distributed.portions import Portion
 from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rank_messages import (
+    FOLD_WIDTH,
+    LayerFacts,
+    Measured,
+    Part,
+    Roster,
+    SlotFacts,
+    decode,
+    encode,
+)
 from undertow.schema import STREAMS, Block, Frame, Layer, LayerGraph, LayerKind, LayerTable, RunFacts
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
@@ -102,7 +111,7 @@ def roster(rank: int, layers: int, shards: int) -> Roster:
         LayerFacts(path, LayerKind.WEIGHT, place, count, "", (), True, EXTENT, "float32", "Linear")
         for place, path in enumerate(paths)
     ]
-    return Roster(rank, facts, [SlotFacts(path, EXTENT, begin, extent, shards > 1) for path in paths])
+    return Roster(rank, facts, [SlotFacts(path, Portion(EXTENT, begin, extent), shards > 1) for path in paths])
 
 
 def part(rank: int, layers: int, shards: int) -> Part:

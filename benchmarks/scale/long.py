@@ -15,8 +15,8 @@ from benchmarks.scale.costs import blocks_of, layer_table, part, roster, take
 from undertow.probe.distributed.contribution import measured_of
 from undertow.probe.distributed.joint import Joint
 from undertow.probe.distributed.merging import Gathered
-from undertow.probe.distributed.messages import encode
 from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rank_messages import encode
 from undertow.probe.schedule import Governor
 from undertow.schema import Frame, LayerGraph, LayerTable, RunFacts, RunStatus
 from undertow.store.writer import RunWriter

@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 import undertow
-from undertow.probe.distributed import topology
+from undertow.probe.distributed import rank_tree
 
 STEPS = 6
 BATCH = 8
@@ -501,7 +501,7 @@ PROGRAMS: dict[str, Callable[[Path], None]] = {one.__name__: one for one in TRAI
 def main(folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     if os.environ.get("BRANCHES"):  # as thousands of ranks would
-        topology.STAR, topology.WIDTH = 1, int(os.environ["BRANCHES"])
+        rank_tree.STAR, rank_tree.WIDTH = 1, int(os.environ["BRANCHES"])
     dist.init_process_group("gloo")
     for name in names:
         PROGRAMS[name](folder / name)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from undertow.measure.partials import offsets_of
-from undertow.probe.distributed import collector as waiting
-from undertow.probe.distributed.collector import RankCollector
-from undertow.probe.distributed.messages import Farewell, Message, Part, Roster, decode, encode
+from undertow.probe.distributed import rank_collector as waiting
+from undertow.probe.distributed.rank_collector import RankCollector
+from undertow.probe.distributed.rank_messages import Farewell, Message, Part, Roster, decode, encode
 from undertow.probe.distributed.rendezvous import Connections, Link, LinkBrokenError
 from undertow.probe.readings import RawFrame
 from undertow.probe.watched_layers import SlotLayout

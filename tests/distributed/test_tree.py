@@ -14,11 +14,20 @@ from tests.distributed.test_shards import _blocks, _cut
 from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import Want
 from undertow.measure.shards import sketch_of_part
-from undertow.probe.distributed import topology
+from undertow.probe.distributed import rank_tree
 from undertow.probe.distributed.joint import Joint
-from undertow.probe.distributed.messages import LayerFacts, Measured, Message, Part, Roster, SlotFacts, decode, encode
 from undertow.probe.distributed.portions import Portion
 from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rank_messages import (
+    LayerFacts,
+    Measured,
+    Message,
+    Part,
+    Roster,
+    SlotFacts,
+    decode,
+    encode,
+)
 from undertow.probe.distributed.whole_frame import whole_frame
 from undertow.probe.readings import RawFrame
 from undertow.schema import LayerKind, LayerTable
@@ -47,7 +56,7 @@ class World:
             for place, (path, shape) in enumerate(SHAPES.items())
         ]
         held = [(path, self.cut(rank, shape)) for path, shape in SHAPES.items()]
-        slots = [SlotFacts(path, one.shape, one.begin, one.extent, self.is_sharded) for path, one in held]
+        slots = [SlotFacts(path, one, self.is_sharded) for path, one in held]
         return Roster(rank, layers, slots, device="cpu")
 
     def part(self, rank: int) -> Part:
@@ -92,7 +101,7 @@ def _by_tree(world: World, apart: frozenset[str] = frozenset()) -> tuple[RawFram
         rank_layout = RankLayout(LayerTable(), rank)
         rank_layout.enter(world.roster(rank))
         parts = [world.part(rank)]
-        for child in topology.branch_of(rank, members).children:
+        for child in rank_tree.branch_of(rank, members).children:
             roster, part = sent(child)
             rank_layout.enter(roster)
             if child not in world.missing:
@@ -103,7 +112,7 @@ def _by_tree(world: World, apart: frozenset[str] = frozenset()) -> tuple[RawFram
         rank_layout, parts = gathered(rank)
         joint = Joint(rank_layout, apart)
         roster, part = joint.roster, joint.part(parts, None)
-        if not topology.branch_of(rank, members).children:
+        if not rank_tree.branch_of(rank, members).children:
             roster, part = rank_layout.own, parts[0]
         came = _travelled(roster), _travelled(part)
         assert isinstance(came[0], Roster)
@@ -138,7 +147,7 @@ WORLDS = {
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "WIDTH", 3)
+    monkeypatch.setattr(rank_tree, "WIDTH", 3)
 
 
 def _expect_the_same(found: RawFrame, expected: RawFrame) -> None:
@@ -198,11 +207,11 @@ def test_the_rank_that_has_parted_is_named_wherever_it_stands(rank: int) -> None
 
 def test_few_ranks_send_to_the_first_one_and_many_to_few() -> None:
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(topology, "WIDTH", 8)
-    few = [topology.branch_of(rank, list(range(16))) for rank in range(16)]
+    monkey.setattr(rank_tree, "WIDTH", 8)
+    few = [rank_tree.branch_of(rank, list(range(16))) for rank in range(16)]
     assert [one.parent for one in few] == [None] + [0] * 15
     members = list(range(0, 8192, 2))  # every other rank is watched
-    many = {rank: topology.branch_of(rank, members) for rank in members}
+    many = {rank: rank_tree.branch_of(rank, members) for rank in members}
     monkey.undo()
     assert max(len(one.children) for one in many.values()) == 28
     assert sorted(child for one in many.values() for child in one.children) == members[1:]

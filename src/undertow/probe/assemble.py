@@ -22,7 +22,7 @@ from undertow.probe.directions import Directions
 from undertow.probe.histogram_frames import histograms, is_histogram_frame
 from undertow.probe.reading_batch import Mask, Placed, ReadingBatch, Row, Values, dense, exposed_mask, runs
 from undertow.probe.readings import RanksApart, RawFrame, host, number
-from undertow.probe.signals.frames import SignalAssembler
+from undertow.probe.signals.signal_assembler import SignalAssembler
 from undertow.probe.watched_layers import SlotLayout
 from undertow.schema import Block, Frame
 from undertow.schema.quantities import (

@@ -18,8 +18,14 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Moment, Partials
-from undertow.probe.signals.functions import unit_dimension
-from undertow.probe.signals.modules import norm_samples, norm_values, raw_data, running_average, sample_spread
+from undertow.probe.signals.modules import (
+    norm_samples,
+    norm_values,
+    raw_data,
+    running_average,
+    sample_spread,
+    unit_dimension,
+)
 from undertow.probe.signals.recomputation import RecomputedModules
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples

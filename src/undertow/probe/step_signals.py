@@ -12,8 +12,8 @@ from undertow.probe.nonfinite import find_origin, is_nonfinite
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Note, Number, RawFrame, Slots, number_now
 from undertow.probe.schedule import Governor
-from undertow.probe.signals.collector import SignalCollector
-from undertow.probe.signals.nodes import SHOWS_HOOKS
+from undertow.probe.signals.graph_values import SHOWS_HOOKS
+from undertow.probe.signals.signal_collector import SignalCollector
 from undertow.probe.step_state import StepState
 from undertow.probe.step_timer import StepTimer
 from undertow.probe.subjects import Subjects

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undertow.probe.distributed.follower import Follower
-from undertow.probe.distributed.topology import RankPlace
+from undertow.probe.distributed.rank_tree import RankPlace
 from undertow.probe.mailbox import Mailbox
 from undertow.probe.readings import Note
 from undertow.probe.step import StepMachine

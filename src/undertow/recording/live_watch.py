@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from undertow.errors import CriticalFindingError, SettingError, UndertowError
 from undertow.probe import taps
 from undertow.probe.arguments import Models, Optimizers, check_globs, optimizers_of, roots_of
-from undertow.probe.distributed.topology import rank_now
+from undertow.probe.distributed.rank_tree import rank_now
 from undertow.probe.mailbox import Item, Mailbox
 from undertow.probe.readings import Note, RawFrame, number_now
 from undertow.probe.step import StepMachine

@@ -26,7 +26,7 @@ from undertow.show.bars import say
 
 if TYPE_CHECKING:
     from undertow.probe.distributed.leader import Leader
-    from undertow.probe.distributed.topology import RankPlace
+    from undertow.probe.distributed.rank_tree import RankPlace
 
 
 class TrainingRun:

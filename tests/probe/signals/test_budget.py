@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from undertow.probe.signals.collector import SignalCollector
+from undertow.probe.signals.signal_collector import SignalCollector
 
 
 def looks(cost: float, allowed: float, steps: int, behind: float = 0.0) -> list[int]:

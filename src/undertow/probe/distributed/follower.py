@@ -12,12 +12,22 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.probe.distributed.collector import RankCollector
 from undertow.probe.distributed.contribution import belongs_to_a_step
 from undertow.probe.distributed.joint import Joint
-from undertow.probe.distributed.messages import Farewell, Message, Pace, Roster, Separate, Witness, Word, decode, encode
+from undertow.probe.distributed.rank_collector import RankCollector
+from undertow.probe.distributed.rank_messages import (
+    Farewell,
+    Message,
+    Pace,
+    Roster,
+    Separate,
+    Witness,
+    Word,
+    decode,
+    encode,
+)
+from undertow.probe.distributed.rank_tree import RankPlace
 from undertow.probe.distributed.rendezvous import Link, LinkBrokenError, Rendezvous
-from undertow.probe.distributed.topology import RankPlace
 from undertow.probe.mailbox import MOST_BYTES, Item
 from undertow.probe.readings import NewLayers, Note, RawFrame
 

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import deque
 
-from undertow.probe.distributed.messages import Farewell, Message, Part, Roster, Word, decode, encode
+from undertow.probe.distributed.rank_messages import Farewell, Message, Part, Roster, Word, decode, encode
 from undertow.probe.distributed.rendezvous import Link, LinkBrokenError
 
 _MOST_BYTES = 256 << 20  # of parts that wait here; beyond it the sender is made to wait

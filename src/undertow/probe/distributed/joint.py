@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from undertow.measure.partials import offsets_of
 from undertow.probe.distributed.contribution import facts_of, measured_of
-from undertow.probe.distributed.merging import Gathered, gather
-from undertow.probe.distributed.messages import Measured, Part, Roster, SlotFacts
+from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.portions import Portion
 from undertow.probe.distributed.rank_layout import RankLayout
-from undertow.probe.distributed.whole_frame import flags_of, losses_of, micro_of, stepped_of
+from undertow.probe.distributed.rank_messages import Measured, Part, Roster, SlotFacts
+from undertow.probe.distributed.whole_frame import Merged, micro_of
 from undertow.probe.watched_layers import SlotLayout
 
 _NONE = np.empty(0, np.int32)
@@ -34,7 +34,8 @@ class Joint:
         self.unions = ranks.unions
         self.own = ranks.own
         self.block = ranks.block
-        joined, place, size = _joined(ranks, apart)
+        joined, place = _joined(ranks, apart)
+        size = np.array([prod(facts.block.shape) for facts in joined], np.int64)
         self.roster = Roster(
             ranks.head,
             [facts_of(layer) for layer in ranks.table],
@@ -42,7 +43,7 @@ class Joint:
             [] if ranks.own is None else ranks.own.optimizers,
             str(ranks.facts()["device"]),
         )
-        self.counts = np.array([prod(facts.extent) for facts in joined], np.int64)
+        self.counts = np.array([facts.block.volume for facts in joined], np.int64)
         self.layout = SlotLayout(_NONE, np.empty(0, np.int64), size, offsets_of(size), _NONE)
         self.by_rank = {
             rank: replace(rank_slots, slots=place[rank_slots.portions]) for rank, rank_slots in ranks.by_rank.items()
@@ -50,28 +51,23 @@ class Joint:
 
     def part(self, parts: Sequence[Part], witness: NDArray[np.bool_] | None) -> Part:
         """`parts` are those of this frame, the head's first."""
-        exposed, flags = flags_of(parts, self)
-        stepped = stepped_of(parts, self)
-        kinds = {kind: gather(parts, kind, self) for kind in ("gradients", "weights_before", "weights")}
-        if stepped is not None:
-            kinds["stepped"] = stepped
-        told = {kind: _told(gathered, witness) for kind, gathered in kinds.items()}
-        used = kinds["gradients"] if stepped is None else stepped
-        bad = {*used.comparison.bad, *kinds["weights"].comparison.bad, *(rank for part in parts for rank in part.bad)}
+        merged = Merged(parts, self)
+        told = {kind: _told(gathered, witness) for kind, gathered in merged.kinds.items()}
+        state, carried, optimizer = merged.flags
         return msgspec.structs.replace(
             parts[0],
-            exposed=exposed,
-            state=flags[0],
-            carried=flags[1],
-            optimizer=flags[2],
+            exposed=merged.exposed,
+            state=state,
+            carried=carried,
+            optimizer=optimizer,
             kinds={kind: measured for kind, measured in told.items() if measured},
             micro=[_told(gathered, witness) for gathered in micro_of(parts, self)],
-            has_gradient=any(part.has_gradient for part in parts),
-            stepped_as_they_were=stepped is None,
-            before_is_previous=all(part.before_is_previous for part in parts if "weights" in part.kinds),
-            ranks=sum(part.ranks for part in parts),
-            losses=losses_of(parts),
-            bad=sorted(bad),
+            has_gradient=merged.has_gradient,
+            stepped_as_they_were=merged.stepped_as_they_were,
+            before_is_previous=merged.before_is_previous,
+            ranks=merged.ranks,
+            losses=merged.losses,
+            bad=sorted(merged.bad),
         )
 
 
@@ -84,43 +80,38 @@ def _told(gathered: Gathered, witness: NDArray[np.bool_] | None) -> list[Measure
     return measured + gathered.unsummed()
 
 
-def _joined(ranks: RankLayout, apart: frozenset[str]) -> tuple[list[SlotFacts], NDArray[np.int64], NDArray[np.int64]]:
-    """The blocks, the block of each portion, and the size of the whole tensor of each block."""
-    of_slot: dict[int, list[tuple[int, SlotFacts]]] = {}
+def _joined(ranks: RankLayout, apart: frozenset[str]) -> tuple[list[SlotFacts], NDArray[np.int64]]:
+    """The blocks, and the block of each portion."""
+    unions = ranks.unions
+    pieces = dict(zip(unions.portions.tolist(), unions.pieces[unions.starts].tolist()))
+    whole_of_slot: dict[int, list[int]] = {}  # portions that are not made of others
     for portion in ranks.held.tolist():
-        slot, facts = ranks.described(portion)
-        of_slot.setdefault(slot, []).append((portion, facts))
-    pieces = {
-        int(portion): int(ranks.unions.pieces[start])
-        for portion, start in zip(ranks.unions.portions, ranks.unions.starts)
-    }
+        portions = whole_of_slot.setdefault(ranks.slot(portion), [])
+        if portion not in pieces:
+            portions.append(portion)
     joined: list[SlotFacts] = []
     place = np.zeros(ranks.portions, np.int64)
-    for portions in of_slot.values():
-        whole = [(portion, facts) for portion, facts in portions if portion not in pieces]
-        is_apart = whole[0][1].path in apart
-        together = None if is_apart else _together([facts for _, facts in whole])
-        for portion, facts in whole:
-            if together is None or not joined or joined[-1] is not together:
-                joined.append(facts if together is None else together)
-            place[portion] = len(joined) - 1
+    for slot, portions in whole_of_slot.items():
+        facts = ranks.slot_facts(slot)
+        blocks = [ranks.block(portion) for portion in portions]
+        together = None if facts.path in apart else _together(blocks)
+        first = len(joined)
+        joined += [msgspec.structs.replace(facts, block=one) for one in ([together] if together else blocks)]
+        place[portions] = first if together else np.arange(first, len(joined))
     for portion, piece in pieces.items():  # compared there, and not added
         place[portion] = place[piece]
-    size = np.array([prod(facts.shape) for facts in joined], np.int64)
-    return joined, place, size
+    return joined, place
 
 
-def _together(portions: Sequence[SlotFacts]) -> SlotFacts | None:
+def _together(blocks: Sequence[Portion]) -> Portion | None:
     """The block that they make; None where they make none, because something between them is held elsewhere.
 
     Portions of a tensor are equal or have nothing in common, so that counting elements tells.
     """
-    solid = [one for one in portions if 0 not in one.extent]
+    solid = [one for one in blocks if one.volume]
     if len(solid) < 2:
-        return (solid or portions)[0]
+        return (solid or blocks)[0]
     begin = tuple(map(min, zip(*(one.begin for one in solid))))
-    end = tuple(map(max, zip(*(Portion(one.shape, one.begin, one.extent).end for one in solid))))
-    extent = tuple(last - first for first, last in zip(begin, end))
-    if prod(extent) != sum(prod(one.extent) for one in solid):
-        return None
-    return msgspec.structs.replace(solid[0], begin=begin, extent=extent)
+    end = tuple(map(max, zip(*(one.end for one in solid))))
+    whole = Portion(solid[0].shape, begin, tuple(last - first for first, last in zip(begin, end)))
+    return whole if whole.volume == sum(one.volume for one in solid) else None

@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from undertow.probe.distributed.collector import CLOSING_PATIENCE, RankCollector
 from undertow.probe.distributed.contribution import belongs_to_a_step
-from undertow.probe.distributed.messages import Pace, Word
+from undertow.probe.distributed.rank_collector import CLOSING_PATIENCE, RankCollector
+from undertow.probe.distributed.rank_messages import Pace, Word
+from undertow.probe.distributed.rank_tree import RankPlace
 from undertow.probe.distributed.rendezvous import Connections, Rendezvous
-from undertow.probe.distributed.topology import RankPlace
 from undertow.probe.distributed.whole_frame import whole_frame
 from undertow.probe.mailbox import Item
 from undertow.probe.readings import NewLayers, Note, RawFrame

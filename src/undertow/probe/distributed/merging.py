@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undertow.measure import sketches
 from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
 from undertow.measure.shards import sketch_of_part
-from undertow.probe.distributed.contribution import FOLD_WIDTH
-from undertow.probe.distributed.messages import Measured, Part, Roster, Summand
-from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.contribution import chosen
+from undertow.probe.distributed.portions import Portion, Summand
 from undertow.probe.distributed.rank_layout import RankSlots, Unions
+from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part, Roster
 from undertow.probe.readings import Reading
 from undertow.probe.watched_layers import SlotLayout
 
@@ -116,7 +115,8 @@ class Gathered:
             first = next(iter(terms.values()))
             if len(terms) == first.count:
                 del self._terms[slot, portion]
-                measured = measure_sum([term.values for term in terms.values()], self._ranks.block(portion))
+                values = [term.values for term in terms.values() if term.values is not None]
+                measured = measure_sum(values, self._ranks.block(portion))
                 self._read[slot] = True
                 self._sum(self._scattered(np.array([slot]), np.array([0]), measured))
         if self._whole is None:
@@ -131,8 +131,8 @@ class Gathered:
         told = complete | broken
         if told.all():
             return [Reading(np.arange(len(told)), self._whole)]
-        chosen = np.flatnonzero(told)
-        return [Reading(chosen, _only(self._whole, chosen))] if len(chosen) else []
+        some = np.flatnonzero(told)
+        return [Reading(some, chosen(self._whole, some))] if len(some) else []
 
     def unsummed(self) -> list[Measured]:
         """Terms of sums to which other ranks hold the rest, after `reading`."""
@@ -147,21 +147,20 @@ class Gathered:
 
     def _scattered(self, slots: NDArray[np.int64], places: NDArray[np.int64], measured: Measured) -> Partials:
         """These readings among those of all slots; the others are empty."""
-        layout = self._layout
-        chosen = slots[places]
-        if len(chosen) == len(slots) == len(layout.sizes) and np.array_equal(chosen, np.arange(len(chosen))):
+        layout, here = self._layout, slots[places]
+        if len(here) == len(slots) == len(layout.sizes) and np.array_equal(here, np.arange(len(here))):
             return Partials(measured.moments.copy(), measured.exponents, measured.sketches, layout.offsets)
         moments = np.zeros((len(layout.sizes), len(Moment)))
         moments[:, [Moment.MINIMUM, Moment.MAXIMUM]] = np.nan
-        moments[chosen] = measured.moments[places]
+        moments[here] = measured.moments[places]
         exponents = sketched = None
         if measured.exponents is not None:
             exponents = np.zeros((len(layout.sizes), EXPONENT_BUCKETS), np.int64)
-            exponents[chosen] = measured.exponents[places]
+            exponents[here] = measured.exponents[places]
         if measured.sketches is not None:
             sketched = np.zeros(int(layout.offsets[-1]))
             begins = offsets_of(layout.sizes[slots])
-            for place, slot in zip(places.tolist(), chosen.tolist()):
+            for place, slot in zip(places.tolist(), here.tolist()):
                 sketched[layout.stretch(slot)] = measured.sketches[begins[place] : begins[place + 1]]
         return Partials(moments, exponents, sketched, layout.offsets)
 
@@ -181,16 +180,11 @@ class Gathered:
 
     # -- comparisons --------------------------------------------------------------------------------------
 
-    def _folded(self, slots: NDArray[np.int64], measured: Measured) -> NDArray[np.float32] | None:
-        if measured.folds is not None or measured.sketches is None:
-            return measured.folds
-        return sketches.fold(measured.sketches, offsets_of(self._layout.sizes[slots]), FOLD_WIDTH)
-
     def _remember(
         self, slots: NDArray[np.int64], portions: NDArray[np.int64], places: NDArray[np.int64], measured: Measured
     ) -> None:
         """Only where somebody else may hold the same."""
-        folded = self._folded(slots, measured) if len(self._ranks.by_rank) > 1 else None
+        folded = measured.folded(self._layout.sizes[slots]) if len(self._ranks.by_rank) > 1 else None
         if folded is not None:
             if self._folds is None:
                 self._folds = np.zeros((self._ranks.portions, FOLD_WIDTH), np.float32)
@@ -206,7 +200,7 @@ class Gathered:
         finite: NDArray[np.bool_],
     ) -> Floats:
         """The readings at these places against those that a lower rank sent of the same portions: how far apart."""
-        folded = self._folded(slots, measured)
+        folded = measured.folded(self._layout.sizes[slots])
         slots, portions, finite = slots[places], portions[places], finite[places]
         uneven = finite != self._finite[portions]
         for portion, is_finite in zip(portions[uneven].tolist(), finite[uneven].tolist()):
@@ -231,28 +225,17 @@ class Gathered:
         self.comparison.farthest[slots[farther]] = ranks[farther]
 
 
-def gather(parts: Sequence[Part], kind: str, ranks: Holding) -> Gathered:
-    """`kind` of all parts, which are in the order of their ranks."""
+def gather(parts: Sequence[Part], ranks: Holding, of: Callable[[Part], Iterable[Measured]]) -> Gathered:
+    """One kind of reading of all parts, which are in the order of their ranks."""
     gathered = Gathered(ranks)
     for part in parts:
-        for measured in part.kinds.get(kind, ()):
+        for measured in of(part):
             gathered.add(part.rank, ranks.by_rank[part.rank], measured)
     return gathered
 
 
-def _only(partials: Partials, slots: NDArray[np.int64]) -> Partials:
-    lengths = np.diff(partials.offsets)[slots]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    sketched = None
-    if partials.sketches is not None:
-        stretches = [partials.sketches[partials.offsets[slot] : partials.offsets[slot + 1]] for slot in slots.tolist()]
-        sketched = np.concatenate(stretches) if stretches else np.empty(0)
-    exponents = None if partials.exponents is None else partials.exponents[slots]
-    return Partials(partials.moments[slots], exponents, sketched, offsets)
-
-
 def measure_sum(terms: Sequence[NDArray[Any]], block: Portion) -> Measured:
-    """As if this block of the tensor had been measured after the sum. Small tensors only: see MOST_TERM_ELEMENTS."""
+    """As if this block of the tensor had been measured after the sum. Small tensors only: see MOST_SUMMAND_ELEMENTS."""
     total = torch.from_numpy(np.add.reduce([term.astype(np.float64) for term in terms]))
     partials = choose("cpu").measure([total], Want.MOMENTS | Want.EXPONENTS)
     length, starts = block.runs()

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Self
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -17,8 +18,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(msgspec.Struct, array_like=True, frozen=True):
     """The block `begin` to `begin + extent` of a tensor, in each dimension."""
 
     shape: tuple[int, ...]
@@ -26,8 +26,16 @@ class Portion:
     extent: tuple[int, ...]
 
     @property
+    def volume(self) -> int:
+        return prod(self.extent)
+
+    @property
     def end(self) -> tuple[int, ...]:
         return tuple(begin + extent for begin, extent in zip(self.begin, self.extent))
+
+    def lies_in(self, other: Self) -> bool:
+        within = zip(other.begin, self.begin, self.end, other.end, strict=True)
+        return self.volume > 0 and all(first <= begin and end <= last for first, begin, end, last in within)
 
     def runs(self) -> tuple[int, Ints]:
         """How many elements lie next to each other in the whole tensor, and where each such run begins there.
@@ -38,7 +46,7 @@ class Portion:
         last = dims  # dimensions from here on are held whole
         while last > 0 and self.extent[last - 1] == self.shape[last - 1]:
             last -= 1
-        if prod(self.extent) == 0:
+        if not self.volume:
             return 0, np.empty(0, np.int64)
         if last == 0:
             return prod(self.shape), np.zeros(1, np.int64)
@@ -78,19 +86,18 @@ def local_of(tensor: Any) -> Any:
     return getattr(tensor, "_local_tensor", tensor)
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Summand(msgspec.Struct, array_like=True, frozen=True):
     """This rank's term of a tensor that is a sum over `count` ranks which nobody has taken yet."""
 
     number: int
     count: int
-    values: NDArray[Any] | None  # None when there are too many to send around
+    values: np.ndarray | None  # None when there are too many to send around
 
 
-MOST_TERM_ELEMENTS = 32_768
+MOST_SUMMAND_ELEMENTS = 32_768
 
 
-def term_of(tensor: Any) -> Term | None:
+def summand_of(tensor: Any) -> Summand | None:
     """None for a tensor that is no such sum."""
     number, count, factor = 0, 1, 1.0
     coordinates = None
@@ -107,9 +114,9 @@ def term_of(tensor: Any) -> Term | None:
     if coordinates is None:
         return None
     local = local_of(tensor).detach()
-    if factor == 0.0 or local.numel() > MOST_TERM_ELEMENTS:
-        return Term(number, count, None)
-    return Term(number, count, local.to("cpu", torch.float64).numpy() * factor)
+    if factor == 0.0 or local.numel() > MOST_SUMMAND_ELEMENTS:
+        return Summand(number, count, None)
+    return Summand(number, count, local.to("cpu", torch.float64).numpy() * factor)
 
 
 def is_freed(tensor: torch.Tensor) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -13,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure.partials import offsets_of
-from undertow.probe.distributed.messages import LayerFacts, Roster, SlotFacts
 from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.rank_messages import LayerFacts, Roster, SlotFacts
 from undertow.probe.watched_layers import SlotLayout
 from undertow.schema import Layer, LayerTable
 
 Ints = NDArray[np.int64]
-Box = tuple[tuple[int, ...], tuple[int, ...]]  # begin and extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,42 +29,29 @@ class Unions:
     starts: Ints  # where those of each begin
 
     @classmethod
-    def of(cls, boxes_of_slot: Mapping[int, Sequence[tuple[int, Box]]]) -> Unions:
-        """From the portions of slots, with what they are."""
+    def of(cls, portions_of_slot: Mapping[int, Sequence[tuple[int, Portion]]]) -> Unions:
+        """From the portions of slots, by their numbers."""
         found: dict[int, list[int]] = {}
-        for portions in boxes_of_slot.values():
+        for portions in portions_of_slot.values():
             numbers = [number for number, _ in portions]
-            for place, pieces in _made_of(tuple(box for _, box in portions)):
+            for place, pieces in _made_of(tuple(block for _, block in portions)):
                 found[numbers[place]] = [numbers[piece] for piece in pieces]
-        lengths = [len(pieces) for pieces in found.values()]
+        begins = np.cumsum([0, *map(len, found.values())], dtype=np.int64)
         return cls(
-            np.array(list(found), np.int64),
-            np.array([piece for pieces in found.values() for piece in pieces], np.int64),
-            np.cumsum([0, *lengths])[:-1].astype(np.int64) if lengths else np.empty(0, np.int64),
+            np.array(list(found), np.int64), np.array(list(chain(*found.values())), np.int64), begins[: len(found)]
         )
 
 
 @lru_cache(maxsize=1024)  # most layers of a model are cut in one of few ways
-def _made_of(boxes: tuple[Box, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Which boxes are filled by smaller ones, and by which; those that fill it are not filled by others."""
+def _made_of(blocks: tuple[Portion, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Which blocks are filled by smaller ones, and by which; those that fill it are not filled by others."""
     found: dict[int, tuple[int, ...]] = {}
-    by_volume = sorted(range(len(boxes)), key=lambda place: prod(boxes[place][1]))
+    by_volume = sorted(range(len(blocks)), key=lambda place: blocks[place].volume)
     for rank, place in enumerate(by_volume):
-        pieces = tuple(one for one in by_volume[:rank] if one not in found and _lies_in(boxes[one], boxes[place]))
-        if len(pieces) > 1 and sum(prod(boxes[one][1]) for one in pieces) == prod(boxes[place][1]):
+        pieces = tuple(one for one in by_volume[:rank] if one not in found and blocks[one].lies_in(blocks[place]))
+        if len(pieces) > 1 and sum(blocks[one].volume for one in pieces) == blocks[place].volume:
             found[place] = pieces
     return tuple(found.items())
-
-
-def _lies_in(inner: Box, outer: Box) -> bool:
-    within = (
-        begin <= first and first + count <= begin + extent
-        for begin, extent, first, count in zip(*outer, *inner, strict=True)
-    )
-    return 0 not in inner[1] and all(within)
-
-
-Key = tuple[int, tuple[int, ...], tuple[int, ...]]  # slot, begin and extent of a portion
 
 
 @dataclass(slots=True)
@@ -86,12 +73,9 @@ class RankLayout:
         self._layers: list[Layer] = list(earlier)
         self._id_of = {layer.path: layer.id for layer in earlier}
         self._slot_of: dict[str, int] = {}
-        self._shapes: list[tuple[int, ...]] = []
-        self._sizes: list[int] = []
         self._slot_facts: list[SlotFacts] = []  # of the first rank that has named it
-        self._slot_layers: list[int] = []
-        self._portion_of: dict[Key, int] = {}
-        self._portions: list[Key] = []
+        self._portion_of: dict[tuple[int, Portion], int] = {}  # by slot and block
+        self._portions: list[tuple[int, Portion]] = []
         self.by_rank: dict[int, RankSlots] = {}
         self.own: Roster | None = None  # of the head; those of the others are not kept
         self.own_ids: Ints = np.empty(0, np.int64)  # layer ids of the head → those of the table
@@ -106,7 +90,7 @@ class RankLayout:
 
     @property
     def portions(self) -> int:
-        return len(self._portion_of)
+        return len(self._portions)
 
     @property
     def counts(self) -> Ints:
@@ -129,14 +113,13 @@ class RankLayout:
         known = self._known_geometry
         if known is None or known[0] != self.version:
             held, sizes = self.held, self.layout.sizes
-            volumes = np.array([prod(extent) for _, _, extent in self._portions], np.float64)
-            slots = np.array([slot for slot, _, _ in self._portions], np.int64)
+            volumes = np.array([block.volume for _, block in self._portions], np.float64)
+            slots = np.array([slot for slot, _ in self._portions], np.int64)
             too_much = np.bincount(slots[held], volumes[held], len(sizes)) > sizes
-            boxes: dict[int, list[tuple[int, Box]]] = {}
+            crowded: dict[int, list[tuple[int, Portion]]] = {}
             for portion in held[too_much[slots[held]]].tolist():
-                slot, begin, extent = self._portions[portion]
-                boxes.setdefault(slot, []).append((portion, (begin, extent)))
-            unions = Unions.of(boxes)
+                crowded.setdefault(self.slot(portion), []).append((portion, self.block(portion)))
+            unions = Unions.of(crowded)
             volumes[unions.portions] = 0
             overlapping = np.bincount(slots[held], volumes[held], len(sizes)) > sizes
             known = self._known_geometry = self.version, overlapping, unions
@@ -151,15 +134,15 @@ class RankLayout:
     def paths(self, slots: Ints) -> list[str]:
         return [self._slot_facts[slot].path for slot in slots.tolist()]
 
-    def described(self, portion: int) -> tuple[int, SlotFacts]:
-        """The slot of a portion, and what it is of it."""
-        slot, begin, extent = self._portions[portion]
-        return slot, msgspec.structs.replace(self._slot_facts[slot], begin=begin, extent=extent)
+    def slot(self, portion: int) -> int:
+        return self._portions[portion][0]
 
     def block(self, portion: int) -> Portion:
         """Which part of its tensor a portion is."""
-        slot, begin, extent = self._portions[portion]
-        return Portion(self._shapes[slot], begin, extent)
+        return self._portions[portion][1]
+
+    def slot_facts(self, slot: int) -> SlotFacts:
+        return self._slot_facts[slot]
 
     def enter(self, roster: Roster) -> None:
         """Take in a rank's layers, or what has changed about them."""
@@ -175,7 +158,7 @@ class RankLayout:
             slots = first.slots if np.array_equal(slots, first.slots) else slots
             portions = first.portions if np.array_equal(portions, first.portions) else portions
         is_sharded = any(facts.is_sharded for facts in roster.slots)
-        held = np.array([0 not in facts.extent for facts in roster.slots], np.bool_)
+        held = np.array([facts.block.volume > 0 for facts in roster.slots], np.bool_)
         self.by_rank[rank] = RankSlots(roster.device, is_sharded, slots, portions, held)
         self.layout = self._make_layout()
         self.version += 1
@@ -183,10 +166,7 @@ class RankLayout:
     def facts(self) -> dict[str, Any]:
         """Of the first rank that has any: what `NewLayers` tells of optimizers and devices."""
         devices = sorted({rank_slots.device for rank_slots in self.by_rank.values()} - {""})
-        return {
-            "optimizers": [] if self.own is None else self.own.optimizers,
-            "device": ", ".join(devices),
-        }
+        return {"optimizers": [] if self.own is None else self.own.optimizers, "device": ", ".join(devices)}
 
     def _layer(self, facts: LayerFacts, rank: int, prefix: str, behind: int) -> int:
         path = prefix + facts.path
@@ -206,15 +186,12 @@ class RankLayout:
         path = prefix + facts.path
         slot = self._slot_of.get(path)
         if slot is None:
-            slot = self._slot_of[path] = len(self._sizes)
-            self._shapes.append(facts.shape)
+            slot = self._slot_of[path] = len(self._slot_facts)
             self._slot_facts.append(msgspec.structs.replace(facts, path=path))
-            self._sizes.append(prod(facts.shape))
-            self._slot_layers.append(self._id_of[path])
         return slot
 
     def _portion(self, slot: int, facts: SlotFacts) -> int:
-        key = (slot, facts.begin, facts.extent)
+        key = (slot, facts.block)
         known = self._portion_of.get(key)
         if known is None:
             known = self._portion_of[key] = len(self._portions)
@@ -225,10 +202,10 @@ class RankLayout:
         parameters = [layer.id for layer in self._layers if not layer.is_module]
         modules = [layer.id for layer in self._layers if layer.is_module]
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
-        sizes = np.array(self._sizes, np.int64)
+        sizes = np.array([prod(facts.block.shape) for facts in self._slot_facts], np.int64)
         return SlotLayout(
             np.array(parameters, np.int32),
-            np.array([row[layer_id] for layer_id in self._slot_layers], np.int64),
+            np.array([row[self._id_of[facts.path]] for facts in self._slot_facts], np.int64),
             sizes,
             offsets_of(sizes),
             np.array(modules, np.int32),

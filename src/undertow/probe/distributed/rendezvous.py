@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from undertow.probe.distributed.topology import RankPlace, branch_of, group_is_made
+from undertow.probe.distributed.rank_tree import RankPlace, branch_of, group_is_made
 
 PATIENCE = 20.0  # seconds the first rank waits for the others to say that they are watched, too
 _FOR_EVER = timedelta(days=365)  # a link that is idle is not broken; one whose other end dies breaks at once

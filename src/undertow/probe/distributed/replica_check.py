@@ -4,13 +4,12 @@ Replicas begin alike, or are given the same gradients. Parts of a model that was
 same names, too, and share neither.
 """
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.measure import sketches
-from undertow.measure.partials import offsets_of
-from undertow.probe.distributed.contribution import FOLD_WIDTH
-from undertow.probe.distributed.messages import Part, Roster, SlotFacts
+from undertow.probe.distributed.rank_messages import Part, Roster, SlotFacts
 
 _ALIKE = 1e-3  # relative distance
 _EVIDENCE = ("weights_before", "weights", "stepped", "gradients")
@@ -24,7 +23,7 @@ def are_replicas(first: Roster, of_first: Part, second: Roster, of_second: Part)
     pairs = [
         (place, there[slot.path])
         for place, slot in enumerate(first.slots)
-        if not slot.is_sharded and slot.path in there and second.slots[there[slot.path]].shape == slot.shape
+        if not slot.is_sharded and slot.path in there and second.slots[there[slot.path]].block.shape == slot.block.shape
     ]
     shown = False
     for kind in _EVIDENCE:
@@ -47,10 +46,8 @@ def _distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
 def _folds(slots: list[SlotFacts], part: Part, kind: str) -> dict[int, NDArray[np.float32]]:
     found: dict[int, NDArray[np.float32]] = {}
     for measured in part.kinds.get(kind, ()):
-        folded = measured.folds
-        if folded is None and measured.sketches is not None:
-            sizes = np.array([np.prod(slots[slot].shape, dtype=np.int64) for slot in measured.slots.tolist()])
-            folded = sketches.fold(measured.sketches, offsets_of(sizes), FOLD_WIDTH)
+        places = measured.slots.tolist()
+        folded = measured.folded(np.array([prod(slots[slot].block.shape) for slot in places], np.int64))
         if folded is not None:
-            found |= dict(zip(measured.slots.tolist(), folded))
+            found |= dict(zip(places, folded))
     return found

@@ -13,7 +13,7 @@ from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.partials import Partials, offsets_of
 from undertow.measure.shards import Places, places_of, sketch_of_part
 from undertow.probe.distributed.fsdp import are_exchanged, local_stretch
-from undertow.probe.distributed.portions import Portion, Spread, Term, is_spread, local_of, term_of
+from undertow.probe.distributed.portions import Portion, Spread, is_spread, local_of, summand_of
 from undertow.probe.readings import Reading
 from undertow.probe.tensor_list import TensorList
 
@@ -41,15 +41,13 @@ class SpreadList(TensorList):
     def placed(
         self, readings: list[Reading], tensors: Sequence[torch.Tensor], kernel_for: Callable[[str], Kernel]
     ) -> list[Reading]:
-        terms = self._terms() if self.of_gradients else {}
+        found = zip(self.slots.tolist(), TensorList.tensors(self)) if self.of_gradients else ()
+        terms = {slot: summand_of(tensor) for slot, tensor in found if is_spread(tensor)}
         for reading in readings:
-            reading.terms = {slot: terms[slot] for slot in reading.slots.tolist() if slot in terms} or None
+            reading.terms = {
+                slot: terms[slot] for slot in reading.slots.tolist() if terms.get(slot) is not None
+            } or None
         return [self._placed(reading, tensors, kernel_for) for reading in readings]
-
-    def _terms(self) -> dict[int, Term]:
-        found = zip(self.slots.tolist(), TensorList.tensors(self))
-        terms = {slot: term_of(tensor) for slot, tensor in found if is_spread(tensor)}
-        return {slot: term for slot, term in terms.items() if term is not None}
 
     def _placed(
         self, reading: Reading, tensors: Sequence[torch.Tensor], kernel_for: Callable[[str], Kernel]

@@ -7,31 +7,50 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.measure import sketches
-from undertow.measure.partials import offsets_of
-from undertow.probe.distributed.contribution import FOLD_WIDTH
-from undertow.probe.distributed.merging import Comparison, Gathered, Holding, gather
-from undertow.probe.distributed.messages import Measured, Part
+from undertow.probe.distributed.merging import Gathered, Holding, gather
 from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part
 from undertow.probe.readings import RanksApart, RawFrame
+
+
+class Merged:
+    """What the parts of a step say together: of all ranks, or of those that send by way of one."""
+
+    def __init__(self, parts: Sequence[Part], ranks: Holding) -> None:
+        """`parts` are those of the ranks that have sent any, in their order."""
+        self.exposed, self.flags = _flags(parts, ranks)
+        self.has_gradient = any(part.has_gradient for part in parts)
+        self.before_is_previous = all(part.before_is_previous for part in parts if "weights" in part.kinds)
+        self.kinds = {
+            kind: gather(parts, ranks, lambda part, kind=kind: part.kinds.get(kind, ()))
+            for kind in ("gradients", "weights_before", "weights")
+        }
+        # Where one rank's optimizer got other gradients than backward left, every rank's are told as it got them.
+        self.stepped_as_they_were = all(part.stepped_as_they_were for part in parts)
+        if not self.stepped_as_they_were:
+            self.kinds["stepped"] = gather(
+                parts, ranks, lambda part: part.kinds.get("gradients" if part.stepped_as_they_were else "stepped", ())
+            )
+        self.gradient = self.kinds.get("stepped", self.kinds["gradients"]).comparison
+        self.weight = self.kinds["weights"].comparison
+        self.bad = {*self.gradient.bad, *self.weight.bad, *(rank for part in parts for rank in part.bad)}
+        self.losses = {rank: loss for part in parts for rank, loss in part.losses.items()}
+        self.ranks = sum(part.ranks for part in parts)
 
 
 def whole_frame(own: RawFrame, parts: Sequence[Part], ranks: RankLayout) -> RawFrame:
     """`parts` are those of all ranks that have sent any, this rank's first."""
-    frame = replace(own, layout=ranks.layout, scalars=_scalars(parts))
-    frame.exposed, flags = flags_of(parts, ranks)
-    if any(part.has_gradient for part in parts):
+    merged = Merged(parts, ranks)
+    readings = {kind: gathered.reading() for kind, gathered in merged.kinds.items()}
+    frame = replace(own, layout=ranks.layout, scalars=dict(parts[0].scalars), exposed=merged.exposed, local=[])
+    if merged.has_gradient:
         frame.has_gradient = True
-        frame.state, frame.carried, frame.optimizer = flags
-    gradients = gather(parts, "gradients", ranks)
-    frame.gradients = gradients.reading()
-    stepped = stepped_of(parts, ranks)
-    frame.stepped = None if stepped is None else stepped.reading()
-    weights = gather(parts, "weights", ranks)
-    frame.weights = weights.reading()
-    frame.weights_before = gather(parts, "weights_before", ranks).reading()
-    frame.before_is_previous = all(part.before_is_previous for part in parts if "weights" in part.kinds)
-    frame.local = []
+        frame.state, frame.carried, frame.optimizer = merged.flags
+    frame.gradients, frame.stepped = readings["gradients"], readings.get("stepped")
+    frame.weights, frame.weights_before = readings["weights"], readings["weights_before"]
+    frame.before_is_previous = merged.before_is_previous
+    if merged.losses:  # each rank's loss is of its own share of the batch
+        frame.scalars["loss"] = sum(merged.losses.values()) / len(merged.losses)
     noise = noise_of(parts, ranks)
     if noise is not None:
         frame.noise, frame.scalars["gradient_batches"] = noise[0], float(noise[1])
@@ -41,12 +60,11 @@ def whole_frame(own: RawFrame, parts: Sequence[Part], ranks: RankLayout) -> RawF
     frame.modules = {int(ranks.own_ids[layer]): reading for layer, reading in own.modules.items()}
     slots = ranks.by_rank[0].slots
     frame.held = [replace(held, slots=slots[held.slots]) for held in own.held]
-    used = (gradients if stepped is None else stepped).comparison
-    _compare(frame, parts, used, weights.comparison)
+    _compare(frame, merged)
     return frame
 
 
-def flags_of(parts: Sequence[Part], ranks: Holding) -> tuple[np.ndarray, np.ndarray]:
+def _flags(parts: Sequence[Part], ranks: Holding) -> tuple[np.ndarray, np.ndarray]:
     """Which slots the frame speaks of, and state, carried and optimizer of each, by the lowest rank that has it.
 
     A rank with an empty shard may have no gradient where the others have one.
@@ -65,56 +83,24 @@ def flags_of(parts: Sequence[Part], ranks: Holding) -> tuple[np.ndarray, np.ndar
     return shown, flags[:, shown]
 
 
-def stepped_of(parts: Sequence[Part], ranks: Holding) -> Gathered | None:
-    """Where one rank's optimizer got other gradients than backward left, every rank's are told as it got them."""
-    if all(part.stepped_as_they_were for part in parts):
-        return None
-    gathered = Gathered(ranks)
-    for part in parts:
-        kind = "gradients" if part.stepped_as_they_were else "stepped"
-        for measured in part.kinds.get(kind, ()):
-            gathered.add(part.rank, ranks.by_rank[part.rank], measured)
-    return gathered
-
-
 def micro_of(parts: Sequence[Part], ranks: Holding) -> list[Gathered]:
     counts = {len(part.micro) for part in parts}
     unsure = len(parts) == 1 and ranks.own is not None and any(slot.wrapped for slot in ranks.own.slots)
-    if counts == {0} or len(counts) > 1 or unsure:  # alone, a rank does not know which of them were exchanged
+    if len(counts) > 1 or unsure:  # alone, a rank does not know which of them were exchanged
         return []
-    out: list[Gathered] = []
-    for place in range(counts.pop()):
-        gathered = Gathered(ranks)
-        for part in parts:
-            for measured in part.micro[place]:
-                gathered.add(part.rank, ranks.by_rank[part.rank], measured)
-        out.append(gathered)
-    return out
+    return [gather(parts, ranks, lambda part, place=place: part.micro[place]) for place in range(counts.pop())]
 
 
-def _scalars(parts: Sequence[Part]) -> dict[str, float]:
-    scalars = dict(parts[0].scalars)
-    losses = losses_of(parts)
-    if losses:  # each rank's loss is of its own share of the batch
-        scalars["loss"] = sum(losses.values()) / len(losses)
-    return scalars
-
-
-def losses_of(parts: Sequence[Part]) -> dict[int, float]:
-    """By rank."""
-    return {rank: loss for part in parts for rank, loss in part.losses.items()}
-
-
-def _compare(frame: RawFrame, parts: Sequence[Part], gradient: Comparison, weight: Comparison) -> None:
-    frame.scalars["ranks"] = float(sum(part.ranks for part in parts))
-    losses = losses_of(parts)
-    bad = [rank for rank, loss in losses.items() if not math.isfinite(loss)]
-    if len(bad) == len(losses):
-        bad = []  # all the same: no rank is to blame
-    alone = sorted({*bad, *gradient.bad, *weight.bad, *(rank for part in parts for rank in part.bad)})
+def _compare(frame: RawFrame, merged: Merged) -> None:
+    frame.scalars["ranks"] = float(merged.ranks)
+    bad = {rank for rank, loss in merged.losses.items() if not math.isfinite(loss)}
+    if len(bad) == len(merged.losses):
+        bad = set()  # all the same: no rank is to blame
+    alone = bad | merged.bad
     if alone:
         frame.scalars["ranks_nonfinite"] = float(len(alone))
-        frame.scalars["rank_nonfinite"] = float(alone[0])
+        frame.scalars["rank_nonfinite"] = float(min(alone))
+    gradient, weight = merged.gradient, merged.weight
     if not (np.isnan(gradient.distance).all() and np.isnan(weight.distance).all()):
         farthest = np.where(weight.farthest >= 0, weight.farthest, gradient.farthest).astype(np.float64)
         frame.apart = RanksApart(weight.distance, gradient.distance, np.where(farthest >= 0, farthest, np.nan))
@@ -156,9 +142,7 @@ def _folds(part: Part, measured: Sequence[Measured], ranks: RankLayout) -> Float
     out = np.full((len(ranks.layout.sizes), FOLD_WIDTH), np.nan)
     for one in measured:
         slots = ranks.by_rank[part.rank].slots[one.slots]
-        folded = one.folds
-        if folded is None and one.sketches is not None:
-            folded = sketches.fold(one.sketches, offsets_of(ranks.layout.sizes[slots]), FOLD_WIDTH)
+        folded = one.folded(ranks.layout.sizes[slots])
         if folded is not None:
             out[slots] = folded
     return out

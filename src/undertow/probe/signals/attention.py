@@ -5,23 +5,12 @@ user has written out. A few heads and rows are computed again; masked places cou
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
-from undertow.probe.signals.nodes import (
-    SAME_VALUES,
-    Edge,
-    Node,
-    edges,
-    is_leaf,
-    operation,
-    producer,
-    saved,
-    saved_tensor,
-    signed,
-)
-from undertow.probe.signals.terms import constant_factor, number_of
+from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, Value, number_of
+from undertow.probe.signals.linear_layer import PRODUCTS
 
 _ELEMENTS = 1 << 18
 _MOST_HEADS = 32
@@ -29,129 +18,106 @@ _STEPS = 24  # nodes between a softmax and the product it is taken of
 HIDDEN = -1e4  # an added mask hides what it pushes below this
 _WIDE = 16  # numbers to a query: fewer need no scale
 _LARGE = 2.0  # deviation of the logits; new ones that are divided by the root of their width have 1 at most
+_SIDES = {"Bmm": ("self", "mat2"), "Baddbmm": ("batch1", "batch2")}  # of a product, as they are saved
+_PASSED = SAME_VALUES | {"Add", "Sub", "Mul", "Div", "MaskedFill", "Where"}
 
 SOFTMAX = ("Softmax", "SafeSoftmax")
+BUILT_IN = "ScaledDotProduct"  # how the names of torch's own operations begin
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
+class Attention(NamedTuple):
     logit_max: float | None
     entropy: float | None  # share of the largest possible
     unscaled: bool = False  # logits are plain products of queries and keys, and large
 
 
-def read_attention(node: Node) -> Attention | None:
-    """None when this node is no attention, or cannot be read without waiting."""
-    name = operation(node)
-    if name.startswith("ScaledDotProduct"):
-        return _built_in(node)
-    if name in SOFTMAX:
-        return _by_hand(node)
-    return None
+class Product(NamedTuple):
+    """The product of two activations that a softmax is taken of."""
+
+    value: Value = NOTHING
+    factor: float = 1.0
+    scaled: bool = False  # by a constant or by anything learnt
+    mask: torch.Tensor | None = None  # True: hidden
 
 
-def _built_in(node: Node) -> Attention | None:
-    query, key = saved_tensor(node, "query"), saved_tensor(node, "key")
+def read_attention(value: Value) -> Attention | None:
+    """None when this is no attention, or cannot be read without waiting."""
+    if value.operation.startswith(BUILT_IN):
+        return _built_in(value)
+    return _by_hand(value) if value.operation in SOFTMAX else None
+
+
+def _built_in(value: Value) -> Attention | None:
+    query, key = value.tensor("query"), value.tensor("key")
     if query is None or key is None or query.dim() != 4 or query.device.type != "cpu" or key.shape[1] == 0:
         return None
     heads, length, keys = query.shape[1], query.shape[2], key.shape[2]
     samples, chosen, rows = _chosen(query.shape[0], heads, length, keys)
-    scale = saved(node, "scale")
+    scale = value.saved("scale")
     scale = float(scale) if isinstance(scale, (int, float)) else 1.0 / math.sqrt(query.shape[3])
     some_keys = key[:samples].repeat_interleave(heads // key.shape[1], dim=1) if key.shape[1] < heads else key[:samples]
     some = query[:samples][..., rows, :].flatten(0, 1)[:chosen].float()
     logits = some @ some_keys.flatten(0, 1)[:chosen].float().transpose(1, 2) * scale
     visible = torch.ones_like(logits, dtype=torch.bool)
-    if saved(node, "is_causal"):
+    if value.saved("is_causal"):
         visible &= torch.arange(keys)[None, :] <= rows[:, None]
-    mask = saved_tensor(node, "attn_mask")
+    mask = value.tensor("attn_mask")
     if mask is not None:
         part = _part(mask, (query.shape[0], heads, length, keys), samples, chosen, rows)
-        if part.dtype == torch.bool:
-            visible &= part
-        else:
-            visible &= part > HIDDEN
+        visible &= visible_through(part)
+        if part.dtype != torch.bool:
             logits = logits + part.float()
     return Attention(_largest(logits, visible), _entropy(logits.masked_fill(~visible, -math.inf).softmax(-1), visible))
 
 
-def _by_hand(node: Node) -> Attention | None:
-    shares = saved_tensor(node, "result")
+def visible_through(mask: torch.Tensor) -> torch.Tensor:
+    return mask if mask.dtype == torch.bool else mask > HIDDEN
+
+
+def _by_hand(softmax: Value) -> Attention | None:
+    shares = softmax.tensor("result")
     if shares is None or shares.dim() not in (3, 4) or shares.device.type != "cpu" or shares.shape[-1] < 2:
         return None
-    if signed(saved(node, "dim")) not in (-1, shares.dim() - 1):
-        return None
-    product = _product((node, 0))
-    if product is None:
+    product = product_behind(softmax)
+    if softmax.integer("dim") not in (-1, shares.dim() - 1) or product is None:
         return None
     shape = tuple(shares.shape) if shares.dim() == 4 else (shares.shape[0], 1, *shares.shape[1:])
     samples, chosen, rows = _chosen(*shape)
     part = _part(shares, shape, samples, chosen, rows).float()
     visible = _visible(part, product.mask, shape, (samples, chosen, rows))
-    left, right = saved_tensor(product.node, product.names[0]), saved_tensor(product.node, product.names[1])
+    left, right = (product.value.tensor(name) for name in _SIDES[product.value.operation])
     logit_max, unscaled = None, False
     if left is not None and right is not None and (len(left), left.shape[1]) == (shape[0] * shape[1], shape[2]):
         logits = left[:chosen][:, rows].float() @ right[:chosen].float() * product.factor
         logit_max = _largest(logits, visible)
-        plain = left.shape[-1] >= _WIDE and not product.scaled and all(map(_is_projection, edges(product.node)[-2:]))
-        unscaled = plain and bool(logits[visible].std() > _LARGE)
+        # From a linear layer as they are, neither scaled nor normalised nor turned.
+        plain = all(side.producer().operation in PRODUCTS for side in product.value.sides[-2:])
+        is_large = left.shape[-1] >= _WIDE and not product.scaled and plain
+        unscaled = is_large and bool(logits[visible].std() > _LARGE)
     return Attention(logit_max, _entropy(part, visible), unscaled)
 
 
-# -- the product behind a softmax ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    node: Node
-    names: tuple[str, str]  # under which its two sides are saved
-    factor: float
-    scaled: bool  # by a constant or by anything learnt
-    mask: torch.Tensor | None  # True: hidden
-
-
-_PRODUCTS = {"Bmm": ("self", "mat2"), "Baddbmm": ("batch1", "batch2")}
-_LINEAR = ("Addmm", "Mm")
-_PASSED = SAME_VALUES | {"Add", "Sub", "Mul", "Div", "MaskedFill", "Where"}
-
-
-def product_behind(softmax: Edge) -> Node | None:
-    """The product of two activations that a softmax is taken of; None where it is no attention."""
-    product = _product(softmax)
-    return None if product is None else product.node
-
-
-def _product(start: Edge) -> _Product | None:
-    """The product of two activations that these logits come from; a softmax of anything else is no attention."""
-    stack: list[tuple[Edge, float, bool, torch.Tensor | None]] = [
-        (edge, 1.0, False, None) for edge in edges(start[0]) if edge is not None
-    ]
+def product_behind(softmax: Value) -> Product | None:
+    """None where the softmax is taken of anything else, and is no attention."""
+    stack = [Product(one) for one in softmax.inputs]
     for _ in range(_STEPS):
         if not stack:
             return None
-        (node, _), factor, scaled, mask = stack.pop()
-        if is_leaf(node):
-            continue
-        name = operation(node)
-        if name in _PRODUCTS:
-            return _Product(node, _PRODUCTS[name], factor, scaled or name != "Bmm", mask)
+        value, factor, scaled, mask = stack.pop()
+        name = value.operation
+        if name in _SIDES:
+            return Product(value, factor, scaled or name != "Bmm", mask)
         if name not in _PASSED:
             continue
-        inputs = [edge for edge in edges(node) if edge is not None]
-        scaled |= name in ("Mul", "Div")
-        if name in ("Mul", "Div") and len(inputs) == 1:
-            number = number_of(constant_factor(node))
-            factor = math.nan if not number else factor * number if name == "Mul" else factor / number
+        if name in ("Mul", "Div"):
+            scaled = True
+            if value.only:
+                number = number_of(value.factor)
+                factor = math.nan if not number else factor * number if name == "Mul" else factor / number
         elif name == "MaskedFill":
-            mask = saved_tensor(node, "mask")
-        stack.extend((edge, factor, scaled, mask) for edge in reversed(inputs))
+            mask = value.tensor("mask")
+        stack.extend(Product(one, factor, scaled, mask) for one in reversed(value.inputs))
     return None
-
-
-def _is_projection(side: Edge | None) -> bool:
-    """Do these values come from a linear layer as they are, neither scaled nor normalised nor turned?"""
-    made_by = producer(side, SAME_VALUES)
-    return made_by is not None and not is_leaf(made_by[0]) and operation(made_by[0]) in _LINEAR
 
 
 # -- a part of a tensor of (samples × heads × rows × keys) -----------------------------------------------------

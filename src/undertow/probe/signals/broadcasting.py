@@ -5,8 +5,8 @@ from collections import deque
 
 import torch
 
-from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation, shape_of
-from undertow.probe.signals.terms import Term, constant_factor
+from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, Node, Value, value_of
+from undertow.probe.signals.terms import Term
 
 _MOST_NODES = 64
 # What losses of one's own are written with. A kernel compares all with all on purpose: exponentials are not passed.
@@ -22,48 +22,34 @@ def was_broadcast(term: Term) -> float | None:
     A prediction or target of a single element, and a target that is repeated to fit the prediction, are left
     alone: users do that on purpose. So is a prediction of more than two dimensions to which the user has added one.
     """
-    if term.given is None:
-        return None
     # A difference stretches its sides by itself; loss functions stretch them before.
-    inside = next((edge for edge in edges(term.node) if edge is not None), None) if term.by_hand else term.given
-    given = term.given
-    if operation(given[0]) == "Expand":
-        given = only_edge(given[0])
-    return None if inside is None or given is None else _grew(given, shape_of(inside))
-
-
-def _grew(source: Edge, shape: tuple[int, ...] | None) -> float | None:
-    before = shape_of(source)
-    if before is None or shape is None:
+    stretched = next(iter(term.value.inputs), NOTHING) if term.by_hand else term.given
+    given = term.given.only if term.given.operation == "Expand" else term.given
+    before, after = given.shape, stretched.shape
+    if before is None or after is None:
         return None
-    if math.prod(before) in (1, math.prod(shape)):
-        return 0.0
-    on_purpose = len(before) > 2 and not is_leaf(source[0]) and operation(source[0]) == "Unsqueeze"
-    return 0.0 if on_purpose else 1.0
+    on_purpose = len(before) > 2 and given.operation == "Unsqueeze"
+    return 0.0 if on_purpose or math.prod(before) in (1, math.prod(after)) else 1.0
 
 
-def stretched_column(root: torch.Tensor) -> Edge | None:
+def stretched_column(root: torch.Tensor) -> Value | None:
     """A prediction of shape (N, 1) that met a target of shape (N) somewhere in a loss of an unknown kind."""
-    if root.grad_fn is None:
-        return None
-    waiting: deque[Edge] = deque([(root.grad_fn, int(root.output_nr))])
+    waiting = deque([value_of(root)])
     seen: set[Node] = set()
     while waiting and len(seen) < _MOST_NODES:
-        edge = waiting.popleft()
-        node = edge[0]
-        if node in seen or is_leaf(node) or operation(node) not in _OF_ERRORS:
+        value = waiting.popleft()
+        if value.node in seen or value.operation not in _OF_ERRORS:
             continue
-        seen.add(node)
-        inside = only_edge(node)
-        if inside is not None and operation(node) in ("Sub", "Rsub", "Mul") and _is_stretched(node, inside, edge):
-            return inside
-        waiting += [one for one in edges(node) if one is not None]
+        seen.add(value.node)
+        if value.operation in ("Sub", "Rsub", "Mul") and value.only and _is_stretched(value):
+            return value.only
+        waiting += value.inputs
     return None
 
 
-def _is_stretched(node: Node, inside: Edge, edge: Edge) -> bool:
-    before, after = shape_of(inside), shape_of(edge)
+def _is_stretched(value: Value) -> bool:
+    before, after = value.only.shape, value.shape
     if before is None or len(before) != 2 or before[0] < 2 or before[1] != 1 or after != (before[0], before[0]):
         return False
-    factor = constant_factor(node) if operation(node) == "Mul" else None
+    factor = value.factor if value.operation == "Mul" else None
     return not isinstance(factor, torch.Tensor) or factor.numel() == before[0]  # a mask of all pairs is meant

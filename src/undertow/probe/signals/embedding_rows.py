@@ -15,10 +15,11 @@ _COLUMNS = 4  # of an embedding's rows, enough to see whether a row is zero
 MOST_ROWS = 1 << 14  # of an embedding that is looked at in every step
 
 
-def row_spread(weight: torch.Tensor) -> float | None:
-    """Norm of the rows minus their mean row, over the norm of the rows; from at most 64 evenly spaced rows."""
+def row_spread(weight: torch.Tensor) -> float:
+    """Norm of the rows minus their mean row, over the norm of the rows; from at most 64 evenly spaced rows;
+    NaN where there is none."""
     if weight.dim() < 2 or weight.shape[0] < 2 or weight.device.type != "cpu" or weight.layout is not torch.strided:
-        return None
+        return math.nan
     rows = weight.detach()[:: -(-weight.shape[0] // _ROWS)].flatten(1)
     if rows.numel() > _ELEMENTS:
         rows = rows[:, :: -(-rows.numel() // _ELEMENTS)]
@@ -27,7 +28,7 @@ def row_spread(weight: torch.Tensor) -> float | None:
     # Not `np.vdot`: that would wake the threads of the linear algebra library, beside those that train.
     length = math.sqrt(float(np.square(values).sum()))
     difference -= difference.mean(axis=0)
-    return math.sqrt(float(np.square(difference).sum())) / length if 0 < length < math.inf else None
+    return math.sqrt(float(np.square(difference).sum())) / length if 0 < length < math.inf else math.nan
 
 
 class RowBook:
@@ -43,10 +44,8 @@ class RowBook:
         gradient = weight.grad
         if gradient is None or gradient.device.type != "cpu":
             return
-        if gradient.is_sparse:
-            self._rows(weight)[gradient._indices()[0].numpy()] = True
-        else:
-            self._rows(weight)[_touched(gradient)] = True
+        touched = gradient._indices()[0].numpy() if gradient.is_sparse else _touched(gradient)
+        self._rows(weight)[touched] = True
 
     def note_state(self, optimizer: Optimizer, weight: torch.Tensor) -> None:
         """What the optimizer keeps remembers every step, so that it need not be asked in each."""
@@ -54,9 +53,10 @@ class RowBook:
         if kept is not None:
             self._rows(weight)[_touched(kept)] = True
 
-    def unused(self, weight: torch.Tensor) -> float | None:
+    def unused(self, weight: torch.Tensor) -> float:
+        """Share of its rows; NaN where nothing was noted."""
         used = self._used.get((id(weight), len(weight)))
-        return None if used is None else 1.0 - float(used.mean())
+        return math.nan if used is None else 1.0 - float(used.mean())
 
 
 def memory_of(optimizer: Optimizer, weight: torch.Tensor) -> torch.Tensor | None:

@@ -1,101 +1,87 @@
 """Gates: a softmax over the few outputs of a linear layer that weighs other modules' outputs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from undertow.probe.signals.attention import SOFTMAX
-from undertow.probe.signals.nodes import (
-    SAME_VALUES,
-    Edge,
-    Node,
-    edges,
-    first_rows,
-    is_leaf,
-    only_edge,
-    operation,
-    parameter_at,
-    saved,
-    saved_tensor,
-    shape_of,
-    upstream,
-)
+from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, Node, Value, first_rows
+from undertow.probe.signals.linear_layer import PRODUCTS, weight_of
 
 _MOST_OUTPUTS = 256
+_FAR = 16
 _CHOOSING = SAME_VALUES | {"Index", "Select", "Topk", "Max", "Gather", "Unbind", "ScatterAdd", "Scatter"}
 _MASKING = frozenset({"Mul", "Sum"})
 _TO_LINEAR = SAME_VALUES | {"Add", "Mul", "Div", "MaskedFill", "Topk"}
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    linear: Node  # the operation that made the logits
+class Gate(NamedTuple):
+    linear: Value  # the logits
     outputs: int
     load_max: float
 
 
-def find_gates(nodes: Sequence[Node]) -> Iterator[Gate]:
-    """The gates among these nodes, each once."""
+def find_gates(named: Sequence[tuple[str, Value]]) -> Iterator[Gate]:
+    """The gates among these values, which come with their operations; each once."""
     seen: set[Node] = set()
-    for node in nodes:
-        if operation(node) not in ("Mul", "Bmm"):
-            continue
-        sides = [edge for edge in edges(node) if edge is not None]
+    for name, value in named:
+        sides = value.inputs if name in ("Mul", "Bmm") else []
         if len(sides) != 2:
             continue
         for side, other in (sides, sides[::-1]):
             softmax, choice = _gating(side)
-            if softmax is None or softmax in seen or shape_of(side) == shape_of(other):
+            if not softmax or softmax.node in seen or side.shape == other.shape:
                 continue  # alike in shape: features are weighed one by one, not modules
-            seen.add(softmax)
+            seen.add(softmax.node)
             gate = _gate(softmax, choice)
             if gate is not None:
                 yield gate
 
 
-def _gating(edge: Edge) -> tuple[Node | None, Node | None]:
-    """The softmax whose result, or a choice of it, comes along this edge; and the `topk` that chose, if one did."""
-    current: Edge | None = edge
-    choice: Node | None = None
+def _gating(value: Value) -> tuple[Value, Value]:
+    """The softmax whose result, or a choice of it, this is; and the `topk` that chose, if one did."""
+    choice = NOTHING
     mixed = False  # masked and summed: what is left of a choice for one expert, or an expectation of anything
-    for _ in range(16):
-        if current is None or is_leaf(current[0]):
-            break
-        name = operation(current[0])
+    for _ in range(_FAR):
+        name = value.operation
         if name in SOFTMAX:
-            return (None, None) if mixed and choice is None else (current[0], choice)
+            return (NOTHING, NOTHING) if mixed and not choice else (value, choice)
         if name == "Topk":
-            choice = current[0]
+            choice = value
         if name == "Div":  # chosen gates made to sum to 1 again
-            current = edges(current[0])[0]
+            value = value.side(0)
         elif name in _CHOOSING or name in _MASKING:
             mixed |= name in _MASKING
-            current = only_edge(current[0])
+            value = value.only
         else:
             break
-    return None, None
+    return NOTHING, NOTHING
 
 
-def _gate(softmax: Node, choice: Node | None) -> Gate | None:
-    shares = saved_tensor(softmax, "result")
+def _gate(softmax: Value, choice: Value) -> Gate | None:
+    shares = softmax.tensor("result")
     if shares is None or shares.dim() < 2 or shares.device.type != "cpu":
         return None
-    outputs, chosen = shares.shape[-1], None if choice is None else saved_tensor(choice, "indices")
-    for node, _ in upstream(only_edge(softmax), _TO_LINEAR):
-        name = operation(node)
+    outputs, chosen = shares.shape[-1], choice.tensor("indices")
+    value = softmax.only
+    for _ in range(_FAR):
+        name = value.operation
         if name == "Topk":
-            sizes, chosen = saved(node, "self_sym_sizes"), saved_tensor(node, "indices")
+            sizes, chosen = value.saved("self_sym_sizes"), value.tensor("indices")
             if chosen is None or not isinstance(sizes, (tuple, list)):
                 return None
             outputs = int(sizes[-1])
-        elif name in ("Addmm", "Mm"):
-            weight = parameter_at(node, 2 if name == "Addmm" else 1)
+        elif name in PRODUCTS:
+            weight = weight_of(value)
             if weight is None or weight.dim() != 2 or len(weight) != outputs or not 2 <= outputs <= _MOST_OUTPUTS:
                 return None
             if chosen is None or chosen.shape[-1] >= outputs:
                 chosen = first_rows(shares).argmax(-1, keepdim=True)
-            return Gate(node, outputs, _load(first_rows(chosen), outputs))
+            return Gate(value, outputs, _load(first_rows(chosen), outputs))
+        if name not in _TO_LINEAR:
+            return None
+        value = value.only
     return None
 
 

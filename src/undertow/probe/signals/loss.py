@@ -7,30 +7,15 @@ numbers of them (`loss_numbers`). So nothing waits for a device, and nothing of 
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from undertow.probe.signals.broadcasting import stretched_column, was_broadcast
+from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, Node, Value, first_rows, number_of
 from undertow.probe.signals.handwritten_error import remade
-from undertow.probe.signals.nodes import (
-    SAME_VALUES,
-    Edge,
-    Node,
-    edges,
-    first_rows,
-    is_leaf,
-    only_edge,
-    operation,
-    parameter_at,
-    producer,
-    saved,
-    saved_tensor,
-    shape_of,
-    signed,
-)
+from undertow.probe.signals.linear_layer import PRODUCTS, linear_layer, weight_of
 from undertow.probe.signals.target_range import Reach, reach_of
-from undertow.probe.signals.terms import Term, class_count, constant_factor, find_terms_and_weights, number_of
+from undertow.probe.signals.terms import Term, class_count, find_terms
 from undertow.schema import LossKind, LossReduction
 
 _MOST_ELEMENTS = 1 << 18  # copied of one tensor, or
@@ -44,6 +29,7 @@ _CLIPPING = SAME_VALUES | {"Clamp", "ClampMin", "ClampMax", "Select", "Index", "
 _ROW_KEEPING = frozenset({"View", "UnsafeView", "ReshapeAlias", "ToCopy", "Alias"})
 _SQUASHING = ("Softmax", "Sigmoid")
 _TEMPERED = 8.0  # by which probabilities are multiplied at most: more can be a way to sharpen them
+_MOST_NODES = 64  # between a loss and the nearest parameter
 
 
 @dataclass(slots=True)
@@ -75,29 +61,34 @@ class LossReading:
     reach: Reach | None = None  # of the function that made the prediction, with the targets it is compared with
 
     @property
+    def copies(self) -> tuple[torch.Tensor | None, ...]:
+        of_classes = (self.log_probabilities, self.labels, self.class_shares, self.first_logits)
+        return (*of_classes, self.prediction, self.target)
+
+    @property
     def nbytes(self) -> int:
-        copies = (self.log_probabilities, self.labels, self.class_shares, self.prediction, self.target)
-        return sum(copy.numel() * copy.element_size() for copy in copies if copy is not None)
+        return sum(copy.numel() * copy.element_size() for copy in self.copies if copy is not None)
 
 
 def read_loss(root: torch.Tensor, loss_scale: int | None = None, with_logits: bool = True) -> LossReading:
     """`loss_scale`: where a loss scaler keeps its factor, which does not count as one. `with_logits`: work out a logit
     of each row again, which takes as long as much of the rest."""
-    terms, has_weights = find_terms_and_weights(root, loss_scale)
+    terms, has_weights = find_terms(root, loss_scale)
     if not terms:
         reading, column = LossReading(LossKind.UNKNOWN), stretched_column(root)
         if column is not None:
-            reading.broadcast, reading.source = 1.0, nearest_parameter(column)
+            reading.broadcast, reading.source = 1.0, _nearest_parameter(column)
         return reading
-    readings = [(term, _contract(term)) for term in terms]
-    term, reading = min(readings, key=lambda pair: _preference(*pair))
-    reading.source = nearest_parameter(term.given)
+    term, reading = min(((term, _contract(term)) for term in terms), key=lambda pair: _preference(*pair))
+    reading.source = _nearest_parameter(term.given)
     reading.is_beside_weights = has_weights and not math.isnan(term.factor)
     with torch.no_grad():
         if term.kind in _OF_CLASSES:
             _copy_classes(term, reading, with_logits)
-        elif term.kind == LossKind.ALIGNMENT:
-            _copy_steps(term, reading)
+        elif term.kind == LossKind.ALIGNMENT:  # of each step of each sequence; labels have no step of their own
+            given = term.value.tensor("log_probs")
+            if given is not None and given.dim() >= 2:
+                reading.log_probabilities = _some(given.reshape(-1, given.shape[-1])).clone()
         else:
             _copy_elements(term, reading)
             reading.reach = reach_of(term)
@@ -112,13 +103,11 @@ def _preference(term: Term, reading: LossReading) -> tuple[bool, bool, int]:
 
 def _contract(term: Term) -> LossReading:
     reading = LossReading(term.kind, term.factor, term.reduction)
-    maker = _maker(term.given)
-    if term.kind in (LossKind.CROSS_ENTROPY, LossKind.DIVERGENCE):
-        log_softmax = producer(term.given)
-        if log_softmax is not None and operation(log_softmax[0]) == "LogSoftmax":
-            before = _input(log_softmax[0])
-            reading.is_rectified = float(_maker(before) == "Relu")
-            reading.is_probability = float(_maker(before) in _SQUASHING or _maker(_unscaled(before)) == "Softmax")
+    log_softmax, maker = term.given.producer(), _maker(term.given)
+    if term.kind in (LossKind.CROSS_ENTROPY, LossKind.DIVERGENCE) and log_softmax.operation == "LogSoftmax":
+        before = log_softmax.side(0)
+        reading.is_rectified = float(_maker(before) == "Relu")
+        reading.is_probability = float(_maker(before) in _SQUASHING or _maker(_unscaled(before)) == "Softmax")
     if term.kind == LossKind.BINARY_OF_LOGITS:
         reading.is_probability = float(maker in _SQUASHING)
         reading.is_rectified = float(maker == "Relu")
@@ -131,69 +120,66 @@ def _contract(term: Term) -> LossReading:
     return reading
 
 
-def _input(node: Node) -> Edge | None:
-    found = edges(node)
-    return found[0] if found else None
-
-
-def _maker(edge: Edge | None) -> str:
+def _maker(value: Value) -> str:
     """The operation these values came from."""
-    made_by = producer(edge, _CLIPPING)
-    return "" if made_by is None or is_leaf(made_by[0]) else operation(made_by[0])
+    return value.producer(_CLIPPING).operation
 
 
-def _unscaled(edge: Edge | None) -> Edge | None:
+def _unscaled(value: Value) -> Value:
     """Behind a temperature: one division, or product, by a number that cannot make logits of probabilities."""
-    made_by = producer(edge, _CLIPPING)
-    if made_by is None or is_leaf(made_by[0]) or operation(made_by[0]) not in ("Div", "Mul"):
-        return None
-    number = number_of(constant_factor(made_by[0]))
+    made_by = value.producer(_CLIPPING)
+    number = number_of(made_by.factor) if made_by.operation in ("Div", "Mul") else None
     if not number:
-        return None
-    scale = abs(number) if operation(made_by[0]) == "Mul" else 1 / abs(number)
-    return only_edge(made_by[0]) if scale <= _TEMPERED else None
+        return NOTHING
+    scale = abs(number) if made_by.operation == "Mul" else 1 / abs(number)
+    return made_by.only if scale <= _TEMPERED else NOTHING
 
 
 def _over_another_dimension(term: Term) -> float | None:
     """Whether the labels pick along another dimension than that of the softmax; None where it cannot be told."""
-    if term.given is None or is_leaf(term.given[0]) or operation(term.given[0]) != "LogSoftmax":
+    if term.given.operation != "LogSoftmax" or term.value.operation != "Gather":
         return None  # a view or a transposition lies between them
-    shape, summed = shape_of(term.given), signed(saved(term.given[0], "dim"))
-    picked = signed(saved(term.node, "dim")) if operation(term.node) == "Gather" else None
+    shape, summed, picked = term.given.shape, term.given.integer("dim"), term.value.integer("dim")
     if shape is None or summed is None or picked is None:
         return None
     return float(summed % len(shape) != picked % len(shape))
+
+
+def _nearest_parameter(given: Value) -> int | None:
+    """The id of the tensor, of the fewest operations away; a single number (a temperature, a scale) is none."""
+    waiting = deque([given])
+    seen: set[Node] = set()
+    while waiting and len(seen) < _MOST_NODES:
+        value = waiting.popleft()
+        if value and value.node not in seen:
+            seen.add(value.node)
+            waiting.extend(value.sides)
+            if value.is_leaf and value.node.variable.dim() > 0:
+                return id(value.node.variable)
+    return None
 
 
 # -- losses of classes -----------------------------------------------------------------------------------------
 
 
 def _copy_classes(term: Term, reading: LossReading, with_logits: bool) -> None:
+    log_softmax = term.given.producer()
     if term.by_hand:
-        _copy_by_hand(term, reading)
+        _copy_by_hand(term, log_softmax, reading)
     else:
-        given, target = saved_tensor(term.node, "self"), saved_tensor(term.node, "target")
+        given, target = term.value.tensor("self"), term.value.tensor("target")
         if given is None or target is None:
             return
         reading.rows, reading.columns = target.numel(), given.shape[1] if given.dim() > 1 else given.shape[0]
         reading.places = max(1, target.numel() // max(1, target.shape[0])) if target.dim() > 1 else 1
-        reading.ignored = signed(saved(term.node, "ignore_index"))
+        reading.ignored = term.value.integer("ignore_index")
         reading.labels, reading.address = target.reshape(-1)[:_MOST_LABELS].clone(), target.data_ptr()
         classes_last = given[None] if given.dim() == 1 else _some(given).movedim(1, -1)
         reading.log_probabilities = _some(classes_last.reshape(-1, reading.columns)).clone()
-    if term.kind == LossKind.CROSS_ENTROPY:
-        log_softmax = producer(term.given)
-        if log_softmax is not None:
-            reading.of_samples = _is_of_samples(log_softmax[0])
-            reading.first_logits = _first_logits(log_softmax[0]) if with_logits else None
-            reading.quotient = _quotient(log_softmax[0])
-
-
-def _copy_steps(term: Term, reading: LossReading) -> None:
-    """Log-probabilities of each step of each sequence; labels have no step of their own."""
-    given = saved_tensor(term.node, "log_probs")
-    if given is not None and given.dim() >= 2:
-        reading.log_probabilities = _some(given.reshape(-1, given.shape[-1])).clone()
+    if term.kind == LossKind.CROSS_ENTROPY and log_softmax:
+        reading.of_samples = _is_of_samples(log_softmax.side(0))
+        reading.first_logits = _first_logits(log_softmax) if with_logits else None
+        reading.quotient = _quotient(log_softmax.side(0).producer(_CLIPPING))
 
 
 def _some(values: torch.Tensor) -> torch.Tensor:
@@ -201,81 +187,57 @@ def _some(values: torch.Tensor) -> torch.Tensor:
     return first_rows(values, max(_MOST_ELEMENTS, _FEWEST_ROWS * per_row) if values.dim() <= 2 else _MOST_ELEMENTS)
 
 
-def _copy_by_hand(term: Term, reading: LossReading) -> None:
-    made_by = producer(term.given)
-    logs = saved_tensor(made_by[0], "result") if made_by is not None else None
-    if made_by is None or logs is None or logs.dim() < 2 or operation(made_by[0]) != "LogSoftmax":
+def _copy_by_hand(term: Term, log_softmax: Value, reading: LossReading) -> None:
+    logs = log_softmax.tensor("result")
+    if logs is None or logs.dim() < 2 or log_softmax.operation != "LogSoftmax":
         return
-    dimension = signed(saved(made_by[0], "dim"))
-    logs = logs.movedim(-1 if dimension is None else dimension, -1)
+    dimension = log_softmax.integer("dim")
+    dimension = -1 if dimension is None else dimension
+    logs = logs.movedim(dimension, -1)
     reading.columns = logs.shape[-1]
     reading.rows = logs.numel() // reading.columns
     reading.log_probabilities = _some(logs.reshape(-1, reading.columns)).clone()
-    name = operation(term.node)
-    if name == "Gather":
-        labels = saved_tensor(term.node, "index")
-    elif name == "Index":
-        indices = saved(term.node, "indices")
+    labels = None
+    if term.value.operation == "Gather":
+        labels = term.value.tensor("index")
+    elif term.value.operation == "Index":
+        indices = term.value.saved("indices")
         labels = indices[1] if isinstance(indices, (tuple, list)) and len(indices) == 2 and logs.dim() == 2 else None
     else:
-        targets = constant_factor(term.node)
+        targets = term.value.factor
         if isinstance(targets, torch.Tensor) and targets.dim() == logs.dim() and term.kind in _OF_LABELS:
-            targets = targets.movedim(-1 if dimension is None else dimension, -1).reshape(-1, reading.columns)
+            targets = targets.movedim(dimension, -1).reshape(-1, reading.columns)
             reading.class_shares = targets[: len(reading.log_probabilities)].clone()
-        return
     if isinstance(labels, torch.Tensor) and labels.numel() == reading.rows:
         reading.labels = labels.detach().reshape(-1)[:_MOST_LABELS].clone()
 
 
-def _is_of_samples(log_softmax: Node) -> bool:
+def _is_of_samples(logits: Value) -> bool:
     """Rows that were not reshaped since a linear layer of two dimensions; places of sequences are, before or behind."""
-    made_by = _input(log_softmax)
-    if made_by is None or is_leaf(made_by[0]) or operation(made_by[0]) not in ("Addmm", "Mm"):
+    if logits.operation not in PRODUCTS or weight_of(logits) is None:
         return False
-    before, inside = edges(made_by[0]), parameter_at(made_by[0], 2 if operation(made_by[0]) == "Addmm" else 1)
-    rows = before[1 if operation(made_by[0]) == "Addmm" else 0]
-    reshaped = rows is not None and not is_leaf(rows[0]) and operation(rows[0]) in _ROW_KEEPING
-    return inside is not None and not (reshaped and len(_sizes(rows)) > 2)
+    rows = logits.side(1 if logits.operation == "Addmm" else 0)
+    sizes = rows.saved("self_sym_sizes") if rows.operation in _ROW_KEEPING else None
+    return not isinstance(sizes, (tuple, list)) or len(sizes) <= 2
 
 
-def _sizes(edge: Edge | None) -> tuple[int, ...]:
-    """The shape of what a view was made of."""
-    sizes = saved(edge[0], "self_sym_sizes") if edge is not None else None
-    return tuple(sizes) if isinstance(sizes, (tuple, list)) else ()
-
-
-def _first_logits(log_softmax: Node) -> torch.Tensor | None:
+def _first_logits(log_softmax: Value) -> torch.Tensor | None:
     """Log-softmax saves differences only, so one logit of each row is computed again from the last linear layer.
 
     None when something else than a linear layer made the logits.
     """
-    made_by, shape = producer(_input(log_softmax), _ROW_KEEPING), shape_of((log_softmax, 0))
-    if made_by is None or is_leaf(made_by[0]) or not shape or class_count(log_softmax, shape) != shape[-1]:
+    shape, layer = log_softmax.shape, linear_layer(log_softmax.side(0).producer(_ROW_KEEPING), _ROW_KEEPING)
+    if not shape or class_count(log_softmax, shape) != shape[-1] or layer is None or len(layer.weight) != shape[-1]:
         return None
-    node, bias = made_by[0], None
-    has_bias = operation(node) in ("Addmm", "Add")
-    if has_bias:
-        bias = parameter_at(node, 0 if operation(node) == "Addmm" else 1)
-    if operation(node) == "Add":  # a linear layer of more than two dimensions: a product, then the bias
-        product = producer(_input(node), _ROW_KEEPING)
-        node = product[0] if product is not None else node
-    name = "" if is_leaf(node) else operation(node)
-    inputs = saved_tensor(node, {"Addmm": "mat1", "Mm": "self"}.get(name, ""))
-    weight = parameter_at(node, 2 if name == "Addmm" else 1)
-    if inputs is None or inputs.dim() != 2 or weight is None or weight.dim() != 2 or len(weight) != shape[-1]:
-        return None
-    if has_bias and (bias is None or bias.dim() != 1):
-        return None
-    logits = inputs[:_LOG_Z_ROWS].float() @ weight[0].float()
-    return logits if bias is None else logits + bias[0].float()
+    logits = layer.inputs[:_LOG_Z_ROWS].float() @ layer.weight[0].float()
+    return logits if layer.bias is None else logits + layer.bias[0].float()
 
 
-def _quotient(log_softmax: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _quotient(division: Value) -> tuple[torch.Tensor, torch.Tensor] | None:
     """A softmax written out by hand: exponentials divided by their sum."""
-    division = producer(_input(log_softmax), _CLIPPING)
-    if division is None or is_leaf(division[0]) or operation(division[0]) != "Div":
+    if division.operation != "Div":
         return None
-    above, below = saved_tensor(division[0], "self"), saved_tensor(division[0], "other")
+    above, below = division.tensor("self"), division.tensor("other")
     if above is None or below is None or above.dim() != 2 or tuple(below.shape) != (above.shape[0], 1):
         return None
     above = _some(above)
@@ -286,9 +248,9 @@ def _quotient(log_softmax: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
 
 
 def _copy_elements(term: Term, reading: LossReading) -> None:
-    shape = shape_of((term.node, 0))
+    shape = term.value.shape
     if not term.by_hand:
-        prediction, target = saved_tensor(term.node, "self"), saved_tensor(term.node, "target")
+        prediction, target = term.value.tensor("self"), term.value.tensor("target")
         if prediction is None or target is None:
             return
         shape = tuple(prediction.shape)
@@ -298,21 +260,3 @@ def _copy_elements(term: Term, reading: LossReading) -> None:
         reading.prediction, reading.target = both
     if shape:
         reading.rows, reading.columns = shape[0], math.prod(shape[1:])
-
-
-_MOST_NODES = 64
-
-
-def nearest_parameter(given: Edge | None) -> int | None:
-    """The id of the tensor, of the fewest operations away; a single number (a temperature, a scale) is none."""
-    waiting, seen = deque([given]), set[Any]()
-    while waiting and len(seen) < _MOST_NODES:
-        edge = waiting.popleft()
-        if edge is None or edge[0] in seen:
-            continue
-        seen.add(edge[0])
-        if not is_leaf(edge[0]):
-            waiting.extend(edges(edge[0]))
-        elif edge[0].variable.dim() > 0:
-            return id(edge[0].variable)
-    return None

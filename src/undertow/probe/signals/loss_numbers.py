@@ -46,7 +46,7 @@ def _alike(readings: Sequence[LossReading]) -> Iterator[_Many]:
     key: object = None
     for reading in readings:
         other = _likeness(reading)
-        size = max((copy.numel() for copy in _copies(reading) if copy is not None), default=0)
+        size = max((copy.numel() for copy in reading.copies if copy is not None), default=0)
         most = min(_MOST_TOGETHER, _MOST_ELEMENTS // max(size, reading.columns, 1))
         if many and (other != key or len(many) >= most):
             yield many
@@ -57,15 +57,8 @@ def _alike(readings: Sequence[LossReading]) -> Iterator[_Many]:
         yield many
 
 
-def _copies(reading: LossReading) -> tuple[torch.Tensor | None, ...]:
-    return (
-        reading.log_probabilities, reading.labels, reading.class_shares, reading.first_logits, reading.prediction,
-        reading.target,
-    )  # fmt: skip
-
-
 def _likeness(reading: LossReading) -> object:
-    shapes = [None if copy is None else copy.shape for copy in _copies(reading)]
+    shapes = [None if copy is None else copy.shape for copy in reading.copies]
     facts = reading.kind, reading.columns, reading.places, reading.ignored, reading.of_samples
     return facts, reading.is_beside_weights, shapes
 
@@ -76,15 +69,15 @@ def _of_alike(many: _Many, book: LabelBook) -> list[Numbers]:
         return found
     is_logit: list[float | None] = [None] * len(many)
     if one.log_probabilities is not None:
-        logs = _stacked([reading.log_probabilities for reading in many])
+        logs = _stacked(many, "log_probabilities")
         _add(found, _of_classes(many, logs, book))
         if one.kind in _OF_LOGARITHMS:
             # Also a softmax, where it was taken over another dimension than that of the classes.
             amiss = np.abs(np.exp(logs[:, :_ROWS_SUMMED]).sum(axis=2) - 1) > _PROBABILITY
             is_logit = [float(share > 0.5) for share in amiss.mean(axis=1)]
     if one.prediction is not None and one.target is not None:
-        prediction = _stacked([reading.prediction for reading in many])
-        _add(found, _of_elements(one, prediction, _stacked([reading.target for reading in many]), book))
+        prediction = _stacked(many, "prediction")
+        _add(found, _of_elements(one, prediction, _stacked(many, "target"), book))
         if one.kind == LossKind.BINARY_OF_PROBABILITIES:
             beyond = (prediction < 0) | (prediction > 1)
             is_logit = [float(one.any()) for one in beyond]
@@ -120,8 +113,8 @@ def _contract(reading: LossReading, is_logit: float | None) -> Numbers:
     return {name: float(flag) for name, flag in flags.items() if flag is not None}
 
 
-def _stacked(tensors: Sequence[torch.Tensor | None]) -> Floats:
-    arrays = [_array(tensor) for tensor in tensors if tensor is not None]
+def _stacked(many: _Many, copy: str) -> Floats:
+    arrays = [_array(getattr(reading, copy)) for reading in many]
     return np.stack(arrays) if len(arrays) > 1 else arrays[0][None]
 
 
@@ -143,7 +136,7 @@ def _labels(many: _Many) -> Labels | None:
     if many[0].labels is not None:
         return np.stack([r.labels.cpu().numpy().astype(np.int64) for r in many if r.labels is not None])
     if many[0].class_shares is not None:
-        return _stacked([reading.class_shares for reading in many]).argmax(axis=2)
+        return _stacked(many, "class_shares").argmax(axis=2)
     return None
 
 
@@ -167,7 +160,7 @@ def _of_classes(many: _Many, logs: Floats, book: LabelBook) -> list[Numbers]:
         columns["output_agreement"] = agreement_of_classes(logs, labels, one.places, one.ignored)
     columns["output_max_probability"] = _mean(np.exp(logs.max(axis=2)), counted)
     if one.first_logits is not None:
-        firsts = _stacked([reading.first_logits for reading in many])
+        firsts = _stacked(many, "first_logits")
         count = min(logs.shape[1], firsts.shape[1])
         columns["output_log_z"] = (firsts[:, :count] - logs[:, :count, 0]).mean(axis=1)
     _put(found, columns, counted.sum(axis=1) > 0)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from undertow.probe.signals.nodes import saved_tensor, shape_of
 from undertow.probe.signals.terms import Term, find_terms
 from undertow.schema import LossReduction
 
@@ -24,7 +23,7 @@ class MicroBatches:
     def note(self, root: torch.Tensor, loss_scale: int | None) -> None:
         if self._is_mixed or len(self._weights) >= _MOST:
             return
-        terms = find_terms(root, loss_scale)
+        terms, _ = find_terms(root, loss_scale)
         weight = _row_weight(terms[0]) if terms else None
         kind = (terms[0].kind, _columns(terms[0])) if terms else None
         self._is_mixed = weight is None or (self._kind is not None and kind != self._kind)
@@ -42,25 +41,21 @@ class MicroBatches:
 def _row_weight(term: Term) -> float | None:
     if not 0 < abs(term.factor) < math.inf or term.reduction == LossReduction.NONE:
         return None
-    if term.reduction == LossReduction.SUM:
-        return abs(term.factor)
-    rows = _rows(term)
+    rows = 1.0 if term.reduction == LossReduction.SUM else _rows(term)
     return abs(term.factor) / rows if rows else None
 
 
 def _rows(term: Term) -> float:
     """What a mean was taken over: ignored labels do not count."""
-    counted = saved_tensor(term.node, "total_weight")
+    counted, target = term.value.tensor("total_weight"), term.value.tensor("target")
     if counted is not None and counted.numel() == 1 and counted.device.type == "cpu" and float(counted) > 0:
         return float(counted)
-    target = saved_tensor(term.node, "target")
     if target is not None:
         return float(target.numel())
-    shape = shape_of((term.node, 0))
-    return float(math.prod(shape)) if shape else 0.0
+    return float(math.prod(term.value.shape)) if term.value.shape else 0.0
 
 
 def _columns(term: Term) -> int:
     """Numbers to a row of what the loss was given: another one is another task."""
-    shape = None if term.given is None else shape_of(term.given)
+    shape = term.given.shape
     return 0 if shape is None or len(shape) < 2 else shape[1]

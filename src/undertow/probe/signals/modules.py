@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 _is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
+_CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
 _SPREAD_SAMPLES = 64
 _SPREAD_ELEMENTS = 1 << 14
 _MOST_WATCHED = 64
@@ -33,22 +34,30 @@ def constants(module: nn.Module) -> dict[str, float]:
     return found
 
 
+def unit_dimension(module: nn.Module, dimensions: int) -> int:
+    """Which dimension of such an output holds the units: channels or features."""
+    channels_first = dimensions >= 4 or (dimensions == 3 and isinstance(module, _CHANNELS_FIRST_3D))
+    return 1 if channels_first or dimensions == 2 else dimensions - 1
+
+
 def norm_values(module: nn.Module, inputs: Any) -> int | None:
     """Of how many values a normalisation takes each mean; None when it takes none."""
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return prod(module.normalized_shape)
+    given = _first(inputs)
     if not isinstance(module, _BatchNorm) or not (module.training or module.running_mean is None):
         return None
-    given = inputs[0] if isinstance(inputs, tuple) and inputs else None
-    if not isinstance(given, torch.Tensor) or given.dim() < 2:
-        return None
-    return given.numel() // max(1, given.shape[1])
+    return None if given is None or given.dim() < 2 else given.numel() // max(1, given.shape[1])
 
 
 def norm_samples(module: nn.Module, inputs: Any) -> int | None:
     """How many samples a batch normalisation is given: many values can come from the places of a single one."""
-    given = inputs[0] if isinstance(inputs, tuple) and inputs else None
-    return given.shape[0] if isinstance(module, _BatchNorm) and isinstance(given, torch.Tensor) else None
+    given = _first(inputs)
+    return given.shape[0] if isinstance(module, _BatchNorm) and given is not None else None
+
+
+def _first(inputs: Any) -> torch.Tensor | None:
+    return inputs[0] if isinstance(inputs, tuple) and inputs and isinstance(inputs[0], torch.Tensor) else None
 
 
 def running_average(module: nn.Module) -> float | None:
@@ -63,7 +72,7 @@ def running_average(module: nn.Module) -> float | None:
 
 def raw_data(module: nn.Module, inputs: Any) -> torch.Tensor | None:
     """The data this module takes in, when it has parameters of its own and nothing before it had any."""
-    given = inputs[0] if isinstance(inputs, tuple) and inputs else None
+    given = _first(inputs)
     if type(given) is not torch.Tensor or not given.is_floating_point() or given.requires_grad or not given.numel():
         return None
     if given.layout is not torch.strided or given.device.type == "meta" or _is_wrapped(given):

@@ -35,8 +35,7 @@ def read_optimizer(optimizer: Optimizer, tensors: Sequence[torch.Tensor], rebuil
             for tensor in group["params"]:
                 column = place.get(id(tensor))
                 if column is not None:
-                    found = settings | _kept(optimizer, group, tensor)
-                    for name, value in found.items():
+                    for name, value in (settings | _kept(optimizer, group, tensor)).items():
                         values[LINE[name], column] = value
     return values
 
@@ -44,15 +43,14 @@ def read_optimizer(optimizer: Optimizer, tensors: Sequence[torch.Tensor], rebuil
 def group_numbers(optimizer: Optimizer) -> dict[str, float]:
     """How its parameter groups are filled, and what rate and memory they were made with."""
     groups = optimizer.param_groups
-    found = {"optimizer_empty_groups": float(sum(not group["params"] for group in groups))}
-    rates = [_number(group.get("initial_lr")) for group in groups]
-    known = [rate for rate in rates if rate is not None]
-    if known:
-        found["initial_lr"] = max(known)
-    memories = [memory for group in groups if (memory := _memory_ratio(group)) is not None]
-    margins = [eps for group in groups if "betas" in group and (eps := _number(group.get("eps"))) is not None]
-    found |= {"optimizer_eps": max(margins)} if margins else {}
-    return found | ({"optimizer_memory_ratio": max(memories)} if memories else {})
+    found = {
+        "initial_lr": [_number(group.get("initial_lr")) for group in groups],
+        "optimizer_eps": [_number(group.get("eps")) for group in groups if "betas" in group],
+        "optimizer_memory_ratio": [_memory_ratio(group) for group in groups],
+    }
+    known = {name: [value for value in values if value is not None] for name, values in found.items()}
+    empty = {"optimizer_empty_groups": float(sum(not group["params"] for group in groups))}
+    return empty | {name: max(values) for name, values in known.items() if values}
 
 
 def _memory_ratio(group: Mapping[str, Any]) -> float | None:

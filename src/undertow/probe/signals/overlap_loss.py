@@ -2,8 +2,7 @@
 
 import torch
 
-from undertow.probe.signals.nodes import SAME_VALUES, Edge, Node, edges, is_leaf, only_edge, operation
-from undertow.probe.signals.terms import constant_factor, number_of
+from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, Value, number_of
 
 _MOST_NODES = 24
 _SUMS = SAME_VALUES | {"Sum", "Mean", "Add"}
@@ -11,38 +10,29 @@ _SIZES = _SUMS | {"Sub", "Mul", "Pow", "Clamp", "ClampMin"}
 _FEW = 1 << 14  # elements of a mask that are looked at
 
 
-def is_overlap(division: Node) -> bool:
+def is_overlap(division: Value) -> bool:
     """`2 * (p * mask).sum() / (p.sum() + …)`, or `i / (p.sum() + … - i)` with `i = (p * mask).sum()`."""
-    above, below = [*edges(division), None, None][:2]
-    if above is None or below is None:
+    product, twice = _intersection(division.side(0))
+    if not product.only or not division.side(1):
         return False
-    product, twice = _intersection(above)
-    predicted = only_edge(product[0]) if product is not None else None
-    if product is None or predicted is None:
-        return False
-    parts = _parts(below)
-    return predicted in parts and (twice or product in parts)
+    parts = _parts(division.side(1))
+    return product.only in parts and (twice or product in parts)
 
 
-def _intersection(edge: Edge) -> tuple[Edge | None, bool]:
+def _intersection(value: Value) -> tuple[Value, bool]:
     """The product of a prediction with a mask that is summed up here, and whether it counts twice."""
-    twice, current = False, edge
+    twice = False
     for _ in range(_MOST_NODES):
-        if is_leaf(current[0]):
-            break
-        name, inside = operation(current[0]), only_edge(current[0])
-        if inside is None:
-            break
-        if name == "Mul":
-            factor = constant_factor(current[0])
+        if value.operation == "Mul" and value.only:
+            factor = value.factor
             number = number_of(factor)
             if number is None:
-                return (current, twice) if isinstance(factor, torch.Tensor) and _is_mask(factor) else (None, False)
+                return (value, twice) if isinstance(factor, torch.Tensor) and _is_mask(factor) else (NOTHING, False)
             twice |= number == 2
-        elif name not in _SUMS:
+        elif value.operation not in _SUMS:
             break
-        current = inside
-    return None, False
+        value = value.only
+    return NOTHING, False
 
 
 def _is_mask(values: torch.Tensor) -> bool:
@@ -53,15 +43,13 @@ def _is_mask(values: torch.Tensor) -> bool:
     return bool(((some == 0) | (some == 1)).all())
 
 
-def _parts(edge: Edge) -> set[Edge]:
+def _parts(total: Value) -> set[Value]:
     """What a sum is made of."""
-    found: set[Edge] = set()
-    waiting = [edge]
+    found: set[Value] = set()
+    waiting = [total]
     while waiting and len(found) < _MOST_NODES:
-        current = waiting.pop()
-        if current in found:
-            continue
-        found.add(current)
-        if not is_leaf(current[0]) and operation(current[0]) in _SIZES:
-            waiting += [one for one in edges(current[0]) if one is not None]
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting += value.inputs if value.operation in _SIZES else []
     return found

@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from undertow.probe.signals.nodes import edges, first_rows, is_leaf, operation, producer, saved_tensor
+from undertow.probe.signals.graph_values import first_rows
+from undertow.probe.signals.handwritten_error import target_of
 from undertow.probe.signals.terms import Term
 from undertow.schema import LossKind
 
@@ -19,32 +20,24 @@ _RANGES = {
     "Softmax": (0.0, 1.0),
     "Tanh": (-1.0, 1.0),
 }
-_OF_ERRORS = (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)
-_BINARY = (LossKind.BINARY_OF_LOGITS, LossKind.BINARY_OF_PROBABILITIES)
 
 
 def reach_of(term: Term) -> Reach | None:
     """None where the prediction was made by anything else, or the targets cannot be seen."""
-    made_by = producer(term.given)
-    limits = (0.0, 1.0) if term.kind in _BINARY else None  # whatever made it: targets are probabilities here
-    if term.kind in _OF_ERRORS and made_by is not None and not is_leaf(made_by[0]):
-        limits = _RANGES.get(operation(made_by[0]))
+    limits = None
+    if term.kind in (LossKind.BINARY_OF_LOGITS, LossKind.BINARY_OF_PROBABILITIES):
+        limits = (0.0, 1.0)  # whatever made it: targets are probabilities here
+    elif term.kind in (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE):
+        limits = _RANGES.get(term.given.producer().operation)
     targets = _targets(term) if limits is not None else None
-    if limits is None or targets is None:
-        return None
-    return (*limits, first_rows(targets, _MOST_ELEMENTS).clone())
+    return None if limits is None or targets is None else (*limits, first_rows(targets, _MOST_ELEMENTS).clone())
 
 
 def _targets(term: Term) -> torch.Tensor | None:
     if not term.by_hand:
-        return saved_tensor(term.node, "target")
+        return term.value.tensor("target")
     # Written out by hand only the error is kept, and what the last function put out: the rest is arithmetic.
-    made_by, error = producer(term.given), saved_tensor(term.node, "self")
-    given = None if made_by is None else saved_tensor(made_by[0], "result")
-    difference = next((one for one in edges(term.node) if one is not None), None)
-    if given is None or error is None or difference is None or given.numel() != error.numel():
+    given, error = term.given.producer().tensor("result"), term.value.tensor("self")
+    if given is None or error is None or given.numel() != error.numel() or error.numel() > _MOST_ELEMENTS:
         return None
-    if operation(difference[0]) != "Sub" or error.numel() > _MOST_ELEMENTS:
-        return None
-    given = given.reshape(error.shape).to(error.dtype)
-    return given - error if edges(difference[0])[0] is not None else given + error
+    return target_of(term, given.reshape(error.shape).to(error.dtype), error)

@@ -8,25 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
-from undertow.probe.signals.nodes import (
-    SAME_VALUES,
-    Edge,
-    Node,
-    edges,
-    is_leaf,
-    only_edge,
-    operation,
-    producer,
-    saved,
-    saved_tensor,
-    shape_of,
-    signed,
-)
+from undertow.probe.signals.graph_values import SAME_VALUES, Factor, Node, Value, number_of, signed, value_of
 from undertow.schema import LossKind, LossReduction
 
 MAX_NODES = 96  # looked at in one search
@@ -45,6 +31,10 @@ _FUNCTIONS = {
     "BinaryCrossEntropyWithLogits": LossKind.BINARY_OF_LOGITS,
 }
 _REDUCTIONS = {0: LossReduction.NONE, 1: LossReduction.MEAN, 2: LossReduction.SUM}
+_LOG_PROBABILITIES: dict[float, tuple[str, ...]] = {
+    LossKind.CROSS_ENTROPY: ("LogSoftmax",),
+    LossKind.DIVERGENCE: ("LogSoftmax", "Log", "Softmax"),
+}
 # Here the search ends: these belong to the model, not to the arithmetic between it and the loss.
 _MODEL = frozenset({
     "Addmm", "Mm", "Bmm", "Baddbmm", "Mv", "Addmv", "Convolution", "Embedding", "EmbeddingBag", "NativeBatchNorm",
@@ -59,8 +49,8 @@ class Term:
     """One loss function in the sum that is differentiated."""
 
     kind: float
-    node: Node  # the loss function, or the operation that stands for it where it is written out by hand
-    given: Edge | None  # where its prediction came from
+    value: Value  # of the loss function, or of the operation that stands for it where it is written out by hand
+    given: Value  # its prediction
     by_hand: bool
     factor: float  # NaN when it is not a product of constants
     reduction: float
@@ -81,78 +71,56 @@ class _Path:
     def times(self, factor: float) -> _Path:
         return replace(self, factor=self.factor * factor, depth=self.depth + 1)
 
-    @property
-    def is_constant(self) -> bool:
-        return not math.isnan(self.factor)
 
-
-def find_terms(root: torch.Tensor, loss_scale: int | None = None) -> list[Term]:
-    """The loss functions of this loss, nearest first. `loss_scale`: where a scaler keeps its factor, which is none."""
-    return find_terms_and_weights(root, loss_scale)[0]
-
-
-def find_terms_and_weights(root: torch.Tensor, loss_scale: int | None = None) -> tuple[list[Term], bool]:
-    """And whether anything before them is multiplied by weights of its rows, as log-probabilities by advantages."""
-    if root.grad_fn is None:
-        return [], False
-    queue: deque[tuple[Edge, _Path]] = deque([((root.grad_fn, int(root.output_nr)), _Path())])
+def find_terms(root: torch.Tensor, loss_scale: int | None = None) -> tuple[list[Term], bool]:
+    """The loss functions of this loss, nearest first, and whether anything before them is multiplied by weights of its
+    rows, as log-probabilities by advantages. `loss_scale`: where a scaler keeps its factor, which is none.
+    """
+    queue: deque[tuple[Value, _Path]] = deque([(value_of(root), _Path())])
     seen: set[Node] = set()
     found: list[Term] = []
     has_weights = False
     while queue and len(seen) < MAX_NODES:
-        edge, path = queue.popleft()
-        node = edge[0]
-        if node in seen or is_leaf(node):
+        value, path = queue.popleft()
+        if value.node in seen or value.is_leaf:
             continue
-        seen.add(node)
-        term = _term(edge, path)
+        seen.add(value.node)
+        term = _term(value, path)
         if term is not None:
             found.append(term)
-        elif operation(node) not in _MODEL:
-            has_weights |= operation(node) == "Mul" and _has_weights(node)
-            queue.extend(_beyond(edge, path, loss_scale))
+        elif value.operation not in _MODEL:
+            if value.operation == "Mul" and value.only:
+                constant = value.factor
+                has_weights |= isinstance(constant, torch.Tensor) and constant.numel() > 1
+            queue.extend(_beyond(value, path, loss_scale))
     return found, has_weights
-
-
-def _has_weights(node: Node) -> bool:
-    constant = constant_factor(node) if sum(one is not None for one in edges(node)) == 1 else None
-    return isinstance(constant, torch.Tensor) and constant.numel() > 1
 
 
 # -- is this a loss function? ----------------------------------------------------------------------------------
 
 
-def _term(edge: Edge, path: _Path) -> Term | None:
-    node = edge[0]
-    name = operation(node)
-    kind = _FUNCTIONS.get(name)
-    if kind is not None:
-        given = only_edge(node)
-        made_by = producer(given)
-        if kind == LossKind.NEGATIVE_LOG_LIKELIHOOD and made_by is not None and operation(made_by[0]) == "LogSoftmax":
-            kind = LossKind.CROSS_ENTROPY
-        factor, reduction = _reduced(edge, path, _REDUCTIONS.get(saved(node, "reduction"), LossReduction.NONE))
-        return Term(kind, node, given, False, factor, reduction, path.depth)
-    by_hand = _BY_HAND.get(name)
-    return by_hand(edge, path) if by_hand is not None and path.is_constant else None
+def _term(value: Value, path: _Path) -> Term | None:
+    kind = _FUNCTIONS.get(value.operation)
+    if kind is None:
+        by_hand = _BY_HAND.get(value.operation)
+        return by_hand(value, path) if by_hand is not None and not math.isnan(path.factor) else None
+    if kind == LossKind.NEGATIVE_LOG_LIKELIHOOD and value.only.producer().operation == "LogSoftmax":
+        kind = LossKind.CROSS_ENTROPY
+    factor, reduction = _reduced(value, path, _REDUCTIONS.get(value.saved("reduction"), LossReduction.NONE))
+    return Term(kind, value, value.only, False, factor, reduction, path.depth)
 
 
-def _reduced(edge: Edge, path: _Path, reduction: float) -> tuple[float, float]:
+def _reduced(value: Value, path: _Path, reduction: float) -> tuple[float, float]:
     """The factor and the reduction; a loss per row that the user averages counts as one that averages itself."""
-    shape = shape_of(edge)
-    values = math.prod(shape) if shape is not None else 1
     if reduction == LossReduction.SUM:
-        rows = next((count for count in _row_counts(edge[0]) if count in path.divisors), 0)
+        targets = value.tensor("target")  # divided by all of them, or by the samples, a sum is a mean
+        counts = () if targets is None or not targets.dim() else (targets.numel(), targets.shape[0])
+        rows = next((count for count in counts if count in path.divisors), 0)
         return _by_user(replace(path, summed=True, factor=path.factor / path.averaged, averaged=1), rows)
+    values = math.prod(value.shape or ())
     if reduction == LossReduction.MEAN or values <= 1:
         return path.factor / path.averaged, reduction
     return _by_user(path, values)
-
-
-def _row_counts(node: Node) -> tuple[int, ...]:
-    """What a sum may be divided by to become a mean: over all elements, or over samples."""
-    targets = saved_tensor(node, "target")
-    return () if targets is None or not targets.dim() else (targets.numel(), targets.shape[0])
 
 
 def _by_user(path: _Path, rows: int) -> tuple[float, float]:
@@ -167,191 +135,139 @@ def _by_user(path: _Path, rows: int) -> tuple[float, float]:
     return path.factor, LossReduction.NONE
 
 
-def _picked(edge: Edge, path: _Path) -> Term | None:
+def _written_out(kind: float, value: Value, given: Value, path: _Path, rows: int, sign: float = 1.0) -> Term:
+    factor, reduction = _by_user(path, rows)
+    return Term(kind, value, given, True, sign * factor, reduction, path.depth)
+
+
+def _picked(value: Value, path: _Path) -> Term | None:
     """`-log_softmax(x).gather(1, labels)`, or the same with indexing."""
-    given = only_edge(edge[0])
-    made_by = producer(given)
-    shape = shape_of(edge)
-    if made_by is None or operation(made_by[0]) != "LogSoftmax" or shape is None:
+    given, shape = value.only, value.shape
+    if given.producer().operation != "LogSoftmax" or shape is None:
         return None
-    factor, reduction = _by_user(path, math.prod(shape))
-    return Term(LossKind.CROSS_ENTROPY, edge[0], given, True, -factor, reduction, path.depth)
+    return _written_out(LossKind.CROSS_ENTROPY, value, given, path, math.prod(shape), sign=-1.0)
 
 
-def _weighted(edge: Edge, path: _Path, kind: float = LossKind.CROSS_ENTROPY) -> Term | None:
+def _weighted(value: Value, path: _Path, kind: float = LossKind.CROSS_ENTROPY) -> Term | None:
     """`-(targets * log_softmax(x)).sum(1)`: targets are class probabilities."""
-    given = only_edge(edge[0])
-    targets = constant_factor(edge[0])
-    made_by = producer(given)
-    shape = shape_of(edge)
-    if made_by is None or shape is None or len(shape) < 2 or not isinstance(targets, torch.Tensor):
+    made_by, targets, shape = value.only.producer(), value.factor, value.shape
+    if shape is None or len(shape) < 2 or not isinstance(targets, torch.Tensor) or tuple(targets.shape) != shape:
         return None
-    if tuple(targets.shape) != shape or operation(made_by[0]) not in _LOG_PROBABILITIES[kind]:
+    if made_by.operation not in _LOG_PROBABILITIES[kind]:
         return None
-    factor, reduction = _by_user(path, math.prod(shape) // class_count(made_by[0], shape))
-    return Term(kind, edge[0], given, True, -factor, reduction, path.depth)
+    return _written_out(kind, value, value.only, path, math.prod(shape) // class_count(made_by, shape), sign=-1.0)
 
 
-_LOG_PROBABILITIES: dict[float, frozenset[str]] = {
-    LossKind.CROSS_ENTROPY: frozenset({"LogSoftmax"}),
-    LossKind.DIVERGENCE: frozenset({"LogSoftmax", "Log", "Softmax"}),
-}
-
-
-def class_count(node: Node, shape: tuple[int, ...]) -> int:
-    dimension = signed(saved(node, "dim"))
+def class_count(softmax: Value, shape: tuple[int, ...]) -> int:
+    dimension = softmax.integer("dim")
     return shape[dimension] if dimension is not None and -len(shape) <= dimension < len(shape) else shape[-1]
 
 
-def _difference(kind: float) -> Callable[[Edge, _Path], Term | None]:
-    def recognise(edge: Edge, path: _Path) -> Term | None:
-        node = edge[0]
-        if operation(node) == "Pow" and saved(node, "exponent") != 2:
-            return None
-        inside = next((one for one in edges(node) if one is not None), None)
-        if inside is None or operation(inside[0]) != "Sub" or any(one not in (None, inside) for one in edges(node)):
-            return None
-        given, shape = only_edge(inside[0]), shape_of(edge)
-        if given is None or is_leaf(given[0]) or shape is None:
-            return None
-        factor, reduction = _by_user(path, math.prod(shape))
-        return Term(kind, node, given, True, factor, reduction, path.depth)
-
-    return recognise
+def _difference(value: Value, path: _Path) -> Term | None:
+    """A square, or an absolute value, of prediction minus target."""
+    if value.operation == "Pow" and value.saved("exponent") != 2:
+        return None
+    inputs, shape = set(value.inputs), value.shape
+    inside = inputs.pop() if len(inputs) == 1 else None
+    if inside is None or inside.operation != "Sub" or not inside.only or inside.only.is_leaf or shape is None:
+        return None
+    kind = LossKind.ABSOLUTE if value.operation == "Abs" else LossKind.MEAN_SQUARE
+    return _written_out(kind, value, inside.only, path, math.prod(shape))
 
 
-def _product(edge: Edge, path: _Path) -> Term | None:
-    inputs = [one for one in edges(edge[0]) if one is not None]
-    if len(inputs) == 2 and inputs[0] == inputs[1]:
-        return _difference(LossKind.MEAN_SQUARE)(edge, path)
-    return _weighted(edge, path) if len(inputs) == 1 else None
+def _product(value: Value, path: _Path) -> Term | None:
+    return _weighted(value, path) if value.only else _difference(value, path)
 
 
-def _quantile(sign: float) -> Callable[[Edge, _Path], Term | None]:
+def _quantile(value: Value, path: _Path) -> Term | None:
     """`maximum(q * error, (q - 1) * error)`, the pinball loss; with `minimum` it is minus one for 1 - q."""
-
-    def recognise(edge: Edge, path: _Path) -> Term | None:
-        sides = [one for one in edges(edge[0]) if one is not None]
-        if len(sides) != 2 or any(is_leaf(one[0]) or operation(one[0]) != "Mul" for one in sides):
-            return None
-        errors = [only_edge(one[0]) for one in sides]
-        error, shape = errors[0], shape_of(edge)
-        if error is None or error != errors[1] or is_leaf(error[0]) or operation(error[0]) != "Sub" or shape is None:
-            return None
-        above, below = (constant_factor(one[0]) for one in sides)
-        if above is None or below is None or not _are_opposite(above, below):
-            return None
-        factor, reduction = _by_user(path, math.prod(shape))
-        return Term(LossKind.ABSOLUTE, error[0], only_edge(error[0]), True, sign * factor, reduction, path.depth)
-
-    return recognise
+    sides, shape = value.inputs, value.shape
+    errors = {side.only for side in sides}
+    if [side.operation for side in sides] != ["Mul", "Mul"] or len(errors) != 1 or shape is None:
+        return None
+    error = errors.pop()
+    above, below = (side.factor for side in sides)
+    if error.operation != "Sub" or above is None or below is None or not _are_opposite(above, below):
+        return None
+    sign = 1.0 if value.operation == "Maximum" else -1.0
+    return _written_out(LossKind.ABSOLUTE, error, error.only, path, math.prod(shape), sign)
 
 
-def _are_opposite(above: torch.Tensor | float, below: torch.Tensor | float) -> bool:
+def _are_opposite(above: Factor, below: Factor) -> bool:
     product = torch.as_tensor(above).detach().cpu() * torch.as_tensor(below).detach().cpu()
     return product.numel() < _FEW_LEVELS and bool((product < 0).all())
 
 
-def _divergence(edge: Edge, path: _Path) -> Term | None:
+def _divergence(value: Value, path: _Path) -> Term | None:
     """`targets * log(targets) - targets * log_probabilities`, as `kl_div` is written."""
-    left, right = [*edges(edge[0]), None, None][:2]
-    if left is not None or right is None or operation(right[0]) != "Mul":
+    if value.side(0) or value.side(1).operation != "Mul":
         return None
-    return _weighted(right, path.times(-1.0), LossKind.DIVERGENCE)
+    return _weighted(value.side(1), path.times(-1.0), LossKind.DIVERGENCE)
 
 
-_BY_HAND: dict[str, Callable[[Edge, _Path], Term | None]] = {
+_BY_HAND = {
     "Gather": _picked,
     "Index": _picked,
-    "Pow": _difference(LossKind.MEAN_SQUARE),
-    "Abs": _difference(LossKind.ABSOLUTE),
+    "Pow": _difference,
+    "Abs": _difference,
     "Mul": _product,
     "Sub": _divergence,
-    "Maximum": _quantile(1.0),
-    "Minimum": _quantile(-1.0),
+    "Maximum": _quantile,
+    "Minimum": _quantile,
 }
 
 
 # -- if not, what lies beyond? ---------------------------------------------------------------------------------
 
 
-def _beyond(edge: Edge, path: _Path, loss_scale: int | None) -> list[tuple[Edge, _Path]]:
-    node = edge[0]
-    name, inputs = operation(node), edges(node)
-    present = [one for one in inputs if one is not None]
+def _beyond(value: Value, path: _Path, loss_scale: int | None) -> list[tuple[Value, _Path]]:
+    name, sides, inputs = value.operation, value.sides, value.inputs
     on = replace(path, depth=path.depth + 1)
-    if name == "Add" and len(present) == 2:
-        smoothed = _smoothed(present)
-        if smoothed is not None:
-            return [(smoothed, on)]
-    if name in _CHOOSING:
-        return [(one, replace(on, selected=True)) for one in present]
-    if name in SAME_VALUES or name in ("Add", "Stack", "Cat"):
-        return [(one, on) for one in present]
-    if name == "Sub":
-        return [(one, path.times(1.0 if place == 0 else -1.0)) for place, one in enumerate(inputs) if one is not None]
-    if name in ("Neg", "Rsub"):
-        return [(one, path.times(-1.0)) for one in present]
-    if name == "Sum":
-        return [(one, replace(on, summed=True)) for one in present]
-    if name == "Mean":
-        return [(one, replace(on, averaged=path.averaged * _averaged(node))) for one in present]
-    if name in ("Mul", "Div") and len(present) == 1:
-        constant = constant_factor(node)
+    if name == "Add" and len(inputs) == 2 and (smoothed := _smoothed(inputs)):
+        return [(smoothed, on)]
+    if name in ("Sub", "Neg", "Rsub"):
+        return [(one, path.times(number_of(sign) or 1.0)) for one, sign in value.summands()]
+    if name in ("Mul", "Div") and len(inputs) == 1:
+        constant = value.factor
         if isinstance(constant, torch.Tensor) and constant.data_ptr() == loss_scale:
-            return [(present[0], on)]
+            return [(inputs[0], on)]
         number = number_of(constant)
-        if name == "Div" and inputs[0] is None:
+        if name == "Div" and not sides[0]:
             number = math.nan
         elif name == "Div" and number is not None:
             path = replace(path, divisors=(*path.divisors, number))
             number = 1.0 / number if number else math.nan
-        return [(present[0], path.times(math.nan if number is None else number))]
-    return [(one, path.times(math.nan)) for one in present]
+        return [(inputs[0], path.times(math.nan if number is None else number))]
+    if name in _CHOOSING:
+        on = replace(on, selected=True)
+    elif name == "Sum":
+        on = replace(on, summed=True)
+    elif name == "Mean":
+        on = replace(on, averaged=path.averaged * _averaged(value))
+    elif name not in SAME_VALUES and name not in ("Add", "Stack", "Cat"):
+        on = path.times(math.nan)
+    return [(one, on) for one in inputs]
 
 
-def constant_factor(node: Node) -> torch.Tensor | float | None:
-    """What a product with one differentiable side, or a quotient, was multiplied with or divided by."""
-    inputs = edges(node)
-    of_self = bool(inputs) and inputs[0] is not None
-    value = saved(node, "other" if of_self else "self")
-    return value if isinstance(value, (torch.Tensor, int, float)) else None
-
-
-def number_of(value: torch.Tensor | float | None) -> float | None:
-    if not isinstance(value, torch.Tensor):
-        return None if value is None else float(value)
-    if value.numel() != 1 or value.device.type != "cpu" or value.is_complex():
-        return None  # a factor per row, or one that the training would have to wait for
-    return float(value.item())
-
-
-def _averaged(node: Node) -> int:
-    sizes, dimensions = saved(node, "self_sym_sizes"), saved(node, "dim")
+def _averaged(mean: Value) -> int:
+    sizes, dimensions = mean.saved("self_sym_sizes"), mean.saved("dim")
     if isinstance(dimensions, (tuple, list)) and dimensions and isinstance(sizes, (tuple, list)):
         return math.prod(int(sizes[signed(one) or 0]) for one in dimensions)
-    count = saved(node, "self_sym_numel")
+    count = mean.saved("self_sym_numel")
     if isinstance(count, int):
         return count
     return math.prod(int(size) for size in sizes) if isinstance(sizes, (tuple, list)) else 1
 
 
-def _smoothed(branches: list[Edge]) -> Edge | None:
-    """Cross-entropy with label smoothing is a sum of two weighted parts: the edge of its ordinary part."""
-    weights: list[float] = []
-    for edge in branches:
-        number = number_of(constant_factor(edge[0])) if operation(edge[0]) == "Mul" else None
-        if number is None:
-            return None
-        weights.append(number)
-    for place, edge in enumerate(branches):
-        inside = only_edge(edge[0])
-        if inside is None or not operation(inside[0]).startswith("NllLoss"):
-            continue
-        given = saved_tensor(inside[0], "self")
-        if given is None or given.dim() < 1:
-            return None
-        classes = given.shape[1] if given.dim() > 1 else given.shape[0]
-        if math.isclose(weights[place] + weights[1 - place] * classes, 1.0, rel_tol=1e-4):
-            return inside
+def _smoothed(branches: list[Value]) -> Value | None:
+    """Cross-entropy with label smoothing is a sum of two weighted parts: its ordinary part."""
+    first, second = (number_of(one.factor) if one.operation == "Mul" else None for one in branches)
+    if first is None or second is None:
+        return None
+    for one, own, other in ((branches[0], first, second), (branches[1], second, first)):
+        given = one.only.tensor("self") if one.only.operation.startswith("NllLoss") else None
+        if given is not None and given.dim():
+            classes = given.shape[1] if given.dim() > 1 else given.shape[0]
+            if math.isclose(own + other * classes, 1.0, rel_tol=1e-4):
+                return one.only
     return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from undertow.probe.signals.nodes import Edge, Node, edges, operation, saved, saved_tensor, shape_of, signed
+from undertow.probe.signals.graph_values import Value
 from undertow.probe.signals.terms import Term
 
 _MOST_TOKENS = 1 << 16
@@ -21,7 +21,7 @@ _IN_RUNS = 1.5  # times as many neighbours as chance would make: padding follows
 class Lookup:
     """One call of an embedding."""
 
-    node: Node
+    value: Value  # what it put out
     tokens: torch.Tensor  # samples × places
     padding: int | None
     rows: int
@@ -35,18 +35,15 @@ class Asked:
     counted: torch.Tensor  # samples × places: whether the loss asks there
 
 
-def find_lookups(nodes: Sequence[Node]) -> list[Lookup]:
-    """Those of whole sequences, where they can be read without waiting."""
+def find_lookups(named: Sequence[tuple[str, Value]]) -> list[Lookup]:
+    """Those of whole sequences, where they can be read without waiting; from values with their operations."""
     found: list[Lookup] = []
-    for node in nodes:
-        if operation(node) != "Embedding":
-            continue
-        tokens = saved_tensor(node, "indices")
-        rows = saved(node, "weight_sym_argsize_0")
+    for name, value in named:
+        tokens = value.tensor("indices") if name == "Embedding" else None
         if tokens is None or tokens.dim() != 2 or tokens.device.type != "cpu" or tokens.numel() > _MOST_TOKENS:
             continue
-        padding = signed(saved(node, "padding_idx"))
-        found.append(Lookup(node, tokens, None if padding is None or padding < 0 else padding, int(rows or 0)))
+        padding, rows = value.integer("padding_idx"), value.saved("weight_sym_argsize_0")
+        found.append(Lookup(value, tokens, None if padding is None or padding < 0 else padding, int(rows or 0)))
     return found
 
 
@@ -65,11 +62,11 @@ def is_predicted(lookup: Lookup, terms: Sequence[Term]) -> bool | None:
     there is no such loss."""
     asked: bool | None = None
     for term in terms:
-        labels, given = saved_tensor(term.node, "target"), saved_tensor(term.node, "self")
+        labels, given = term.value.tensor("target"), term.value.tensor("self")
         if labels is None or given is None or labels.is_floating_point() or given.dim() < 2:
             continue
         if given.shape[1] == lookup.rows:
-            counts = signed(saved(term.node, "ignore_index")) != lookup.padding
+            counts = term.value.integer("ignore_index") != lookup.padding
             asked = asked or (counts and bool((labels == lookup.padding).any()))
     return asked
 
@@ -130,14 +127,14 @@ def _labelled(
 ) -> Iterator[tuple[Term, torch.Tensor, torch.Tensor, list[Lookup]]]:
     """Of each loss over labels: these and which of them count, in the shape of the tokens, and lookups as long."""
     for term in terms:
-        labels = saved_tensor(term.node, "target")
+        labels = term.value.tensor("target")
         if labels is None or labels.is_floating_point() or labels.numel() > _MOST_TOKENS:
             continue
         alike = [lookup for lookup in lookups if lookup.tokens.numel() == labels.numel() and lookup.tokens.shape[1] > 1]
         if not alike or labels.device.type != "cpu":
             continue
         wanted = labels.reshape(alike[0].tokens.shape)
-        counted = wanted != signed(saved(term.node, "ignore_index"))
+        counted = wanted != term.value.integer("ignore_index")
         if int(counted.sum()) >= _FEWEST_LABELS and len(wanted[counted].unique()) >= _VARIED:
             yield term, wanted, counted, alike
 
@@ -167,18 +164,18 @@ def _varies(wanted: torch.Tensor, counted: torch.Tensor) -> bool:
     return len(wanted[:, 0][counted[:, 0]].unique()) > 1
 
 
-def is_reached(start: Edge | None, lookup: Lookup) -> bool:
+def is_reached(start: Value, lookup: Lookup) -> bool:
     """Is there a way from the scores to the embedding on which the number of places is never lost?"""
     places = {lookup.tokens.shape[1], lookup.tokens.numel()}
-    waiting, seen = [start], set[Edge]()
+    waiting, seen = [start], set[Value]()
     while waiting and len(seen) < _MOST_NODES:
-        edge = waiting.pop()
-        if edge is None or edge in seen or not places & set(shape_of(edge) or ()):
+        value = waiting.pop()
+        if value in seen or places.isdisjoint(value.shape or ()):
             continue
-        if edge[0] == lookup.node:
+        if value.node == lookup.value.node:
             return True
-        seen.add(edge)
-        waiting += edges(edge[0])
+        seen.add(value)
+        waiting += value.sides
     return False
 
 

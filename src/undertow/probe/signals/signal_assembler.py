@@ -1,22 +1,43 @@
 """Puts the signals of a step into its frame. Runs in the background thread, after the statistics are in."""
 
 import time
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from undertow.measure.statistics import statistics
 from undertow.probe.forward import ModuleReading
 from undertow.probe.readings import RawFrame, host
-from undertow.probe.signals.batches import BatchBook
 from undertow.probe.signals.labels import LabelBook
+from undertow.probe.signals.loss import LossReading
 from undertow.probe.signals.loss_numbers import loss_numbers
 from undertow.probe.signals.modules import constants
-from undertow.schema import Block, Frame
+from undertow.schema import Block, Frame, Repeat
 from undertow.schema.quantities import ACTIVATION, OPTIMIZER, STATISTIC_NAMES, WEIGHT
 
 _SMOOTH = 0.25
 _LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
+_AS_NUMPY_KNOWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
+
+# Quantities, and what they are called in the reading of a module.
+_OF_MODULE = {
+    "activation_training": "training",
+    "norm_values": "norm_values",
+    "norm_samples": "norm_samples",
+    "norm_average": "norm_average",
+    "recomputed_apart": "recomputed_apart",
+    "attention_state": "attention_state",
+    "padding_inside": "padding_inside",
+    "latent_nats": "latent_nats",
+    "router_outputs": "router_outputs",
+}
+_MEANS_OF_CALLS = {
+    "activation_sample_spread": "spreads",
+    "attention_entropy": "attention_entropies",
+    "router_load_max": "router_loads",
+}
 
 
 class SignalAssembler:
@@ -62,6 +83,33 @@ class SignalAssembler:
             _fill_modules(raw.modules, blocks["activation"])
 
 
+class BatchBook:
+    """Whether a batch is the one before it again: keeps a check sum of the latest targets, and where they lay."""
+
+    def __init__(self) -> None:
+        self._sum = -1
+        self._address: int | None = None
+
+    def numbers(self, reading: LossReading) -> dict[str, float]:
+        targets = reading.labels if reading.labels is not None else reading.target
+        if targets is None or reading.address is None or not targets.numel():
+            return {}
+        before, self._sum = self._sum, _check_sum(targets)
+        place, self._address = self._address, reading.address
+        if before < 0:
+            return {}
+        if before != self._sum:
+            return {"targets_repeated": Repeat.NEW}
+        # The same tensor again is a choice, as where all data are one batch; a copy of it was loaded anew.
+        return {"targets_repeated": Repeat.SAME_TENSOR if place == reading.address else Repeat.SAME_VALUES}
+
+
+def _check_sum(targets: torch.Tensor) -> int:
+    """By numpy: torch would share a large copy among threads (see `loss_numbers`)."""
+    known = targets.detach().cpu().view(_AS_NUMPY_KNOWS[targets.element_size()])
+    return zlib.crc32(np.ascontiguousarray(known.numpy()).data)
+
+
 def _optimizer_block(raw: RawFrame) -> Block:
     layout = raw.layout
     values = np.full((len(OPTIMIZER.quantities), len(layout.parameter_ids)), np.nan, np.float32)
@@ -88,31 +136,15 @@ def _fill_modules(readings: dict[int, ModuleReading], block: Block) -> None:
 
 def _of_module(reading: ModuleReading) -> dict[str, float]:
     found = constants(reading.module)
-    if reading.training is not None:
-        found["activation_training"] = float(reading.training)
-    if reading.spreads:
-        found["activation_sample_spread"] = float(np.mean(reading.spreads))
-    if reading.norm_values is not None:
-        found["norm_values"] = float(reading.norm_values)
-    if reading.norm_samples is not None:
-        found["norm_samples"] = float(reading.norm_samples)
-    if reading.recomputed_apart is not None:
-        found["recomputed_apart"] = reading.recomputed_apart
-    if reading.norm_average is not None:
-        found["norm_average"] = reading.norm_average
+    for name, field in _OF_MODULE.items():
+        value = getattr(reading, field)
+        if value is not None:
+            found[name] = float(value)
+    for name, field in _MEANS_OF_CALLS.items():
+        if values := getattr(reading, field):
+            found[name] = float(np.mean(values))
     if reading.attention_logits:
         found["attention_logit_max"] = max(reading.attention_logits)
-    if reading.attention_entropies:
-        found["attention_entropy"] = float(np.mean(reading.attention_entropies))
-    if reading.attention_state is not None:
-        found["attention_state"] = reading.attention_state
-    if reading.padding_inside is not None:
-        found["padding_inside"] = reading.padding_inside
     if reading.dropped is not None:
         found["dropout_rate"] = max(reading.dropped, found.get("dropout_rate", 0.0))
-    if reading.latent_nats is not None:
-        found["latent_nats"] = reading.latent_nats
-    if reading.router_outputs is not None:
-        found["router_load_max"] = float(np.mean(reading.router_loads))
-        found["router_outputs"] = float(reading.router_outputs)
     return found

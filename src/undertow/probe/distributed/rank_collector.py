@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.probe.distributed.contribution import Numbering, part_of, roster_of
+from undertow.probe.distributed.contribution import part_of, roster_of
 from undertow.probe.distributed.follower_link import FollowerLink, Key
-from undertow.probe.distributed.messages import Message, Part, Roster, Separate, Witness, Word
 from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.rank_messages import Message, Part, Roster, Separate, Witness, Word
 from undertow.probe.distributed.rendezvous import Connections
 from undertow.probe.distributed.replica_check import are_replicas
 from undertow.probe.readings import NewLayers, RawFrame
@@ -33,8 +33,8 @@ class RankCollector:
         self._rank = rank
         self._followers: list[FollowerLink] = []
         self._came = threading.Condition()
-        self._numbering = Numbering()
-        self._key: Key | None = None  # of the frame that is waited for
+        self._latest: Key = (-1, -1)  # of the latest frame: frames of a step have the same numbers on all ranks
+        self._is_waiting = False  # for parts of that
         self._since = 0.0
         self._closing_since: float | None = None
         self._share = 1.0
@@ -68,14 +68,15 @@ class RankCollector:
 
     def parts(self, frame: RawFrame, step: int, witness: NDArray[np.bool_] | None = None) -> list[Part] | None:
         """All parts of this frame, this rank's first; None while it is worth waiting for one of them."""
-        if self._key is None:
-            self._key, self._since = (step, self._numbering.next(step)), time.monotonic()
-        if not self._wait(self._key):
+        if not self._is_waiting:
+            latest, number = self._latest
+            self._latest = (step, number + 1 if step == latest else 0)
+            self._is_waiting, self._since = True, time.monotonic()
+        if not self._wait(self._latest):
             return None
-        key, self._key = self._key, None
+        key, self._is_waiting = self._latest, False
         began = time.thread_time()
-        own = part_of(frame, self._rank, key[1], witness)
-        own.step = step
+        own = part_of(frame, self._rank, key, witness)
         own_roster = self._enter_own(frame.layout)
         parts = [own]
         for one in self._followers:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.probe.autograd_graph import Owners
+from undertow.probe.forward import ModuleReading
 from undertow.probe.readings import HeldReading, SignalReadings
 from undertow.probe.signals.embedding_rows import MOST_ROWS, RowBook, memory_of, row_spread
-from undertow.probe.signals.graph import GraphSignals, Span
+from undertow.probe.signals.graph_signals import GraphSignals
 from undertow.probe.signals.loss import read_loss
 from undertow.probe.signals.micro_batches import MicroBatches
 from undertow.probe.signals.modules import ModeWatch
@@ -55,14 +56,6 @@ class Allowance:
         return self._owed == 0.0
 
 
-class ModuleRun(Protocol):
-    """A module that ran in this step, as the forward tap describes it."""
-
-    module: nn.Module
-    position: int | None
-    training: bool | None
-
-
 class SignalCollector:
     def __init__(self, layer_of: Callable[[int], int | None] = lambda identity: None) -> None:
         """`layer_of`: the layer of a parameter, by the id of its tensor."""
@@ -96,15 +89,15 @@ class SignalCollector:
             return self._steps < _ALWAYS
         if self._steps < _ALWAYS or self._counts_anew:
             return True
-        if not governed:  # what was asked for at every step are gradients, weights and updates
-            return planned and self._is_due_else()
-        return self._allowance.is_paid
+        # An interval that the user has set is one for gradients, weights and updates; looks keep their own.
+        return (planned or governed) and self._is_due(governed)
 
-    def _else_every(self) -> int:
+    @property
+    def _interval(self) -> int:
         return _ELSE_EVERY if self._steps < _LASTS else 2 * _ELSE_EVERY
 
-    def _is_due_else(self) -> bool:
-        return self._steps % self._else_every() == 0
+    def _is_due(self, governed: bool) -> bool:
+        return self._allowance.is_paid if governed else self._steps % self._interval == 0
 
     def look_at_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
         root = next((one for one in roots if _is_plain(one)), None)
@@ -122,22 +115,25 @@ class SignalCollector:
             self._parts = self._parts or MicroBatches()
             self._parts.note(root, _address(scaler))
 
-    def note_modes(self, modules: Iterable[ModuleRun]) -> None:
+    def note_modes(self, modules: Iterable[ModuleReading]) -> None:
         """The mode of each module that took part, as the backward pass begins: validation may have come before."""
         for one in modules:
             if one.position is not None:
                 one.training = one.module.training and one.training is not False
         self._modes.know(one.module for one in modules)
 
-    def note_unregistered(self, ran: Mapping[int, ModuleRun], known: Collection[int], roots: list[nn.Module]) -> None:
+    def note_unregistered(
+        self, ran: Mapping[int, ModuleReading], known: Collection[int], roots: list[nn.Module]
+    ) -> None:
         """Modules that ran and that no watched model holds, by id; in the first steps only."""
         if self._steps < _ALWAYS:
             self._unregistered.note({identity: one.module for identity, one in ran.items()}, known, roots)
 
-    def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[Span]) -> None:
+    def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[ModuleReading]) -> None:
         """Attention and gates, in steps in which modules are looked at."""
-        if any(_is_plain(root) for root in roots):
-            self._now.numbers |= self._graph.read([root for root in roots if _is_plain(root)], modules)
+        plain = [root for root in roots if _is_plain(root)]
+        if plain:
+            self._now.numbers |= self._graph.read(plain, modules)
 
     def modes_changed(self) -> bool:
         """True when normalisations or dropouts are in a mode not seen before, or an optimizer stepped other parameters
@@ -152,15 +148,14 @@ class SignalCollector:
         """Whether `look_at_step` would do nothing, after one more step of the same optimizer."""
         if self._steps < _ALWAYS or slots is not self._embeddings[0] or len(self._embeddings[1]):
             return False
-        due = self._allowance.is_paid if governed else self._is_due_else()
-        return not whole or (not due and self._looks >= _ALWAYS_STATE)
+        return not whole or (self._looks >= _ALWAYS_STATE and not self._is_due(governed))
 
     def idle_steps(self, slots: Slots, governed: bool) -> int:
         """For how many steps of the same optimizer, from the one that comes next on, there is nothing to look at: known
         only where the user has set how often to measure. Whoever then asks for nothing tells `rest` so."""
         if governed or self._looks < _ALWAYS_STATE or not self.skips_step(slots, whole=False, governed=False):
             return 0
-        return -self._steps % self._else_every()
+        return -self._steps % self._interval
 
     def rest(self, steps: int) -> None:
         """Steps have ended in which nothing was looked at."""
@@ -185,19 +180,19 @@ class SignalCollector:
             self._now.numbers |= group_numbers(optimizer)
             self._now.numbers["unregistered_parameters"] = self._unregistered.untrained(optimizer, owners)
         if slots is not self._embeddings[0]:
-            self._embeddings = (slots, _embeddings(slots, tensors_of(slots), owners))
+            owned = [(tensor.dim() == 2, owners.get(id(tensor), ())) for tensor in tensors_of(slots)]
+            is_table = [flat and any(owner.is_embedding for owner in each) for flat, each in owned]
+            self._embeddings = (slots, slots[is_table])
         embeddings = self._embeddings[1]
         for tensor in tensors_of(embeddings) if len(embeddings) else ():
             if len(tensor) <= MOST_ROWS and memory_of(optimizer, tensor) is None:
                 self._rows.note_gradient(tensor)
         if whole:
             self._note_fed(slots, tensors_of(slots))
-        due = self._allowance.is_paid if governed else self._is_due_else()
-        if rebuilt:  # a fact worth a look even where the weights are not measured
-            due |= self._looks < _ALWAYS
-        elif not whole:
+        if not (whole or rebuilt):
             return None
-        if not due and self._looks >= _ALWAYS_STATE:
+        # A new optimizer is worth a look even where the weights are not measured.
+        if self._looks >= (_ALWAYS if rebuilt else _ALWAYS_STATE) and not self._is_due(governed):
             return None
         self._looks += 1
         self._looked = True
@@ -206,10 +201,10 @@ class SignalCollector:
         tables: list[int] = np.flatnonzero(np.isin(slots, embeddings)).tolist()
         for place, tensor in enumerate(tensors):
             # The units of a table are its columns: rows part by themselves, since each is looked up by itself.
-            spread[place] = _or_nan(row_spread(tensor.T if place in tables and tensor.dim() == 2 else tensor))
+            spread[place] = row_spread(tensor.T if place in tables and tensor.dim() == 2 else tensor)
         for place in tables:
             self._rows.note_state(optimizer, tensors[place])
-            unused[place] = _or_nan(self._rows.unused(tensors[place]))
+            unused[place] = self._rows.unused(tensors[place])
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt), spread, unused)
 
     def _note_fed(self, slots: Slots, tensors: list[torch.Tensor]) -> None:
@@ -224,12 +219,6 @@ class SignalCollector:
         unknown = np.full(len(slots), np.nan, np.float32)
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt=False), unknown, unknown)
 
-    def _note_count(self) -> None:
-        count, self._asked = self._asked, 0
-        self._counts_anew = 0 < len(self._counts) < _MOST_FED and count > 0 and count not in self._counts
-        if count and len(self._counts) < _MOST_FED:
-            self._counts.add(count)
-
     def forget(self) -> None:
         """What has been seen since the last step was not of a watched model."""
         self._now, self._parts = SignalReadings(), None
@@ -239,24 +228,16 @@ class SignalCollector:
         self._steps += 1
         self._allowance.step(self._looked, spent_seconds + self.seconds_behind, allowed_seconds)
         self._looked = False
-        self._note_count()
+        count, self._asked = self._asked, 0
+        self._counts_anew = 0 < len(self._counts) < _MOST_FED and count > 0 and count not in self._counts
+        if count and len(self._counts) < _MOST_FED:
+            self._counts.add(count)
         now, self._now = self._now, SignalReadings()
         spread = self._parts.spread() if self._parts is not None else None
         if spread is not None:
             now.numbers["micro_batch_spread"] = spread
         self._parts = None
         return now
-
-
-def _embeddings(slots: Slots, tensors: Sequence[torch.Tensor], owners: Owners) -> Slots:
-    is_embedding = [
-        tensor.dim() == 2 and any(owner.is_embedding for owner in owners.get(id(tensor), ())) for tensor in tensors
-    ]
-    return slots[is_embedding]
-
-
-def _or_nan(value: float | None) -> float:
-    return np.nan if value is None else value
 
 
 def _is_plain(root: Any) -> bool:

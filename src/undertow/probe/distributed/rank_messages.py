@@ -6,7 +6,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.measure import sketches
+from undertow.measure.partials import offsets_of
+from undertow.probe.distributed.portions import Portion, Summand
 from undertow.schema import LayerKind
+
+FOLD_WIDTH = 64  # of the sketches by which equal tensors of two ranks are compared
 
 
 class LayerFacts(msgspec.Struct, array_like=True):
@@ -25,12 +30,10 @@ class LayerFacts(msgspec.Struct, array_like=True):
 
 
 class SlotFacts(msgspec.Struct, array_like=True, frozen=True):
-    """A tensor as one rank holds it: a block of the whole, `begin` to `begin + extent` in each dimension."""
+    """A tensor as one rank holds it: a block of the whole."""
 
     path: str
-    shape: tuple[int, ...]
-    begin: tuple[int, ...]
-    extent: tuple[int, ...]
+    block: Portion
     is_sharded: bool = False  # as opposed to a plain tensor, which other ranks may have under the same name
     wrapped: bool = False  # a plain tensor that the wrapper of data-parallel training keeps equal on all ranks
 
@@ -45,14 +48,6 @@ class Roster(msgspec.Struct, tag=True, array_like=True):
     device: str = ""
 
 
-class Summand(msgspec.Struct, array_like=True):
-    """One rank's term of a tensor that is a sum over ranks; see `portions.Term`."""
-
-    number: int
-    count: int
-    values: np.ndarray
-
-
 class Measured(msgspec.Struct, array_like=True):
     """One kind of reading. Sketches are those of whole tensors, or of a block by the places in the whole."""
 
@@ -64,6 +59,12 @@ class Measured(msgspec.Struct, array_like=True):
     terms: dict[int, Summand] = {}  # by slot; these are not among `slots`
     distance: np.ndarray | None = None  # of the farthest replica among ranks that were merged already, by slot
     farthest: np.ndarray | None = None  # whose it is
+
+    def folded(self, sizes: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        """Short sketches of tensors of these sizes; None where there are no sketches."""
+        if self.folds is not None or self.sketches is None:
+            return self.folds
+        return sketches.fold(self.sketches, offsets_of(sizes), FOLD_WIDTH)
 
 
 class Part(msgspec.Struct, tag=True, array_like=True):
