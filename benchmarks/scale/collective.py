@@ -71,10 +71,10 @@ def _messages(rank: int) -> tuple[float, float]:
         if rank:
             links[0].send(encode(mine))
         else:
-            gathered = Gathered(rank_layout)
-            take(gathered, rank_layout, 0, encode(mine))
+            gathered = Gathered(rank_layout.holding)
+            take(gathered, 0, encode(mine))
             for link in links:
-                take(gathered, rank_layout, link.rank, link.receive())
+                take(gathered, link.rank, link.receive())
             gathered.reading()
         times.append(time.process_time() - began)
     dist.barrier()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import undertow
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, offsets_of
-from undertow.probe.distributed.merging import Gathered, Holding
+from undertow.probe.distributed.merging import Gathered
 from undertow.probe.distributed.portions import Portion
 from undertow.probe.distributed.rank_layout import RankLayout
 from undertow.probe.distributed.rank_messages import (
@@ -143,8 +143,8 @@ class RankCost:
 def rank_cost(layers: int, shards: int) -> RankCost:
     rank_layout = RankLayout(LayerTable())
     rank_layout.enter(roster(0, layers, shards))
-    gathered = Gathered(rank_layout)
-    gathered.add(0, rank_layout.by_rank[0], part(0, layers, shards).kinds["gradients"][0])
+    gathered = Gathered(rank_layout.holding)
+    gathered.add(0, part(0, layers, shards).kinds["gradients"][0])
     others = range(1, 4)
     rosters = [decode(encode(roster(rank, layers, shards))) for rank in others]
     held = _kept(rosters, layers, shards) / len(others)
@@ -153,12 +153,12 @@ def rank_cost(layers: int, shards: int) -> RankCost:
         assert isinstance(one, Roster)
         rank_layout.enter(one)
     entering = (time.thread_time() - start) / len(others)
-    gathered = Gathered(rank_layout)
-    gathered.add(0, rank_layout.by_rank[0], part(0, layers, shards).kinds["gradients"][0])
+    gathered = Gathered(rank_layout.holding)
+    gathered.add(0, part(0, layers, shards).kinds["gradients"][0])
     messages = [encode(part(rank, layers, shards)) for rank in others]
     start = time.thread_time()
     for rank, message in zip(others, messages):
-        take(gathered, rank_layout, rank, message)
+        take(gathered, rank, message)
     merging = (time.thread_time() - start) / len(others)
     return RankCost(len(messages[0]), merging, held, entering)
 
@@ -176,12 +176,12 @@ def _kept(rosters: Sequence[object], layers: int, shards: int) -> float:
     return held
 
 
-def take(gathered: Gathered, rank_layout: Holding, rank: int, message: bytes) -> None:
+def take(gathered: Gathered, rank: int, message: bytes) -> None:
     """What a rank does with a part that has come."""
     came = decode(message)
     assert isinstance(came, Part)
     for measured in came.kinds["gradients"]:
-        gathered.add(rank, rank_layout.by_rank[rank], measured)
+        gathered.add(rank, measured)
 
 
 # -- storage --------------------------------------------------------------------------------------------------------

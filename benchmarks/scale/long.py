@@ -82,10 +82,10 @@ def join_shards(layers: int, pieces: int) -> tuple[float, float, int]:
     joint = Joint(rank_layout)
     own, message = part(0, layers, pieces), encode(part(1, layers, pieces))
     start = time.thread_time()
-    gathered = Gathered(joint)
-    gathered.add(0, joint.by_rank[0], own.kinds["gradients"][0])
+    gathered = Gathered(joint.holding)
+    gathered.add(0, own.kinds["gradients"][0])
     for rank in range(1, pieces):
-        take(gathered, joint, rank, message)
+        take(gathered, rank, message)
     merged = time.thread_time()
     (reading,) = gathered.reading()
     size = len(encode(replace_part(own, kinds={"gradients": measured_of([reading], None)})))
@@ -99,12 +99,12 @@ def merge_all(layers: int, ranks: int) -> tuple[float, int]:
     first = rank_layout.by_rank[0]
     # All ranks hold the same: one roster stands for all of them here. What they need is measured apart.
     rank_layout.by_rank.update({rank: replace(first, device="") for rank in range(1, ranks)})
-    gathered = Gathered(rank_layout)
-    gathered.add(0, first, part(0, layers, 1).kinds["gradients"][0])
+    gathered = Gathered(rank_layout.holding)
+    gathered.add(0, part(0, layers, 1).kinds["gradients"][0])
     message = encode(part(1, layers, 1))
     start = time.thread_time()
     for rank in range(1, ranks):
-        take(gathered, rank_layout, rank, message)
+        take(gathered, rank, message)
     assert gathered.reading()
     assert np.isfinite(gathered.comparison.distance).all()
     return time.thread_time() - start, len(message) * (ranks - 1)

@@ -25,33 +25,27 @@ _NONE = np.empty(0, np.int32)
 
 
 class Joint:
-    """What these ranks hold together, as if it were one rank: a `Holding` whose slots are the joined blocks."""
+    """What these ranks hold together, as if it were one rank: its slots are the joined blocks."""
 
     def __init__(self, ranks: RankLayout, apart: frozenset[str] = frozenset()) -> None:
         """`apart` are paths of tensors whose portions are not joined."""
         self.version, self.apart = ranks.version, apart
-        self.portions = ranks.portions
-        self.unions = ranks.unions
-        self.own = ranks.own
-        self.block = ranks.block
         joined, place = _joined(ranks, apart)
-        size = np.array([prod(facts.block.shape) for facts in joined], np.int64)
-        self.roster = Roster(
-            ranks.head,
-            [facts_of(layer) for layer in ranks.table],
-            joined,
-            [] if ranks.own is None else ranks.own.optimizers,
-            str(ranks.facts()["device"]),
+        facts = ranks.facts()
+        layers = [facts_of(layer) for layer in ranks.table]
+        self.roster = Roster(ranks.head, layers, joined, facts["optimizers"], facts["device"])
+        size = np.array([prod(one.block.shape) for one in joined], np.int64)
+        by_rank = ranks.by_rank.items()
+        self.holding = replace(
+            ranks.holding,
+            layout=SlotLayout(_NONE, np.empty(0, np.int64), size, offsets_of(size), _NONE),
+            by_rank={rank: replace(rank_slots, slots=place[rank_slots.portions]) for rank, rank_slots in by_rank},
+            counts=np.array([one.block.volume for one in joined], np.int64),
         )
-        self.counts = np.array([facts.block.volume for facts in joined], np.int64)
-        self.layout = SlotLayout(_NONE, np.empty(0, np.int64), size, offsets_of(size), _NONE)
-        self.by_rank = {
-            rank: replace(rank_slots, slots=place[rank_slots.portions]) for rank, rank_slots in ranks.by_rank.items()
-        }
 
     def part(self, parts: Sequence[Part], witness: NDArray[np.bool_] | None) -> Part:
         """`parts` are those of this frame, the head's first."""
-        merged = Merged(parts, self)
+        merged = Merged(parts, self.holding)
         told = {kind: _told(gathered, witness) for kind, gathered in merged.kinds.items()}
         state, carried, optimizer = merged.flags
         return msgspec.structs.replace(
@@ -61,7 +55,7 @@ class Joint:
             carried=carried,
             optimizer=optimizer,
             kinds={kind: measured for kind, measured in told.items() if measured},
-            micro=[_told(gathered, witness) for gathered in micro_of(parts, self)],
+            micro=[_told(gathered, witness) for gathered in micro_of(parts, self.holding)],
             has_gradient=merged.has_gradient,
             stepped_as_they_were=merged.stepped_as_they_were,
             before_is_previous=merged.before_is_previous,
@@ -82,20 +76,20 @@ def _told(gathered: Gathered, witness: NDArray[np.bool_] | None) -> list[Measure
 
 def _joined(ranks: RankLayout, apart: frozenset[str]) -> tuple[list[SlotFacts], NDArray[np.int64]]:
     """The blocks, and the block of each portion."""
-    unions = ranks.unions
+    holding, slots = ranks.holding, ranks.slots
+    unions = holding.unions
     pieces = dict(zip(unions.portions.tolist(), unions.pieces[unions.starts].tolist()))
     whole_of_slot: dict[int, list[int]] = {}  # portions that are not made of others
     for portion in ranks.held.tolist():
-        portions = whole_of_slot.setdefault(ranks.slot(portion), [])
+        portions = whole_of_slot.setdefault(int(slots[portion]), [])
         if portion not in pieces:
             portions.append(portion)
     joined: list[SlotFacts] = []
-    place = np.zeros(ranks.portions, np.int64)
+    place = np.zeros(len(holding.blocks), np.int64)
     for slot, portions in whole_of_slot.items():
-        facts = ranks.slot_facts(slot)
-        blocks = [ranks.block(portion) for portion in portions]
+        facts, first = ranks.slot_facts[slot], len(joined)
+        blocks = [holding.blocks[portion] for portion in portions]
         together = None if facts.path in apart else _together(blocks)
-        first = len(joined)
         joined += [msgspec.structs.replace(facts, block=one) for one in ([together] if together else blocks)]
         place[portions] = first if together else np.arange(first, len(joined))
     for portion, piece in pieces.items():  # compared there, and not added

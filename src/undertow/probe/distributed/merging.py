@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +17,9 @@ from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offset
 from undertow.measure.shards import sketch_of_part
 from undertow.probe.distributed.contribution import chosen
 from undertow.probe.distributed.portions import Portion, Summand
-from undertow.probe.distributed.rank_layout import RankSlots, Unions
-from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part, Roster
+from undertow.probe.distributed.rank_layout import Holding
+from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part
 from undertow.probe.readings import Reading
-from undertow.probe.watched_layers import SlotLayout
 
 Floats = NDArray[np.float64]
 _NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
@@ -40,44 +39,27 @@ class Comparison:
         return cls(np.full(slots, np.nan), np.full(slots, -1, np.int64))
 
 
-class Holding(Protocol):
-    """Who holds which portions of what: a `RankLayout`, or a part of one that passes its sums on."""
-
-    @property
-    def layout(self) -> SlotLayout: ...
-    @property
-    def by_rank(self) -> Mapping[int, RankSlots]: ...
-    @property
-    def portions(self) -> int: ...
-    @property
-    def counts(self) -> NDArray[np.int64]: ...
-    @property
-    def unions(self) -> Unions: ...
-    @property
-    def own(self) -> Roster | None: ...
-    def block(self, portion: int) -> Portion: ...
-
-
 class Gathered:
     """Adds up one kind of reading, rank by rank, the lowest first."""
 
     def __init__(self, ranks: Holding) -> None:
         self._ranks = ranks
-        self._layout: SlotLayout = ranks.layout
-        self._seen = np.zeros(ranks.portions, np.bool_)
+        self._layout = ranks.layout
+        self._seen = np.zeros(len(ranks.blocks), np.bool_)
         self._folds: NDArray[np.float32] | None = None  # of each portion, from the rank that sent it first
-        self._finite = np.zeros(ranks.portions, np.bool_)
-        self._norms: Floats = np.zeros(ranks.portions)
-        self._first_rank = np.full(ranks.portions, -1, np.int64)
+        self._finite = np.zeros(len(ranks.blocks), np.bool_)
+        self._norms: Floats = np.zeros(len(ranks.blocks))
+        self._first_rank = np.full(len(ranks.blocks), -1, np.int64)
         self._unions = ranks.unions
-        self._is_union = np.zeros(ranks.portions, np.bool_)
+        self._is_union = np.zeros(len(ranks.blocks), np.bool_)
         self._is_union[self._unions.portions] = True
         self._read = np.zeros(len(ranks.layout.sizes), np.bool_)
         self._whole: Partials | None = None
         self._terms: dict[tuple[int, int], dict[int, Summand]] = {}  # by slot and portion, then by number
         self.comparison = Comparison.of(len(ranks.layout.sizes))
 
-    def add(self, rank: int, rank_slots: RankSlots, measured: Measured) -> None:
+    def add(self, rank: int, measured: Measured) -> None:
+        rank_slots = self._ranks.by_rank[rank]
         for slot, term in measured.terms.items():
             terms = self._terms.setdefault((int(rank_slots.slots[slot]), int(rank_slots.portions[slot])), {})
             terms.setdefault(term.number, term)
@@ -116,7 +98,7 @@ class Gathered:
             if len(terms) == first.count:
                 del self._terms[slot, portion]
                 values = [term.values for term in terms.values() if term.values is not None]
-                measured = measure_sum(values, self._ranks.block(portion))
+                measured = measure_sum(values, self._ranks.blocks[portion])
                 self._read[slot] = True
                 self._sum(self._scattered(np.array([slot]), np.array([0]), measured))
         if self._whole is None:
@@ -187,7 +169,7 @@ class Gathered:
         folded = measured.folded(self._layout.sizes[slots]) if len(self._ranks.by_rank) > 1 else None
         if folded is not None:
             if self._folds is None:
-                self._folds = np.zeros((self._ranks.portions, FOLD_WIDTH), np.float32)
+                self._folds = np.zeros((len(self._ranks.blocks), FOLD_WIDTH), np.float32)
             self._folds[portions[places]] = folded[places]
 
     def _compare(
@@ -230,7 +212,7 @@ def gather(parts: Sequence[Part], ranks: Holding, of: Callable[[Part], Iterable[
     gathered = Gathered(ranks)
     for part in parts:
         for measured in of(part):
-            gathered.add(part.rank, ranks.by_rank[part.rank], measured)
+            gathered.add(part.rank, measured)
     return gathered
 
 

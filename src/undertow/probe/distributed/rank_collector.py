@@ -103,14 +103,15 @@ class RankCollector:
         """Where what was joined overlaps, it must come as it is: in the next frames, then."""
         if self._checked != self.ranks.version:
             self._checked = self.ranks.version
-            paths = self.ranks.paths(np.flatnonzero(self.ranks.overlapping))
+            overlapping = np.flatnonzero(self.ranks.holding.counts < 0)
+            paths = [self.ranks.slot_facts[slot].path for slot in overlapping.tolist()]
             if not self.apart.issuperset(paths):
                 self.keep_apart(paths)
 
     def shorten(self, parts: list[Part]) -> None:
         """Tell ranks whose tensors all come from a lower rank that a comparison is enough from now on."""
         sent = {part.rank for part in parts}
-        seen = np.zeros(self.ranks.portions, np.bool_)
+        seen = np.zeros(len(self.ranks.holding.blocks), np.bool_)
         for rank in sorted(sent):
             portions = self.ranks.by_rank[rank].portions
             follower = next((one for one in self._followers if one.rank == rank), None)

@@ -65,6 +65,18 @@ class RankSlots:
     held: NDArray[np.bool_]  # False where this rank's portion is empty: what it says of such a tensor counts last
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who holds which portions of what: of whole tensors, or of the blocks that some ranks make together."""
+
+    layout: SlotLayout
+    by_rank: dict[int, RankSlots]
+    blocks: tuple[Portion, ...]  # which part of its tensor each portion is
+    counts: Ints  # how many elements make each slot complete; -1 where portions of it overlap, and none do
+    unions: Unions
+    own: Roster | None  # of the head; those of the others are not kept
+
+
 class RankLayout:
     """Seen from one of them, the head, which the others send to. Its own facts count before theirs."""
 
@@ -73,76 +85,53 @@ class RankLayout:
         self._layers: list[Layer] = list(earlier)
         self._id_of = {layer.path: layer.id for layer in earlier}
         self._slot_of: dict[str, int] = {}
-        self._slot_facts: list[SlotFacts] = []  # of the first rank that has named it
+        self.slot_facts: list[SlotFacts] = []  # of the first rank that has named it
         self._portion_of: dict[tuple[int, Portion], int] = {}  # by slot and block
-        self._portions: list[tuple[int, Portion]] = []
         self.by_rank: dict[int, RankSlots] = {}
-        self.own: Roster | None = None  # of the head; those of the others are not kept
+        self.own: Roster | None = None
         self.own_ids: Ints = np.empty(0, np.int64)  # layer ids of the head → those of the table
         self.prefixes: dict[int, str] = {}  # of ranks that hold other models under the same names
         self.layout = self._make_layout()
         self.version = 0
-        self._known_geometry: tuple[int, NDArray[np.bool_], Unions] | None = None  # of a version
+        self._known: Holding | None = None
 
     @property
     def table(self) -> LayerTable:
         return LayerTable(tuple(self._layers))
 
     @property
-    def portions(self) -> int:
-        return len(self._portions)
-
-    @property
-    def counts(self) -> Ints:
-        """How many elements make each slot complete. None do where portions overlap: see `overlapping`."""
-        return np.where(self.overlapping, -1, self.layout.sizes)
-
-    @property
-    def overlapping(self) -> NDArray[np.bool_]:
-        """Slots of which portions have elements in common, and cannot be told apart.
+    def holding(self) -> Holding:
+        """Of the whole tensors.
 
         Shards do not overlap, but those that were joined on their way can, where copies of them are cut otherwise.
         """
-        return self._geometry()[0]
-
-    @property
-    def unions(self) -> Unions:
-        return self._geometry()[1]
-
-    def _geometry(self) -> tuple[NDArray[np.bool_], Unions]:
-        known = self._known_geometry
-        if known is None or known[0] != self.version:
-            held, sizes = self.held, self.layout.sizes
-            volumes = np.array([block.volume for _, block in self._portions], np.float64)
-            slots = np.array([slot for slot, _ in self._portions], np.int64)
+        if self._known is None:
+            held, sizes, portions = self.held, self.layout.sizes, tuple(self._portion_of)
+            volumes = np.array([block.volume for _, block in portions], np.float64)
+            slots = self.slots
             too_much = np.bincount(slots[held], volumes[held], len(sizes)) > sizes
             crowded: dict[int, list[tuple[int, Portion]]] = {}
             for portion in held[too_much[slots[held]]].tolist():
-                crowded.setdefault(self.slot(portion), []).append((portion, self.block(portion)))
+                slot, block = portions[portion]
+                crowded.setdefault(slot, []).append((portion, block))
             unions = Unions.of(crowded)
             volumes[unions.portions] = 0
             overlapping = np.bincount(slots[held], volumes[held], len(sizes)) > sizes
-            known = self._known_geometry = self.version, overlapping, unions
-        return known[1:]
+            blocks = tuple(block for _, block in portions)
+            counts = np.where(overlapping, -1, sizes)
+            self._known = Holding(self.layout, self.by_rank, blocks, counts, unions, self.own)
+        return self._known
+
+    @property
+    def slots(self) -> Ints:
+        """Of each portion."""
+        return np.array([slot for slot, _ in self._portion_of], np.int64)
 
     @property
     def held(self) -> Ints:
         """The portions that some rank holds now."""
         different = {id(rank_slots.portions): rank_slots.portions for rank_slots in self.by_rank.values()}
         return np.unique(np.concatenate(list(different.values())))
-
-    def paths(self, slots: Ints) -> list[str]:
-        return [self._slot_facts[slot].path for slot in slots.tolist()]
-
-    def slot(self, portion: int) -> int:
-        return self._portions[portion][0]
-
-    def block(self, portion: int) -> Portion:
-        """Which part of its tensor a portion is."""
-        return self._portions[portion][1]
-
-    def slot_facts(self, slot: int) -> SlotFacts:
-        return self._slot_facts[slot]
 
     def enter(self, roster: Roster) -> None:
         """Take in a rank's layers, or what has changed about them."""
@@ -152,7 +141,8 @@ class RankLayout:
         if rank == self.head:
             self.own, self.own_ids = roster, np.array(ids, np.int64)
         slots = np.array([self._slot(facts, prefix) for facts in roster.slots], np.int64)
-        portions = np.array(list(map(self._portion, slots.tolist(), roster.slots)), np.int64)
+        held_here = zip(slots.tolist(), (facts.block for facts in roster.slots))
+        portions = np.array([self._portion_of.setdefault(one, len(self._portion_of)) for one in held_here], np.int64)
         first = self.by_rank.get(self.head)
         if first is not None:  # nearly always the same: one copy for thousands of ranks
             slots = first.slots if np.array_equal(slots, first.slots) else slots
@@ -160,7 +150,7 @@ class RankLayout:
         is_sharded = any(facts.is_sharded for facts in roster.slots)
         held = np.array([facts.block.volume > 0 for facts in roster.slots], np.bool_)
         self.by_rank[rank] = RankSlots(roster.device, is_sharded, slots, portions, held)
-        self.layout = self._make_layout()
+        self.layout, self._known = self._make_layout(), None
         self.version += 1
 
     def facts(self) -> dict[str, Any]:
@@ -186,26 +176,18 @@ class RankLayout:
         path = prefix + facts.path
         slot = self._slot_of.get(path)
         if slot is None:
-            slot = self._slot_of[path] = len(self._slot_facts)
-            self._slot_facts.append(msgspec.structs.replace(facts, path=path))
+            slot = self._slot_of[path] = len(self.slot_facts)
+            self.slot_facts.append(msgspec.structs.replace(facts, path=path))
         return slot
-
-    def _portion(self, slot: int, facts: SlotFacts) -> int:
-        key = (slot, facts.block)
-        known = self._portion_of.get(key)
-        if known is None:
-            known = self._portion_of[key] = len(self._portions)
-            self._portions.append(key)
-        return known
 
     def _make_layout(self) -> SlotLayout:
         parameters = [layer.id for layer in self._layers if not layer.is_module]
         modules = [layer.id for layer in self._layers if layer.is_module]
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
-        sizes = np.array([prod(facts.block.shape) for facts in self._slot_facts], np.int64)
+        sizes = np.array([prod(facts.block.shape) for facts in self.slot_facts], np.int64)
         return SlotLayout(
             np.array(parameters, np.int32),
-            np.array([row[self._id_of[facts.path]] for facts in self._slot_facts], np.int64),
+            np.array([row[self._id_of[facts.path]] for facts in self.slot_facts], np.int64),
             sizes,
             offsets_of(sizes),
             np.array(modules, np.int32),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.probe.distributed.merging import Gathered, Holding, gather
-from undertow.probe.distributed.rank_layout import RankLayout
+from undertow.probe.distributed.merging import Gathered, gather
+from undertow.probe.distributed.rank_layout import Holding, RankLayout
 from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part
 from undertow.probe.readings import RanksApart, RawFrame
 
@@ -40,7 +40,7 @@ class Merged:
 
 def whole_frame(own: RawFrame, parts: Sequence[Part], ranks: RankLayout) -> RawFrame:
     """`parts` are those of all ranks that have sent any, this rank's first."""
-    merged = Merged(parts, ranks)
+    merged = Merged(parts, ranks.holding)
     readings = {kind: gathered.reading() for kind, gathered in merged.kinds.items()}
     frame = replace(own, layout=ranks.layout, scalars=dict(parts[0].scalars), exposed=merged.exposed, local=[])
     if merged.has_gradient:
@@ -56,7 +56,7 @@ def whole_frame(own: RawFrame, parts: Sequence[Part], ranks: RankLayout) -> RawF
         frame.noise, frame.scalars["gradient_batches"] = noise[0], float(noise[1])
         frame.micro_gradients = []
     else:
-        frame.micro_gradients = [gathered.reading() for gathered in micro_of(parts, ranks)]
+        frame.micro_gradients = [gathered.reading() for gathered in micro_of(parts, ranks.holding)]
     frame.modules = {int(ranks.own_ids[layer]): reading for layer, reading in own.modules.items()}
     slots = ranks.by_rank[0].slots
     frame.held = [replace(held, slots=slots[held.slots]) for held in own.held]
