@@ -59,22 +59,15 @@ def branch_of(rank: int, members: Sequence[int]) -> Branch:
     A member's number is written to the base of the tree's width; without its last digit that is not zero it is its
     parent's.
     """
-    count = len(members)
-    width = count if count <= STAR else WIDTH
-    number = members.index(rank)
-    children: list[int] = []
-    power, levels = 1, 0
-    while power < count:
+    width = len(members) if len(members) <= STAR else WIDTH
+    number, levels = members.index(rank), 1
+    while width**levels < len(members):
         levels += 1
-        if number % (power * width) == 0:
-            above = (number + digit * power for digit in range(1, width))
-            children += [members[one] for one in above if one < count]
-        power *= width
+    children = tuple(member for one, member in enumerate(members) if one and _above(one, width) == number)
     depth, upwards = 0, number
     while upwards:
         depth, upwards = depth + 1, _above(upwards, width)
-    parent = members[_above(number, width)] if number else None
-    return Branch(parent, tuple(children), 1 - depth / (levels + 1))
+    return Branch(members[_above(number, width)] if number else None, children, 1 - depth / (levels + 1))
 
 
 def _above(number: int, width: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels.interface import Kernel, Want
-from undertow.measure.partials import Partials, offsets_of
+from undertow.measure.partials import Partials
 from undertow.measure.shards import Places, places_of, sketch_of_part
 from undertow.probe.distributed.fsdp import are_exchanged, local_stretch
 from undertow.probe.distributed.portions import Portion, Spread, is_spread, local_of, summand_of
@@ -18,6 +19,7 @@ from undertow.probe.readings import Reading
 from undertow.probe.tensor_list import TensorList
 
 Runs = tuple[int, NDArray[np.int64]]
+Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True, eq=False)
@@ -59,21 +61,12 @@ class SpreadList(TensorList):
             return replace(reading, partials=self._placed_there(partials, chosen, kernel_for))
         if partials.sketches is None:
             return reading
-        sizes: list[int] = []
-        sketches: list[NDArray[np.float64]] = []
+        stretches = _stretches(partials.sketches, partials.offsets)
         for row, slot in enumerate(reading.slots.tolist()):
-            portion = self.spread.portions[slot]
-            if portion is None:
-                sizes.append(int(partials.offsets[row + 1] - partials.offsets[row]))
-                sketches.append(partials.sketches[partials.offsets[row] : partials.offsets[row + 1]])
-                continue
-            count = prod(portion.shape)
-            sizes.append(count)
-            tensor = tensors[place_of[slot]]
-            sketches.append(sketch_of_part(tensor, *self._runs_of(slot, portion, tensor), count))
-        offsets = offsets_of(np.array(sizes, np.int64))
-        joined = np.concatenate(sketches) if sketches else np.empty(0)
-        return replace(reading, partials=replace(partials, sketches=joined, offsets=offsets))
+            portion, tensor = self.spread.portions[slot], tensors[place_of[slot]]
+            if portion is not None:
+                stretches[row] = sketch_of_part(tensor, *self._runs_of(slot, portion, tensor), prod(portion.shape))
+        return replace(reading, partials=_with_sketches(partials, stretches))
 
     def _placed_there(
         self, partials: Any, chosen: list[tuple[int, torch.Tensor]], kernel_for: Callable[[str], Kernel]
@@ -117,11 +110,19 @@ class PlacedPartials:
         placed: Partials | None = None if self.sketches is None else self.sketches.to_host()
         if placed is None or placed.sketches is None or partials.sketches is None:
             return replace(partials, sketches=None)
-        stretches = [partials.sketches[begin:end] for begin, end in zip(partials.offsets[:-1], partials.offsets[1:])]
-        for place, row in enumerate(self.rows):
-            stretches[row] = placed.sketches[placed.offsets[place] : placed.offsets[place + 1]]
-        offsets = np.concatenate([[0], np.cumsum([len(one) for one in stretches])]).astype(np.int64)
-        return replace(partials, sketches=np.concatenate(stretches), offsets=offsets)
+        stretches = _stretches(partials.sketches, partials.offsets)
+        for row, stretch in zip(self.rows, _stretches(placed.sketches, placed.offsets)):
+            stretches[row] = stretch
+        return _with_sketches(partials, stretches)
+
+
+def _stretches(sketches: Floats, offsets: NDArray[np.int64]) -> list[Floats]:
+    return [sketches[begin:end] for begin, end in pairwise(offsets.tolist())]
+
+
+def _with_sketches(partials: Partials, stretches: list[Floats]) -> Partials:
+    offsets = np.cumsum([0, *map(len, stretches)], dtype=np.int64)
+    return replace(partials, sketches=np.concatenate([np.empty(0), *stretches]), offsets=offsets)
 
 
 def list_of(

@@ -6,6 +6,7 @@ hooks of the user's as in checkpointing) the answer is None, and the signal is t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Set
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ Factor = torch.Tensor | float
 # Before torch 2.7 nobody can tell whether hooks keep a saved tensor; unpacking one could run the user's code again.
 SHOWS_HOOKS = hasattr(getattr(torch._C, "_autograd").SavedTensor, "unpack_hook")  # noqa: B009
 
+_NEAR = 64  # nodes between a loss and the nearest parameter
 MAX_ELEMENTS = 1 << 20  # of one tensor; larger ones are read from their first rows
 
 # Operations that show the same values in another shape, order or number format, or a part of them.
@@ -175,3 +177,17 @@ def first_rows(values: torch.Tensor, limit: int = MAX_ELEMENTS) -> torch.Tensor:
         return values
     per_row = max(1, values.numel() // values.shape[0])
     return values[: max(1, limit // per_row)]
+
+
+def nearest_parameter(given: Value) -> int | None:
+    """The id of the tensor, of the fewest operations away; a single number (a temperature, a scale) is none."""
+    waiting = deque([given])
+    seen: set[Node] = set()
+    while waiting and len(seen) < _NEAR:
+        value = waiting.popleft()
+        if value and value.node not in seen:
+            seen.add(value.node)
+            waiting.extend(value.sides)
+            if value.is_leaf and value.node.variable.dim() > 0:
+                return id(value.node.variable)
+    return None

@@ -5,13 +5,12 @@ numbers of them (`loss_numbers`). So nothing waits for a device, and nothing of 
 """
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
 import torch
 
 from undertow.probe.signals.broadcasting import stretched_column, was_broadcast
-from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, Node, Value, first_rows, number_of
+from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, Value, first_rows, nearest_parameter, number_of
 from undertow.probe.signals.handwritten_error import remade
 from undertow.probe.signals.linear_layer import PRODUCTS, linear_layer, weight_of
 from undertow.probe.signals.target_range import Reach, reach_of
@@ -29,7 +28,6 @@ _CLIPPING = SAME_VALUES | {"Clamp", "ClampMin", "ClampMax", "Select", "Index", "
 _ROW_KEEPING = frozenset({"View", "UnsafeView", "ReshapeAlias", "ToCopy", "Alias"})
 _SQUASHING = ("Softmax", "Sigmoid")
 _TEMPERED = 8.0  # by which probabilities are multiplied at most: more can be a way to sharpen them
-_MOST_NODES = 64  # between a loss and the nearest parameter
 
 
 @dataclass(slots=True)
@@ -77,10 +75,10 @@ def read_loss(root: torch.Tensor, loss_scale: int | None = None, with_logits: bo
     if not terms:
         reading, column = LossReading(LossKind.UNKNOWN), stretched_column(root)
         if column is not None:
-            reading.broadcast, reading.source = 1.0, _nearest_parameter(column)
+            reading.broadcast, reading.source = 1.0, nearest_parameter(column)
         return reading
     term, reading = min(((term, _contract(term)) for term in terms), key=lambda pair: _preference(*pair))
-    reading.source = _nearest_parameter(term.given)
+    reading.source = nearest_parameter(term.given)
     reading.is_beside_weights = has_weights and not math.isnan(term.factor)
     with torch.no_grad():
         if term.kind in _OF_CLASSES:
@@ -143,20 +141,6 @@ def _over_another_dimension(term: Term) -> float | None:
     if shape is None or summed is None or picked is None:
         return None
     return float(summed % len(shape) != picked % len(shape))
-
-
-def _nearest_parameter(given: Value) -> int | None:
-    """The id of the tensor, of the fewest operations away; a single number (a temperature, a scale) is none."""
-    waiting = deque([given])
-    seen: set[Node] = set()
-    while waiting and len(seen) < _MOST_NODES:
-        value = waiting.popleft()
-        if value and value.node not in seen:
-            seen.add(value.node)
-            waiting.extend(value.sides)
-            if value.is_leaf and value.node.variable.dim() > 0:
-                return id(value.node.variable)
-    return None
 
 
 # -- losses of classes -----------------------------------------------------------------------------------------
