@@ -7,8 +7,8 @@ hooks of the user's as in checkpointing) the answer is None, and the signal is t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Set
-from functools import lru_cache
+from collections.abc import Callable, Set
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -54,16 +54,16 @@ class Value(NamedTuple):
     @property
     def sides(self) -> list[Value]:
         """What it was made of, in the order of the operation's inputs."""
-        return [] if self.node is None else [Value(*pair) for pair in self.node.next_functions]
+        return [] if self.node is None else [_value(pair) for pair in self.node.next_functions]
 
     def side(self, place: int) -> Value:
-        sides = self.sides
-        return sides[place] if place < len(sides) else NOTHING
+        pairs = () if self.node is None else self.node.next_functions
+        return _value(pairs[place]) if place < len(pairs) else NOTHING
 
     @property
     def inputs(self) -> list[Value]:
         """Those of its sides that need a gradient."""
-        return [side for side in self.sides if side]
+        return [] if self.node is None else [_value(pair) for pair in self.node.next_functions if pair[0] is not None]
 
     @property
     def only(self) -> Value:
@@ -139,6 +139,7 @@ class Value(NamedTuple):
 
 
 NOTHING = Value(None)
+_value: Callable[[tuple[Node, int]], Value] = partial(tuple.__new__, Value)  # in half the time that a call of it takes
 
 
 @lru_cache(1024)
@@ -185,9 +186,10 @@ def nearest_parameter(given: Value) -> int | None:
     seen: set[Node] = set()
     while waiting and len(seen) < _NEAR:
         value = waiting.popleft()
-        if value and value.node not in seen:
-            seen.add(value.node)
-            waiting.extend(value.sides)
-            if value.is_leaf and value.node.variable.dim() > 0:
-                return id(value.node.variable)
+        if value.node in seen:
+            continue
+        seen.add(value.node)
+        waiting += value.inputs
+        if value.is_leaf and value.node.variable.dim() > 0:
+            return id(value.node.variable)
     return None

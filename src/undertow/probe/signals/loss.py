@@ -101,16 +101,17 @@ def _preference(term: Term, reading: LossReading) -> tuple[bool, bool, int]:
 
 def _contract(term: Term) -> LossReading:
     reading = LossReading(term.kind, term.factor, term.reduction)
-    log_softmax, maker = term.given.producer(), _maker(term.given)
+    log_softmax = term.given.producer()
     if term.kind in (LossKind.CROSS_ENTROPY, LossKind.DIVERGENCE) and log_softmax.operation == "LogSoftmax":
         before = log_softmax.side(0)
-        reading.is_rectified = float(_maker(before) == "Relu")
-        reading.is_probability = float(_maker(before) in _SQUASHING or _maker(_unscaled(before)) == "Softmax")
+        made_by = _maker(before)
+        reading.is_rectified = float(made_by == "Relu")
+        reading.is_probability = float(made_by in _SQUASHING or _maker(_unscaled(before)) == "Softmax")
     if term.kind == LossKind.BINARY_OF_LOGITS:
-        reading.is_probability = float(maker in _SQUASHING)
-        reading.is_rectified = float(maker == "Relu")
+        reading.is_probability = float(_maker(term.given) in _SQUASHING)
+        reading.is_rectified = float(_maker(term.given) == "Relu")
     elif term.kind == LossKind.DIVERGENCE:
-        reading.is_logit = float(maker == "Softmax")
+        reading.is_logit = float(_maker(term.given) == "Softmax")
     elif term.kind == LossKind.CROSS_ENTROPY and term.by_hand:
         reading.is_logit = _over_another_dimension(term)
     if term.kind not in (*_OF_CLASSES, LossKind.ALIGNMENT):

@@ -85,29 +85,31 @@ def find_terms(root: torch.Tensor, loss_scale: int | None = None) -> tuple[list[
         if value.node in seen or value.is_leaf:
             continue
         seen.add(value.node)
-        term = _term(value, path)
+        name = value.operation
+        term = _term(name, value, path)
         if term is not None:
             found.append(term)
-        elif value.operation not in _MODEL:
-            if value.operation == "Mul" and value.only:
+        elif name not in _MODEL:
+            if name == "Mul" and value.only:
                 constant = value.factor
                 has_weights |= isinstance(constant, torch.Tensor) and constant.numel() > 1
-            queue.extend(_beyond(value, path, loss_scale))
+            queue.extend(_beyond(name, value, path, loss_scale))
     return found, has_weights
 
 
 # -- is this a loss function? ----------------------------------------------------------------------------------
 
 
-def _term(value: Value, path: _Path) -> Term | None:
-    kind = _FUNCTIONS.get(value.operation)
+def _term(name: str, value: Value, path: _Path) -> Term | None:
+    kind = _FUNCTIONS.get(name)
     if kind is None:
-        by_hand = _BY_HAND.get(value.operation)
+        by_hand = _BY_HAND.get(name)
         return by_hand(value, path) if by_hand is not None and not math.isnan(path.factor) else None
-    if kind == LossKind.NEGATIVE_LOG_LIKELIHOOD and value.only.producer().operation == "LogSoftmax":
+    given = value.only
+    if kind == LossKind.NEGATIVE_LOG_LIKELIHOOD and given.producer().operation == "LogSoftmax":
         kind = LossKind.CROSS_ENTROPY
     factor, reduction = _reduced(value, path, _REDUCTIONS.get(value.saved("reduction"), LossReduction.NONE))
-    return Term(kind, value, value.only, False, factor, reduction, path.depth)
+    return Term(kind, value, given, False, factor, reduction, path.depth)
 
 
 def _reduced(value: Value, path: _Path, reduction: float) -> tuple[float, float]:
@@ -220,8 +222,8 @@ _BY_HAND = {
 # -- if not, what lies beyond? ---------------------------------------------------------------------------------
 
 
-def _beyond(value: Value, path: _Path, loss_scale: int | None) -> list[tuple[Value, _Path]]:
-    name, sides, inputs = value.operation, value.sides, value.inputs
+def _beyond(name: str, value: Value, path: _Path, loss_scale: int | None) -> list[tuple[Value, _Path]]:
+    inputs = value.inputs
     on = replace(path, depth=path.depth + 1)
     if name == "Add" and len(inputs) == 2 and (smoothed := _smoothed(inputs)):
         return [(smoothed, on)]
@@ -232,7 +234,7 @@ def _beyond(value: Value, path: _Path, loss_scale: int | None) -> list[tuple[Val
         if isinstance(constant, torch.Tensor) and constant.data_ptr() == loss_scale:
             return [(inputs[0], on)]
         number = number_of(constant)
-        if name == "Div" and not sides[0]:
+        if name == "Div" and not value.side(0):
             number = math.nan
         elif name == "Div" and number is not None:
             path = replace(path, divisors=(*path.divisors, number))
