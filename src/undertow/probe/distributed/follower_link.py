@@ -30,8 +30,9 @@ class FollowerLink:
         self._seconds = 0.0
         link.listen(self._listen)
 
-    def awaited(self, key: Key) -> bool:
-        """Whether its part of this frame may still come."""
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its part of the frame at hand may still come."""
         return self.gone is None and not self.is_late and not self.parts
 
     def skip_to(self, key: Key) -> list[Roster]:

@@ -83,9 +83,8 @@ def _handles(roots: Iterable[torch.nn.Module]) -> Iterator[Any]:
                 yield handle
 
 
-POST_BACKWARD = (
-    "RegisterPostBackwardFunction"  # passes a module's inputs through, to hear when backward is done with it
-)
+# Passes a module's inputs through, to hear when backward is done with it.
+POST_BACKWARD = "RegisterPostBackwardFunction"
 
 
 def gathered_parameters(roots: Iterable[torch.nn.Module]) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -67,10 +67,9 @@ class Joint:
 
 def _told(gathered: Gathered, witness: NDArray[np.bool_] | None) -> list[Measured]:
     measured = measured_of(gathered.reading(), witness)
-    apart = gathered.comparison
     for one in measured:
-        if not np.isnan(apart.distance[one.slots]).all():
-            one.distance, one.farthest = apart.distance[one.slots], apart.farthest[one.slots]
+        if not np.isnan(gathered.distance[one.slots]).all():
+            one.distance, one.farthest = gathered.distance[one.slots], gathered.farthest[one.slots]
     return measured + gathered.unsummed()
 
 

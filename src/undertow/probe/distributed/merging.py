@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -22,21 +21,9 @@ from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part
 from undertow.probe.readings import Reading
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 _NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
 _COUNTS = [Moment.COUNT, *_NONFINITE, Moment.ZERO]
-
-
-@dataclass(slots=True)
-class Comparison:
-    """Replicas of each slot: how far the farthest is from the first, relative to its length, and whose it is."""
-
-    distance: Floats  # NaN where there is only one
-    farthest: NDArray[np.int64]
-    bad: dict[int, int] = field(default_factory=dict[int, int])  # rank → slots of which its replica alone is not finite
-
-    @classmethod
-    def of(cls, slots: int) -> Comparison:
-        return cls(np.full(slots, np.nan), np.full(slots, -1, np.int64))
 
 
 class Gathered:
@@ -56,7 +43,10 @@ class Gathered:
         self._read = np.zeros(len(ranks.layout.sizes), np.bool_)
         self._whole: Partials | None = None
         self._terms: dict[tuple[int, int], dict[int, Summand]] = {}  # by slot and portion, then by number
-        self.comparison = Comparison.of(len(ranks.layout.sizes))
+        # Replicas of each slot: how far the farthest is from the first, relative to its length, and whose it is.
+        self.distance: Floats = np.full(len(ranks.layout.sizes), np.nan)  # NaN where there is only one
+        self.farthest = np.full(len(ranks.layout.sizes), -1, np.int64)
+        self.bad: set[int] = set()  # ranks of which a replica alone is not finite
 
     def add(self, rank: int, measured: Measured) -> None:
         rank_slots = self._ranks.by_rank[rank]
@@ -85,7 +75,11 @@ class Gathered:
             self._first_rank[portions[places]] = rank
             self._norms[portions[places]] = np.sqrt(measured.moments[places, Moment.SUM_SQUARE])
             self._read[slots[places]] = True
-            self._remember(slots, portions, places, measured)
+            folded = measured.folded(self._layout.sizes[slots]) if len(self._ranks.by_rank) > 1 else None
+            if folded is not None:  # somebody else may hold the same
+                if self._folds is None:
+                    self._folds = np.zeros((len(self._ranks.blocks), FOLD_WIDTH), np.float32)
+                self._folds[portions[places]] = folded[places]
             while len(places):
                 _, once = np.unique(slots[places], return_index=True)  # nearly always all of them
                 self._sum(self._scattered(slots, places[once], measured))
@@ -127,7 +121,7 @@ class Gathered:
     def _sum(self, more: Partials) -> None:
         self._whole = more if self._whole is None else self._whole.merge(more)
 
-    def _scattered(self, slots: NDArray[np.int64], places: NDArray[np.int64], measured: Measured) -> Partials:
+    def _scattered(self, slots: Ints, places: Ints, measured: Measured) -> Partials:
         """These readings among those of all slots; the others are empty."""
         layout, here = self._layout, slots[places]
         if len(here) == len(slots) == len(layout.sizes) and np.array_equal(here, np.arange(len(here))):
@@ -162,32 +156,15 @@ class Gathered:
 
     # -- comparisons --------------------------------------------------------------------------------------
 
-    def _remember(
-        self, slots: NDArray[np.int64], portions: NDArray[np.int64], places: NDArray[np.int64], measured: Measured
-    ) -> None:
-        """Only where somebody else may hold the same."""
-        folded = measured.folded(self._layout.sizes[slots]) if len(self._ranks.by_rank) > 1 else None
-        if folded is not None:
-            if self._folds is None:
-                self._folds = np.zeros((len(self._ranks.blocks), FOLD_WIDTH), np.float32)
-            self._folds[portions[places]] = folded[places]
-
     def _compare(
-        self,
-        rank: int,
-        slots: NDArray[np.int64],
-        portions: NDArray[np.int64],
-        measured: Measured,
-        places: NDArray[np.int64],
-        finite: NDArray[np.bool_],
+        self, rank: int, slots: Ints, portions: Ints, measured: Measured, places: Ints, finite: NDArray[np.bool_]
     ) -> Floats:
         """The readings at these places against those that a lower rank sent of the same portions: how far apart."""
         folded = measured.folded(self._layout.sizes[slots])
         slots, portions, finite = slots[places], portions[places], finite[places]
         uneven = finite != self._finite[portions]
         for portion, is_finite in zip(portions[uneven].tolist(), finite[uneven].tolist()):
-            guilty = int(self._first_rank[portion]) if is_finite else rank
-            self.comparison.bad[guilty] = self.comparison.bad.get(guilty, 0) + 1
+            self.bad.add(int(self._first_rank[portion]) if is_finite else rank)
         if folded is not None and self._folds is not None:
             first = self._folds[portions].astype(np.float64)
             apart = np.sqrt(np.square(folded[places].astype(np.float64) - first).sum(axis=1))
@@ -200,11 +177,11 @@ class Gathered:
         self._note_farthest(slots, distance, np.full(len(slots), rank))
         return distance
 
-    def _note_farthest(self, slots: NDArray[np.int64], distance: Floats, ranks: NDArray[np.int64]) -> None:
-        before = self.comparison.distance[slots]
+    def _note_farthest(self, slots: Ints, distance: Floats, ranks: Ints) -> None:
+        before = self.distance[slots]
         farther = np.isnan(before) | (distance > before)
-        self.comparison.distance[slots[farther]] = distance[farther]
-        self.comparison.farthest[slots[farther]] = ranks[farther]
+        self.distance[slots[farther]] = distance[farther]
+        self.farthest[slots[farther]] = ranks[farther]
 
 
 def gather(parts: Sequence[Part], ranks: Holding, of: Callable[[Part], Iterable[Measured]]) -> Gathered:

@@ -159,7 +159,7 @@ class RankCollector:
                 for one in self._followers:
                     for roster in one.skip_to(key):
                         self.ranks.enter(roster)
-                missing = [one for one in self._followers if one.awaited(key)]
+                missing = [one for one in self._followers if one.is_awaited]
                 now = time.monotonic()
                 if not missing:
                     return True

@@ -31,8 +31,8 @@ class Merged:
             self.kinds["stepped"] = gather(
                 parts, ranks, lambda part: part.kinds.get("gradients" if part.stepped_as_they_were else "stepped", ())
             )
-        self.gradient = self.kinds.get("stepped", self.kinds["gradients"]).comparison
-        self.weight = self.kinds["weights"].comparison
+        self.gradient = self.kinds.get("stepped", self.kinds["gradients"])
+        self.weight = self.kinds["weights"]
         self.bad = {*self.gradient.bad, *self.weight.bad, *(rank for part in parts for rank in part.bad)}
         self.losses = {rank: loss for part in parts for rank, loss in part.losses.items()}
         self.ranks = sum(part.ranks for part in parts)

@@ -70,14 +70,14 @@ def _of_alike(many: _Many, book: LabelBook) -> list[Numbers]:
     is_logit: list[float | None] = [None] * len(many)
     if one.log_probabilities is not None:
         logs = _stacked(many, "log_probabilities")
-        _add(found, _of_classes(many, logs, book))
+        _add_classes(found, many, logs, book)
         if one.kind in _OF_LOGARITHMS:
             # Also a softmax, where it was taken over another dimension than that of the classes.
             amiss = np.abs(np.exp(logs[:, :_ROWS_SUMMED]).sum(axis=2) - 1) > _PROBABILITY
             is_logit = [float(share > 0.5) for share in amiss.mean(axis=1)]
     if one.prediction is not None and one.target is not None:
         prediction = _stacked(many, "prediction")
-        _add(found, _of_elements(one, prediction, _stacked(many, "target"), book))
+        _add_elements(found, one, prediction, _stacked(many, "target"), book)
         if one.kind == LossKind.BINARY_OF_PROBABILITIES:
             beyond = (prediction < 0) | (prediction > 1)
             is_logit = [float(one.any()) for one in beyond]
@@ -140,17 +140,16 @@ def _labels(many: _Many) -> Labels | None:
     return None
 
 
-def _of_classes(many: _Many, logs: Floats, book: LabelBook) -> list[Numbers]:
+def _add_classes(found: list[Numbers], many: _Many, logs: Floats, book: LabelBook) -> None:
     one, labels = many[0], _labels(many)
-    found: list[Numbers] = [{} for _ in many]
     counted = np.ones(logs.shape[:2], np.bool_)
     if labels is not None:
-        found = book.numbers(labels, one.columns, one.ignored)
+        _add(found, book.numbers(labels, one.columns, one.ignored))
         labels = labels[:, : logs.shape[1]]
         if one.ignored is not None:
             counted = labels != one.ignored
     if one.kind != LossKind.CROSS_ENTROPY or not counted.any():
-        return found
+        return
     columns: dict[str, Floats] = {}
     if labels is not None:
         answers = logs.argmax(axis=2)
@@ -164,7 +163,6 @@ def _of_classes(many: _Many, logs: Floats, book: LabelBook) -> list[Numbers]:
         count = min(logs.shape[1], firsts.shape[1])
         columns["output_log_z"] = (firsts[:, :count] - logs[:, :count, 0]).mean(axis=1)
     _put(found, columns, counted.sum(axis=1) > 0)
-    return found
 
 
 def _put(found: list[Numbers], columns: dict[str, Floats], known: Flags | None = None) -> None:
@@ -191,21 +189,18 @@ def _miss_rank(logs: Floats, labels: Labels, counted: Flags, wrong: Flags) -> Fl
     return np.where((within | ~counted).all(axis=1), found, np.nan)
 
 
-def _of_elements(one: LossReading, prediction: Floats, target: Floats, book: LabelBook) -> list[Numbers]:
+def _add_elements(found: list[Numbers], one: LossReading, prediction: Floats, target: Floats, book: LabelBook) -> None:
     flat = {"prediction": prediction.reshape(len(prediction), -1), "target": target.reshape(len(target), -1)}
     columns = {f"{name}_mean": values.mean(axis=1) for name, values in flat.items()}
     columns |= {f"{name}_std": values.std(axis=1) for name, values in flat.items()}
     if not one.is_beside_weights:  # returns that a policy has earned are hardly foretold for long
         columns["output_agreement"] = agreement_of_numbers(prediction, target)
-    found: list[Numbers] = [{} for _ in prediction]
     _put(found, columns)
     # Targets of one column that are all 0 or 1 are labels of two classes.
     if one.kind in _BINARY and one.columns == 1:
         binary = np.flatnonzero(np.isin(flat["target"], (0.0, 1.0)).all(axis=1))
-        labels = book.numbers(flat["target"][binary].astype(np.int64), 2) if len(binary) else []
-        for place, values in zip(binary.tolist(), labels):
-            found[place] |= values
-    return found
+        if len(binary):
+            _add([found[place] for place in binary], book.numbers(flat["target"][binary].astype(np.int64), 2))
 
 
 def _beyond_reach(least: float, largest: float, wanted: torch.Tensor) -> Numbers:

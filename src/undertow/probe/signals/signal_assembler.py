@@ -21,18 +21,11 @@ _SMOOTH = 0.25
 _LINE = {name: line for line, name in enumerate(ACTIVATION.names)}
 _AS_NUMPY_KNOWS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 
-# Quantities, and what they are called in the reading of a module.
-_OF_MODULE = {
-    "activation_training": "training",
-    "norm_values": "norm_values",
-    "norm_samples": "norm_samples",
-    "norm_average": "norm_average",
-    "recomputed_apart": "recomputed_apart",
-    "attention_state": "attention_state",
-    "padding_inside": "padding_inside",
-    "latent_nats": "latent_nats",
-    "router_outputs": "router_outputs",
-}
+# Quantities that are fields of a module's reading as they are.
+_OF_MODULE = (
+    "norm_values", "norm_samples", "norm_average", "recomputed_apart", "attention_state", "padding_inside",
+    "latent_nats", "router_outputs",
+)  # fmt: skip
 _MEANS_OF_CALLS = {
     "activation_sample_spread": "spreads",
     "attention_entropy": "attention_entropies",
@@ -136,10 +129,8 @@ def _fill_modules(readings: dict[int, ModuleReading], block: Block) -> None:
 
 def _of_module(reading: ModuleReading) -> dict[str, float]:
     found = constants(reading.module)
-    for name, field in _OF_MODULE.items():
-        value = getattr(reading, field)
-        if value is not None:
-            found[name] = float(value)
+    facts = {"activation_training": reading.training} | {name: getattr(reading, name) for name in _OF_MODULE}
+    found |= {name: float(value) for name, value in facts.items() if value is not None}
     for name, field in _MEANS_OF_CALLS.items():
         if values := getattr(reading, field):
             found[name] = float(np.mean(values))

@@ -68,8 +68,7 @@ class UnregisteredParameters:
 def _loose_tensors(module: nn.Module) -> list[torch.Tensor]:
     """Attributes that are to be trained, by their flag, and that `parameters()` does not know."""
     tensors = [value for value in vars(module).values() if type(value) is torch.Tensor]
-    tensors = [tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf]
-    return [tensor for tensor in tensors if _is_readable(tensor)]
+    return [tensor for tensor in tensors if tensor.requires_grad and tensor.is_leaf and _is_readable(tensor)]
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
