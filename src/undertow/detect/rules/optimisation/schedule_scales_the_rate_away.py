@@ -88,4 +88,4 @@ class ScheduleScalesTheRateAway(Condition):
 
 def _is_square(largest: float | None, made_with: float | None) -> bool:
     """The schedule's own rate times that of the optimizer."""
-    return bool(largest and made_with) and abs(largest / made_with**2 - 1) < 0.01
+    return largest is not None and bool(made_with) and abs(largest / made_with**2 - 1) < 0.01

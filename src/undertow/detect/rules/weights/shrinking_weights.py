@@ -28,12 +28,12 @@ Row = NDArray[np.float32]
 class ShrinkingWeights(Condition):
     """Weights shrink towards zero, step after step, whatever the gradient says.
 
-    What it sees: How much of each update points straight at zero: the loss of norm over the length of the update. What
-        learns turns a weight and changes its length little; what decays shortens it and does not turn it. Reported when
-        most matrices lose at least 0.3 % of their length at each of three measured steps and most of every update is
-        that loss (half of it where they lose 1 %), or when a single matrix has lost more than two thirds in this way,
-        or the scale of a normalisation has, and its weight decay explains it. Or when less than a hundredth of a
-        matrix is left, however it came about: it may be clamped, or multiplied by something small between the steps.
+    What it sees: How much of each update points straight at zero: what learns turns a weight and changes its length
+        little, what decays shortens it and does not turn it. Reported when most matrices lose at least 0.3 % of their
+        length at each of three measured steps and most of every update is that loss (half of it where they lose 1 %),
+        or when a single matrix, or a scale of a normalisation whose weight decay explains it, has lost more than two
+        thirds in this way. Or when less than a hundredth of a matrix is left, however it came about: it may be clamped,
+        or multiplied by something small between the steps.
     Why it is bad: The model forgets faster than it learns. The usual cause is a weight decay that is far too strong for
         the learning rate: with AdamW each step takes away learning rate × weight decay of the weight.
     When it is wrong: Weight decay of usual strength takes 1e-6 to 1e-3 of a weight away at a step. Weights in front of
