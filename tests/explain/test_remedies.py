@@ -66,7 +66,7 @@ SHAPES: list[Finding] = [
 # What a remedy does to the steps that the optimizer takes.
 SMALLER = {
     "lower-the-learning-rate", "clip-gradients", "guard-against-spikes", "lower-the-rate-on-a-plateau",
-    "stay-close-to-the-start", "skip-bad-steps", "lower-the-group-rate",
+    "skip-bad-steps", "lower-the-group-rate",
 }  # fmt: skip
 LARGER = {"raise-the-learning-rate", "raise-the-group-rate", "raise-the-clip-threshold", "small-eps"}
 CLIPPING = {"clip-gradients", "guard-against-spikes", "skip-bad-steps"}

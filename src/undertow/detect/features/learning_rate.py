@@ -8,10 +8,10 @@ import numpy as np
 
 from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake
 from undertow.detect.features.chance_level import chance_level
-from undertow.detect.features.fast_group import FastGroup
 from undertow.detect.features.long_first_steps import LongFirstSteps
 from undertow.detect.features.loss_trend import Loss, actor_of
 from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.parameter_groups import FastMembers
 from undertow.detect.features.rate_history import RateHistory
 
 _UPDATES, _SETTINGS = frozenset({"update"}), frozenset({"optimizer", "initial_lr"})
@@ -55,7 +55,7 @@ class LearningRate(Tracker):
         self.rates: dict[int, RateHistory] = {}
         self.history = RateHistory()  # of the optimizer that steps in this frame
         self.actor = 0
-        self.fast, self.long_start = FastGroup(), LongFirstSteps()
+        self.fast, self.long_start = FastMembers(), LongFirstSteps()
         self.begun = self.loss_begun = -1  # the first steps, of all and with a loss
         self.seen, self.is_positive = 0, False
         self.level_before_jump = math.nan

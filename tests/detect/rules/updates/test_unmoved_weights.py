@@ -69,3 +69,13 @@ def test_new_weights_that_rest_for_long_with_a_rate_of_zero() -> None:
     training = Training().run(110, scalars={"lr_0": 0.1, "lr_1": 0.0}, **resting)
     (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
     assert finding.severity is Severity.MODERATE
+
+
+def test_no_weight_has_ever_moved() -> None:
+    training = Training().run(9, update_norm=0.0)
+    assert training.alarms() == []
+    (finding,) = [one for one in training.run(1, update_norm=0.0).findings() if one.severity.is_alarm]
+    assert (finding.code, finding.layers, finding.severity) == ("UPD003", (), Severity.CRITICAL)
+    assert "zero_grad" in finding.summary
+    (finding,) = [one for one in training.run(1).findings() if one.severity.is_alarm]
+    assert not finding.ongoing

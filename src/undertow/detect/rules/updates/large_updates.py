@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
-from undertow.detect.features.fast_group import FastGroup
 from undertow.detect.features.long_first_steps import LongFirstSteps
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.parameter_groups import FastMembers
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import (
     AVERAGE_THE_MICRO_BATCHES,
@@ -59,7 +59,7 @@ class LargeUpdates(Condition):
     memory = Limit(10, "steps for which a large step can still be the cause")
 
     def __init__(self) -> None:
-        self._fast, self._long_start = FastGroup(), LongFirstSteps()
+        self._fast, self._long_start = FastMembers(), LongFirstSteps()
         self._since = 0
         self._speed = self._fastest = 0.0
         self._travelled = 0.0  # in lengths of the weight, since steps became large

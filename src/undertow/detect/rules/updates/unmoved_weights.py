@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, Limit, Shared, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, LayerStreak, Limit, Shared, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import (
+    CLEAR_GRADIENTS,
     FREEZE_OPENLY,
     GIVE_IT_TO_THE_OPTIMIZER,
     KEEP_A_FLOAT32_MASTER_COPY,
@@ -22,7 +24,8 @@ class UnmovedWeights(Condition):
     What it sees: Parameters in an optimizer whose weights were bit for bit the same after five measured steps with a
         non-zero gradient, while other weights moved. The reason is said where it is known: a parameter group with a
         learning rate of zero, or updates too small for the number format.
-    Why it is bad: The layer keeps its values. The rest of the model learns around it, so the loss looks healthy.
+    Why it is bad: The layer keeps its values. The rest of the model learns around it, so the loss looks healthy. Where
+        no weight moves, the gradients are gone when the optimizer steps: `zero_grad` is called after `backward`.
     When it is wrong: Steps that a loss scaler skipped and steps with a learning rate of zero do not count. A parameter
         group with a rate of zero may rest by plan: that is mild, unless its weights were never trained either, as new
         ones that have rested for a hundred steps.
@@ -30,21 +33,23 @@ class UnmovedWeights(Condition):
         (TrainCheck), 2025.
     """
 
-    code, variant, formerly = "UPD003", "unmoved-weights", "still"
+    code, variant, formerly = "UPD003", "unmoved-weights", "still standstill no-weight-moves"
     stage, is_exact = Stage.COURSE, True
     _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
-    remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, FREEZE_OPENLY)
+    remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, FREEZE_OPENLY,
+                CLEAR_GRADIENTS)  # fmt: skip
     patience = Limit(5, "measured steps")
+    patience_of_all = Limit(10, "measured steps, or four over 20: an optimizer may accumulate over some by itself")
     patience_with_rounding = Limit(50, "measured steps: in low precision single updates round away in health, too")
     rested = Limit(100, "steps: a group that waits for its turn with a rate of zero has had it by then")
 
     def __init__(self) -> None:
-        self._still = LayerStreak()
+        self._still, self._all_still = LayerStreak(), Consecutive()
 
     @property
     def is_calm(self) -> bool:
-        return not self.is_open and not self._still.length.any()
+        return not self.is_open and not self._still.length.any() and not self._all_still.count
 
     def observe(self, view: FrameView) -> Judgement | None:
         moves, ids = view.row("update_norm"), view.ids("update")
@@ -53,6 +58,9 @@ class UnmovedWeights(Condition):
         pushed = self._updates.unmoved(view)
         if pushed is None:
             return None
+        if not self._updates.has_moved:
+            return self._observe_all(view, pushed)
+        self._all_still.end()
         self._still.end(ids[(moves != 0) & ~np.isnan(moves)])
         if (moves > 0).any():
             # A bias before a normalisation has next to no gradient: that it stands still is no news.
@@ -65,6 +73,16 @@ class UnmovedWeights(Condition):
         has_rested = int(self._still.span[lasted].max()) >= self.rested
         layers = tuple(view.layout.in_order(np.flatnonzero(lasted)))
         return self.hold((layers, has_rested), lambda: self._describe(view, layers, has_rested))
+
+    def _observe_all(self, view: FrameView, pushed: NDArray[np.int32]) -> Judgement | None:
+        if not view.scalar("lr") > 0 or not len(pushed) or self._updates.rounds_away(view, pushed).any():
+            self._all_still.end()
+            return self.stay()
+        count = self._all_still.hold(view.step)
+        is_rare = count >= 4 and view.step - self._all_still.since >= 2 * self.patience_of_all
+        if count < self.patience_of_all and not is_rare:
+            return self.stay()
+        return self.hold(True, lambda: self._describe_all(view, pushed))
 
     def _describe(self, view: FrameView, layers: tuple[int, ...], has_rested: bool) -> Judgement:
         layout, chosen, updates = view.layout, np.array(layers, np.int32), self._updates
@@ -98,6 +116,22 @@ class UnmovedWeights(Condition):
         )  # fmt: skip
         return Judgement(severity, layers, first_step, confidence, summary, (*evidence, *because))
 
+    def _describe_all(self, view: FrameView, pushed: NDArray[np.int32]) -> Judgement:
+        sizes = self._updates.pushed[pushed]
+        largest, layer = float(sizes.max()), view.layout.path(int(pushed[np.argmax(sizes)]))
+        how = f"largest element of a gradient at step {view.step}, before the optimizer came to use it"
+        moves = f"of every weight, at {self._all_still.count} measured steps and all before"
+        evidence = (
+            Evidence("update_norm", None, 0.0, None, moves),
+            Evidence("gradient_max_abs", layer, largest, None, how),
+            Evidence("lr", None, view.scalar("lr"), None, "the learning rate is not zero"),
+        )
+        summary = (
+            "No weight has ever moved, though gradients arrive and the optimizer steps: they are gone when it does. "
+            "Is zero_grad called between backward and step?"
+        )
+        return Judgement(Severity.CRITICAL, (), 0, 0.95, summary, evidence)
+
     def _is_forgotten(self, view: FrameView, layers: tuple[int, ...], has_rested: bool) -> bool:
         """Weights that nobody has trained, with a rate of zero for long, or in a place where none rests on purpose."""
         parts, layout = self._updates.parts, view.layout
@@ -110,6 +144,8 @@ class UnmovedWeights(Condition):
     @classmethod
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
         shown = {evidence.quantity for evidence in finding.evidence}
+        if "gradient_max_abs" in shown:
+            return (CLEAR_GRADIENTS,)
         if "weight_max_abs" in shown:
             return (KEEP_A_FLOAT32_MASTER_COPY,)
         return (RAISE_THE_GROUP_RATE, FREEZE_OPENLY if "lr" in shown else GIVE_IT_TO_THE_OPTIMIZER)

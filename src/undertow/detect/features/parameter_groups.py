@@ -1,0 +1,73 @@
+"""Parameter groups whose learning rate is far from that of the others: what goes wrong then is their doing."""
+
+import numpy as np
+
+from undertow.detect.engine import Condition, Flags, FrameView, Judgement, LayerStreak, Limit, Stage, having
+from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.wording import name_layers
+from undertow.schema import Evidence, Severity
+
+
+class FastMembers:
+    """Takes frames in order; `members` are its weight matrices, none while all rates are alike.
+
+    `parameters` are all that it holds: a learnt scale or temperature is no matrix.
+    """
+
+    ahead = Limit(30.0, "times the rate of the others; adapters are trained with 16 times on purpose")
+
+    def __init__(self) -> None:
+        self.members: tuple[int, ...] = ()
+        self.parameters: tuple[int, ...] = ()
+
+    def observe(self, view: FrameView) -> None:
+        ids, each = view.ids("optimizer"), view.row("optimizer_rate")
+        if ids is None or each is None:
+            return
+        matrices = matrices_of(view.layout)
+        rates = matrices.values(view, "optimizer_rate")
+        known = np.sort(rates[np.isfinite(rates)])
+        if len(known) < 2:
+            return
+        usual = float(known[(len(known) - 1) // 2])
+        far = self.ahead * usual if usual > 0 else np.inf
+        self.members = tuple(matrices.ids[rates > far].tolist())
+        self.parameters = tuple(ids[each > far].tolist())
+
+
+class GroupOutOfStep(Condition):
+    """A group whose rate and steps are far from those of the others; a subclass says in which direction."""
+
+    stage = Stage.STEP
+    wakes_on = having("optimizer")
+
+    patience = Limit(3, "measured steps in a row")
+
+    def __init__(self) -> None:
+        self._streak = LayerStreak()
+
+    def follow(self, view: FrameView, known: Flags, out_of_step: Flags, pace: str) -> Judgement | None:
+        """Of the weight matrices: of which it is known, and of which it holds at this step."""
+        ids = matrices_of(view.layout).ids.astype(np.int32)
+        self._streak.end(ids[known & ~out_of_step])
+        self._streak.hold(ids[out_of_step], view.step)
+        members = tuple(ids[self._streak.length[ids] >= self.patience].tolist())
+        return self.hold(members, lambda: self._describe(view, members, pace)) if members else self.end()
+
+    def _describe(self, view: FrameView, members: tuple[int, ...], pace: str) -> Judgement:
+        layout, matrices = view.layout, matrices_of(view.layout)
+        place, others = matrices.ids == members[0], ~np.isin(matrices.ids, members)
+        rates, ratios = matrices.values(view, "optimizer_rate"), matrices.update_ratios(view)
+        rate, usual = float(rates[place][0]), middle(rates[others])
+        evidence = (
+            Evidence("optimizer_rate", layout.path(members[0]), rate, usual,
+                     "its learning rate, beside that in the middle of the other matrices"),
+            Evidence("update_ratio", layout.path(members[0]), float(ratios[place][0]), middle(ratios[others]),
+                     "its step over its weight, beside that in the middle of the other matrices"),
+        )  # fmt: skip
+        summary = (
+            f"The steps of {name_layers(layout, members)} are far {pace} than those of the others: the learning rate "
+            f"of the group is {rate:.2g}, that of the others {usual:.2g}."
+        )
+        since = int(self._streak.since[list(members)].min())
+        return Judgement(Severity.MODERATE, members, since, 0.75, summary, evidence)
