@@ -92,10 +92,25 @@ def test_unknown_names_get_a_near_match(clean: Path) -> None:
         Settings.resolve()
 
 
-def test_a_broken_file_of_others_is_skipped_with_a_word(clean: Path) -> None:
+def test_a_broken_file_of_others_is_skipped_with_a_word(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (clean / "pyproject.toml").write_text("[[[", encoding="utf-8")
-    with pytest.warns(UserWarning, match="not valid TOML"):
-        assert Settings.resolve() == Settings()
+    assert Settings.resolve() == Settings()
+    assert "not valid TOML" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "what"), [("tool = 1", "tool in"), ("tool.undertow = 1", "tool.undertow in")])
+def test_what_should_be_a_table_is_named(clean: Path, text: str, what: str) -> None:
+    (clean / "pyproject.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(SettingError, match=f"{what} .* is 1. Make it a table"):
+        Settings.resolve()
+
+
+def test_a_working_folder_that_was_deleted(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = clean / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert Settings.resolve() == Settings()
 
 
 def test_record_is_plain() -> None:

@@ -1,5 +1,9 @@
 """Errors for users: what happened, the offending value, and the way out."""
 
+import contextlib
+import os
+import sys
+
 
 class UndertowError(Exception):
     """Base of every error Undertow raises on purpose.
@@ -46,3 +50,14 @@ class CriticalFindingError(UndertowError):
 
     code = "UT005"
     exit_code = 1
+
+
+def write_stderr(line: str) -> None:
+    """One line for the user. A stderr that is full, closed or not there is no reason to end a training."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.flush()
+        if sys.stderr is sys.__stderr__:
+            # Past its buffer: what could not be written would stay there, and fail once more when Python ends.
+            os.write(sys.stderr.fileno(), f"{line}\n".encode(sys.stderr.encoding, "backslashreplace"))
+        else:
+            print(line, file=sys.stderr, flush=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from undertow.errors import SettingError
+from undertow.errors import SettingError, write_stderr
 from undertow.schema.addresses import address_of
 
 ON_CRITICAL = ("warn", "ignore", "raise")
@@ -50,7 +49,7 @@ class Settings:
         """The first of argument, variable, configuration file and default that is given; None is "not given"."""
         known = [field.name for field in fields(cls)]
         _refuse_unknown(arguments, known, "an argument")
-        table, file = _configuration(Path.cwd())
+        table, file = _configuration()
         _refuse_unknown(table, known, f"a key of [tool.undertow] in {file}")
         values: dict[str, Any] = {}
         for name in known:
@@ -87,8 +86,12 @@ def _refuse_unknown(given: Iterable[str], known: list[str], place: str) -> None:
             raise SettingError(f"{name!r} is not {place} that Undertow knows", way_out=hint)
 
 
-def _configuration(start: Path) -> tuple[dict[str, Any], Path | None]:
-    """The [tool.undertow] table of the nearest pyproject.toml at or above `start`."""
+def _configuration() -> tuple[dict[str, Any], Path | None]:
+    """The [tool.undertow] table of the nearest pyproject.toml at or above the working folder."""
+    try:
+        start = Path.cwd()
+    except OSError:  # it was deleted: nothing is above it
+        return {}, None
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if not file.is_file():
@@ -97,11 +100,14 @@ def _configuration(start: Path) -> tuple[dict[str, Any], Path | None]:
             document = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
             # Somebody else's broken file must not stop a training; ours in it is lost, so say so.
-            warnings.warn(f"Undertow skipped {file}, which is not valid TOML: {problem}", stacklevel=4)
+            write_stderr(f"undertow: skipped {file}, which is not valid TOML: {problem}")
             return {}, file
-        table = document.get("tool", {}).get("undertow", {})
+        tools: Any = document.get("tool", {})
+        is_table = isinstance(tools, dict)
+        table: Any = cast(dict[str, Any], tools).get("undertow", {}) if is_table else tools
         if not isinstance(table, dict):
-            raise SettingError(f"tool.undertow in {file} is {table!r}", way_out="Make it a table: [tool.undertow]")
+            name = "tool.undertow" if is_table else "tool"
+            raise SettingError(f"{name} in {file} is {table!r}", way_out="Make it a table: [tool.undertow]")
         return cast(dict[str, Any], table), file
     return {}, None
 

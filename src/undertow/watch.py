@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from undertow.errors import write_stderr
 from undertow.probe.torch_version import require_torch, too_old
 from undertow.recording.watch_handle import NullWatch, Watch
 from undertow.schema import Finding
@@ -69,7 +70,7 @@ def _begin(settings: Settings, model: Models, optimizer: Optimizers) -> Watch:
     require_torch()
     reason = too_old()
     if reason is not None:
-        print(f"undertow: {reason}. Nothing is recorded; your training goes on", file=sys.stderr, flush=True)
+        write_stderr(f"undertow: {reason}. Nothing is recorded; your training goes on")
         return NullWatch(reason, "Install a newer torch")
     from undertow.recording.live_watch import begin_watch
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from undertow.cli.launch import check_script, own_frames_removed, run_module, run_script
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, write_stderr
 from undertow.settings import Settings
 
 if TYPE_CHECKING:
@@ -86,9 +85,10 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
         _as_if_alone(work)
         return
     if importlib.util.find_spec("torch") is None:
-        print("undertow: torch is not installed, so there is nothing to watch", file=sys.stderr)
+        write_stderr("undertow: torch is not installed, so there is nothing to watch")
         _as_if_alone(work)
         return
+    from undertow.recording.signals import close_on_termination
     from undertow.schema.facts import RunStatus
     from undertow.watch import watch_command
 
@@ -96,15 +96,12 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
     folder = watch.folder  # of several ranks, only the first writes a run
     view = view_of(folder, live) if folder is not None and live is not False and not settings.quiet else None
 
-    def terminated(number: int, frame: Any) -> None:
+    def terminated() -> None:
         if view is not None:
             view.close()
         watch.close(RunStatus.INTERRUPTED, "the process was asked to end (SIGTERM)")
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
 
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, terminated)
+    close_on_termination(terminated)
     try:
         with view or nullcontext():
             _as_if_alone(work)

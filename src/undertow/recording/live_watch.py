@@ -27,6 +27,7 @@ from undertow.probe.step import StepMachine
 from undertow.probe.subjects import Subjects
 from undertow.recording.following_rank import FollowingRank
 from undertow.recording.run_recording import PATIENCE
+from undertow.recording.signals import interrupt_deferred
 from undertow.recording.training_run import TrainingRun
 from undertow.recording.watch_handle import Watch
 from undertow.schema import Diagnosis, Finding, RunStatus
@@ -122,11 +123,12 @@ class LiveWatch(Watch):
             if self.closed:
                 return
             self.closed = True
-        self._recorder.stop()
-        atexit.unregister(self._at_exit)
-        if self in _open:
-            _open.remove(self)
-        self._run.close(status, message, self._mailbox.close(PATIENCE))
+        with interrupt_deferred():
+            self._recorder.stop()
+            atexit.unregister(self._at_exit)
+            if self in _open:
+                _open.remove(self)
+            self._run.close(status, message, self._mailbox.close(PATIENCE))
         if status is RunStatus.FINISHED:
             self._raise_critical()  # found after the last step
 

@@ -4,6 +4,8 @@ import contextlib
 import sys
 from typing import Any, cast
 
+from undertow.errors import write_stderr
+
 
 def bar_is_open() -> bool:
     """A bar of tqdm, or a live display of rich, in this process. Nothing is imported to find out."""
@@ -18,7 +20,7 @@ def say(line: str) -> None:
             cast(Any, sys.modules["tqdm.std"]).tqdm.write(line, file=sys.stderr)
             sys.stderr.flush()
             return
-    print(line, file=sys.stderr, flush=True)
+    write_stderr(line)
 
 
 def _tqdm_bars() -> list[object]:

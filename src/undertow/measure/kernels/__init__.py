@@ -1,10 +1,9 @@
 """Kernels: the same measurement done slowly and obviously, portably, and fast. `choose` picks one."""
 
 import os
-import sys
 from collections.abc import Callable
 
-from undertow.errors import SettingError
+from undertow.errors import SettingError, write_stderr
 from undertow.measure.kernels.interface import Kernel
 
 
@@ -77,10 +76,8 @@ def choose(device_type: str = "cpu") -> Kernel:
     except Exception as error:  # a broken Triton raises more than ImportError
         if best == "triton":
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            print(
+            write_stderr(
                 f"undertow: Triton cannot be used here ({reason}); "
-                "measuring with plain torch operations instead, which is slower",
-                file=sys.stderr,
-                flush=True,
+                "measuring with plain torch operations instead, which is slower"
             )
     return _KERNELS["torch"]()

@@ -6,7 +6,6 @@ Nothing here waits for the device. Results are copied to pinned memory beside th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 
+from undertow.errors import write_stderr
 from undertow.measure.kernels import triton_fast, triton_merge, triton_parts
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
@@ -191,7 +191,7 @@ class TritonKernel:
 
 def _say(error: Exception, consequence: str) -> None:
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    print(f"undertow: the Triton kernel does not work here ({reason}); {consequence}", file=sys.stderr, flush=True)
+    write_stderr(f"undertow: the Triton kernel does not work here ({reason}); {consequence}")
 
 
 def _readable(tensor: torch.Tensor) -> bool:

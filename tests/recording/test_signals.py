@@ -1,0 +1,77 @@
+"""A signal that ends the process finds the run closed, at once, and the process ends as it would have."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from undertow.store.reader import RunReader
+
+SCRIPT = """
+import ctypes, sys, torch
+from torch import nn
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(60):
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+{setup}
+print("ready", flush=True)
+{wait}
+"""
+IN_C = "ctypes.CDLL(None).poll(None, 0, 20_000)"
+IN_PYTHON = "while True: pass"
+
+
+def start(tmp_path: Path, wait: str, setup: str = "") -> subprocess.Popen[str]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(wait=wait, setup=setup))
+    command = [sys.executable, "-m", "undertow", "run", "--run-dir", str(tmp_path / "run"), str(script)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def ended_within(process: subprocess.Popen[str], seconds: float) -> int:
+    try:
+        process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    return process.returncode
+
+
+@pytest.mark.parametrize("wait", [IN_C, IN_PYTHON], ids=["in C", "in Python"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_terminated_run_is_closed_at_once(tmp_path: Path, wait: str, times: int) -> None:
+    process = start(tmp_path, wait)
+    for _ in range(times):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.01)
+    assert ended_within(process, 15) == -signal.SIGTERM  # the call into C alone would take 20 seconds
+    reader = RunReader(tmp_path / "run")
+    assert (reader.status, len(reader.steps)) == ("interrupted", 60)
+
+
+def test_a_second_interrupt_does_not_leave_the_run_open(tmp_path: Path) -> None:
+    process = start(tmp_path, IN_PYTHON)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    ended_within(process, 30)
+    reader = RunReader(tmp_path / "run")
+    assert (reader.status, len(reader.steps)) == ("interrupted", 60)
+
+
+def test_a_program_that_handles_the_signal_itself_is_left_alone(tmp_path: Path) -> None:
+    own = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))"
+    process = start(tmp_path, IN_PYTHON, own)
+    process.send_signal(signal.SIGTERM)
+    assert ended_within(process, 30) == 7
+    assert RunReader(tmp_path / "run").status == "failed"
