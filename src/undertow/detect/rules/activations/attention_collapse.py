@@ -24,27 +24,18 @@ _REINITIALISE_THE_ATTENTION = Remedy(
 class AttentionCollapse(Condition):
     """Attention logits are so large that each position attends to a single other one.
 
-    What it sees
-    ------------
-    The largest absolute attention logit of each block and the entropy of its attention weights. A block is reported
-    when its logits are beyond 60, or its mean entropy is below 2 % of the largest possible, at two sampled steps in a
-    row of which the first comes while much of the loss is left.
-
-    Why it is bad
-    -------------
-    Softmax has a natural scale: at logits of 60 all weights but one are zero, and so are their gradients. The block
-    no longer learns where to look, and large models diverge soon after. One block alone points at its query and key
-    weights; all blocks at once point at the learning rate.
-
-    When it is wrong
-    ----------------
-    Heads that look at one fixed place are common in trained models; here it is the mean over all heads and rows. A
-    model that attends to a single key by construction would be reported.
-
-    References
-    ----------
-    Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv 2309.14322).
-    Zhai et al., "Stabilizing Transformer Training by Preventing Attention Entropy Collapse", 2023 (arXiv 2303.06296).
+    What it sees: The largest absolute attention logit of each block and the entropy of its attention weights. A block
+        is reported when its logits are beyond 60, or its mean entropy is below 2 % of the largest possible, at two
+        sampled steps in a row of which the first comes while much of the loss is left.
+    Why it is bad: Softmax has a natural scale: at logits of 60 all weights but one are zero, and so are their
+        gradients. The block no longer learns where to look, and large models diverge soon after. One block alone points
+        at its query and key weights; all blocks at once point at the learning rate.
+    When it is wrong: Heads that look at one fixed place are common in trained models; here it is the mean over all
+        heads and rows. A model that attends to a single key by construction would be reported.
+    References: Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv
+        2309.14322).
+        Zhai et al., "Stabilizing Transformer Training by Preventing Attention Entropy Collapse", 2023 (arXiv
+        2303.06296).
     """
 
     code, variant, formerly = "ACT004", "attention-collapse", "attention"

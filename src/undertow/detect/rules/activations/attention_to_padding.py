@@ -7,22 +7,12 @@ from undertow.schema import AttentionState, Remedy
 class AttentionToPadding(AttentionContract):
     """Attention sees only padding: its mask is inverted.
 
-    What it sees
-    ------------
-    Where the tokens are known: every key that the mask leaves holds one and the same token, and those it hides do not,
-    at two sampled steps.
-
-    Why it is bad
-    -------------
-    The text is hidden and the padding is left: the block learns nothing about its input.
-
-    When it is wrong
-    ----------------
-    All samples really hold one and the same token wherever attention may look.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.MultiheadAttention` (True hides) and `scaled_dot_product_attention` (True keeps).
+    What it sees: Where the tokens are known: every key that the mask leaves holds one and the same token, and those it
+        hides do not, at two sampled steps.
+    Why it is bad: The text is hidden and the padding is left: the block learns nothing about its input.
+    When it is wrong: All samples really hold one and the same token wherever attention may look.
+    References: PyTorch documentation, `torch.nn.MultiheadAttention` (True hides) and `scaled_dot_product_attention`
+        (True keeps).
     """
 
     variant, formerly = "attention-to-padding", "padding"

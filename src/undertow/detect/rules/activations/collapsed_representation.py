@@ -62,29 +62,19 @@ class _Spread:
 class CollapsedRepresentation(Condition):
     """A layer gives nearly the same output for all samples, though it told them apart before.
 
-    What it sees
-    ------------
-    How much the output of each layer with a weight matrix differs between samples, against the same layer at the start.
-    Reported is, over twelve steps at least (150 for a classifier), a layer of whose variance less than 0.3 % lies
-    between samples, a tenth of what it was; or one whose differences have shrunk to 20 % while those of the model's
-    output have halved. The last layer counts only where the one before it has shrunk, too.
-
-    Why it is bad
-    -------------
-    What does not differ between samples carries nothing about them: an encoder that maps everything to one point, a
-    code that the decoder ignores, a generator with one picture. The loss often rewards it: a contrastive loss without
-    negatives.
-
-    When it is wrong
-    ----------------
-    A classifier often learns first to give every sample the same prediction, hence the long wait. A model that starts
-    with huge outputs and shrinks them in all layers could be taken for collapsed. Where the program writes to the
-    weights between steps (the clamped critic of a GAN) the comparison begins anew, and where optimizers step in turn,
-    each is compared with its own steps. Data that come in less different than they did are allowed for.
-
-    References
-    ----------
-    Chen and He, "Exploring Simple Siamese Representation Learning", 2021 (arXiv 2011.10566).
+    What it sees: How much the output of each layer with a weight matrix differs between samples, against the same layer
+        at the start. Reported is, over twelve steps at least (150 for a classifier), a layer of whose variance less
+        than 0.3 % lies between samples, a tenth of what it was; or one whose differences have shrunk to 20 % while
+        those of the model's output have halved. The last layer counts only where the one before it has shrunk, too.
+    Why it is bad: What does not differ between samples carries nothing about them: an encoder that maps everything to
+        one point, a code that the decoder ignores, a generator with one picture. The loss often rewards it: a
+        contrastive loss without negatives.
+    When it is wrong: A classifier often learns first to give every sample the same prediction, hence the long wait. A
+        model that starts with huge outputs and shrinks them in all layers could be taken for collapsed. Where the
+        program writes to the weights between steps (the clamped critic of a GAN) the comparison begins anew, and where
+        optimizers step in turn, each is compared with its own steps. Data that come in less different than they did are
+        allowed for.
+    References: Chen and He, "Exploring Simple Siamese Representation Learning", 2021 (arXiv 2011.10566).
     """
 
     code, variant, formerly = "ACT003", "collapsed-representation", "collapsed"

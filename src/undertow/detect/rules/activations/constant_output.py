@@ -17,25 +17,14 @@ _Test = Callable[[int], bool]  # of a module, by its layer id
 class ConstantOutput(Condition):
     """Samples come in different and go out exactly alike, from the first step on.
 
-    What it sees
-    ------------
-    How much the output of each module differs between samples, and the executed graph: a module whose outputs differ,
-    all of which must pass one whose outputs are the same to the last bit. At three sampled steps, over four steps at
-    least, beginning with the first.
-
-    Why it is bad
-    -------------
-    What no longer differs between samples carries nothing about them. A mean or a normalisation over the batch
-    dimension instead of the features is the usual cause.
-
-    When it is wrong
-    ----------------
-    A summary of all samples that is added to each of them is fine, because a way leads around it; so are learnt
-    queries, which no sample enters, and a head that starts at zero.
-
-    References
-    ----------
-    Chen and He, "Exploring Simple Siamese Representation Learning", 2021 (arXiv 2011.10566).
+    What it sees: How much the output of each module differs between samples, and the executed graph: a module whose
+        outputs differ, all of which must pass one whose outputs are the same to the last bit. At three sampled steps,
+        over four steps at least, beginning with the first.
+    Why it is bad: What no longer differs between samples carries nothing about them. A mean or a normalisation over the
+        batch dimension instead of the features is the usual cause.
+    When it is wrong: A summary of all samples that is added to each of them is fine, because a way leads around it; so
+        are learnt queries, which no sample enters, and a head that starts at zero.
+    References: Chen and He, "Exploring Simple Siamese Representation Learning", 2021 (arXiv 2011.10566).
     """
 
     code, variant, formerly = "ACT003", "constant-output", "constant"

@@ -11,23 +11,13 @@ from undertow.detect.features.silent_units import SilentUnits
 class DeadOutputs(Condition):
     """Half of the model's own outputs or more, behind a ReLU, are never active.
 
-    What it sees
-    ------------
-    The outputs of a ReLU behind the last layer, where the loss compares them with targets. It is reported when all of
-    them were exactly zero at two sampled steps, or half of the units were silent for 1,000 samples.
-
-    Why it is bad
-    -------------
-    Such an output can never be predicted to be anything but zero, and gets no gradient that could change that.
-
-    When it is wrong
-    ----------------
-    Targets that are zero for half of the outputs in all samples. A hinge that is content stands last, too, and is not
-    judged.
-
-    References
-    ----------
-    Lu et al., "Dying ReLU and Initialization: Theory and Numerical Examples", 2019 (arXiv 1903.06733).
+    What it sees: The outputs of a ReLU behind the last layer, where the loss compares them with targets. It is reported
+        when all of them were exactly zero at two sampled steps, or half of the units were silent for 1,000 samples.
+    Why it is bad: Such an output can never be predicted to be anything but zero, and gets no gradient that could change
+        that.
+    When it is wrong: Targets that are zero for half of the outputs in all samples. A hinge that is content stands last,
+        too, and is not judged.
+    References: Lu et al., "Dying ReLU and Initialization: Theory and Numerical Examples", 2019 (arXiv 1903.06733).
     """
 
     code, variant = "ACT001", "dead-outputs"

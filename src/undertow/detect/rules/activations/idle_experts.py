@@ -24,22 +24,13 @@ from undertow.schema import Evidence, GradientState, Severity
 class IdleExperts(Condition):
     """Half of a router's experts or more, which were trained before, get no gradient any more.
 
-    What it sees
-    ------------
-    As many modules as a gate has outputs (four at least), numbered below one parent, of which half or more have no
-    gradient at ten measured steps in a row. Each was trained before, so that it is none that was never meant to run.
-
-    Why it is bad
-    -------------
-    Experts that receive no rows never improve, and so are never chosen. The model pays for many experts and has a few.
-
-    When it is wrong
-    ----------------
-    Experts that are switched off on purpose while others are trained.
-
-    References
-    ----------
-    Fedus et al., "Switch Transformers", 2021 (arXiv 2101.03961), section 2.2.
+    What it sees: As many modules as a gate has outputs (four at least), numbered below one parent, of which half or
+        more have no gradient at ten measured steps in a row. Each was trained before, so that it is none that was never
+        meant to run.
+    Why it is bad: Experts that receive no rows never improve, and so are never chosen. The model pays for many experts
+        and has a few.
+    When it is wrong: Experts that are switched off on purpose while others are trained.
+    References: Fedus et al., "Switch Transformers", 2021 (arXiv 2101.03961), section 2.2.
     """
 
     code, variant, formerly = "ACT005", "idle-experts", "idle"

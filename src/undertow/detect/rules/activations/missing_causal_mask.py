@@ -7,21 +7,12 @@ from undertow.schema import AttentionState, Remedy
 class MissingCausalMask(AttentionContract):
     """Attention sees the very tokens that the model has to predict.
 
-    What it sees
-    ------------
-    Where labels are the tokens that come next: most positions may look at the one behind them, at two sampled steps.
-
-    Why it is bad
-    -------------
-    The model learns to copy the label: its loss falls far below what is possible, and it cannot generate anything.
-
-    When it is wrong
-    ----------------
-    A model that is meant to see the whole text while its labels are by chance the next tokens.
-
-    References
-    ----------
-    Vaswani et al., "Attention Is All You Need", 2017 (arXiv 1706.03762), section 3.2.3.
+    What it sees: Where labels are the tokens that come next: most positions may look at the one behind them, at two
+        sampled steps.
+    Why it is bad: The model learns to copy the label: its loss falls far below what is possible, and it cannot generate
+        anything.
+    When it is wrong: A model that is meant to see the whole text while its labels are by chance the next tokens.
+    References: Vaswani et al., "Attention Is All You Need", 2017 (arXiv 1706.03762), section 3.2.3.
     """
 
     variant, formerly = "missing-causal-mask", "answers"

@@ -20,23 +20,16 @@ from undertow.schema import Evidence, Remedy, Severity
 class PosteriorCollapse(Condition):
     """The latent code of a variational autoencoder is the prior, whatever the sample.
 
-    What it sees
-    ------------
-    The divergence of the code from a standard normal prior, where it stands in the loss, in nats per sample: below
-    0.02 for forty steps, or for twelve where the code had carried a bit or more while the model learnt.
-
-    Why it is bad
-    -------------
-    The decoder gets noise and learns to ignore it: the model reconstructs the mean of all samples. The usual cause is
-    a prior that weighs too much beside the reconstruction error, as one summed while the other is averaged.
-
-    When it is wrong
-    ----------------
-    A prior that is raised slowly from zero never looks like that for long; data without any structure would.
-
-    References
-    ----------
-    Bowman et al., "Generating Sentences from a Continuous Space", 2016 (arXiv 1511.06349), on posterior collapse.
+    What it sees: The divergence of the code from a standard normal prior, where it stands in the loss, in nats per
+        sample: below 0.02 for forty steps, or for twelve where the code had carried a bit or more while the model
+        learnt.
+    Why it is bad: The decoder gets noise and learns to ignore it: the model reconstructs the mean of all samples. The
+        usual cause is a prior that weighs too much beside the reconstruction error, as one summed while the other is
+        averaged.
+    When it is wrong: A prior that is raised slowly from zero never looks like that for long; data without any structure
+        would.
+    References: Bowman et al., "Generating Sentences from a Continuous Space", 2016 (arXiv 1511.06349), on posterior
+        collapse.
     """
 
     code, variant, formerly = "ACT003", "posterior-collapse", "latent"

@@ -12,21 +12,11 @@ from undertow.schema import Evidence, Severity
 class RectifiedLogits(Condition):
     """The logits of a cross-entropy, or of a binary one, are the output of a ReLU.
 
-    What it sees
-    ------------
-    The graph of the loss: the operation right before it. However many logits are zero does not matter.
-
-    Why it is bad
-    -------------
-    A logit that cannot be negative can call no class unlikely, and where it is zero it gets no gradient.
-
-    When it is wrong
-    ----------------
-    It is read in the graph, so the ReLU is there. Where units are reported as dead already, this is not said.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.CrossEntropyLoss`: it takes unnormalised logits.
+    What it sees: The graph of the loss: the operation right before it. However many logits are zero does not matter.
+    Why it is bad: A logit that cannot be negative can call no class unlikely, and where it is zero it gets no gradient.
+    When it is wrong: It is read in the graph, so the ReLU is there. Where units are reported as dead already, this is
+        not said.
+    References: PyTorch documentation, `torch.nn.CrossEntropyLoss`: it takes unnormalised logits.
     """
 
     code, variant, formerly = "ACT001", "rectified-logits", "rectified"

@@ -22,26 +22,17 @@ from undertow.schema import Evidence, Severity
 class RouterCollapse(Condition):
     """A router sends practically everything to one expert, or to the same few.
 
-    What it sees
-    ------------
-    The share of rows for which the busiest output of a gate is the largest: 95 % and more at two sampled steps in a
-    row, twelve steps apart at least, while the weights around it have moved by a tenth of their size (or for three
-    hundred steps). Where several outputs are chosen to a row, it is the share of rows that choose the same ones.
-
-    Why it is bad
-    -------------
-    The other experts receive no rows and no gradient; they never improve, and so are never chosen. The model pays
-    for many experts and has one, or a few. The loss may look perfectly healthy.
-
-    When it is wrong
-    ----------------
-    A gate that is meant to settle on one branch (an architecture search, a mixture of two of which one is a fallback)
-    does so on purpose. A new router may well send all rows one way; it ends within a few steps of learning.
-
-    References
-    ----------
-    Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), section 4.
-    Fedus et al., "Switch Transformers", 2021 (arXiv 2101.03961), section 2.2.
+    What it sees: The share of rows for which the busiest output of a gate is the largest: 95 % and more at two sampled
+        steps in a row, twelve steps apart at least, while the weights around it have moved by a tenth of their size (or
+        for three hundred steps). Where several outputs are chosen to a row, it is the share of rows that choose the
+        same ones.
+    Why it is bad: The other experts receive no rows and no gradient; they never improve, and so are never chosen. The
+        model pays for many experts and has one, or a few. The loss may look perfectly healthy.
+    When it is wrong: A gate that is meant to settle on one branch (an architecture search, a mixture of two of which
+        one is a fallback) does so on purpose. A new router may well send all rows one way; it ends within a few steps
+        of learning.
+    References: Shazeer et al., "Outrageously Large Neural Networks", 2017 (arXiv 1701.06538), section 4.
+        Fedus et al., "Switch Transformers", 2021 (arXiv 2101.03961), section 2.2.
     """
 
     code, variant, formerly = "ACT005", "router-collapse", "router"

@@ -21,28 +21,17 @@ from undertow.schema import Evidence, Remedy, Severity
 class Saturated(Condition):
     """Most outputs of a bounded activation function lie at its flat ends.
 
-    What it sees
-    ------------
-    The share of outputs of hidden Tanh, Sigmoid and similar modules beyond 0.99 (0.01 and 0.99 for a sigmoid), and of
-    tanh and sigmoid applied as functions to the output of a layer. A layer is reported when more than half of its
-    outputs are there at two sampled steps in a row. Named are the layers whose pre-activations are too large and the
-    functions behind them, in execution order.
-
-    Why it is bad
-    -------------
-    At its flat ends the function has almost no slope, so almost no gradient passes, and the layers before it stop
-    learning. The causes are unscaled inputs, weights that began or became too large, or a learning rate that threw
-    them there.
-
-    When it is wrong
-    ----------------
-    The last function of a model may saturate by success (a confident probability, a black background): it is not
-    judged. Nor are gates, which learn to be open or shut: a sigmoid or tanh called as a function that multiplies
-    something. Nor is anything where nine tenths of the loss are gone.
-
-    References
-    ----------
-    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
+    What it sees: The share of outputs of hidden Tanh, Sigmoid and similar modules beyond 0.99 (0.01 and 0.99 for a
+        sigmoid), and of tanh and sigmoid applied as functions to the output of a layer. A layer is reported when more
+        than half of its outputs are there at two sampled steps in a row. Named are the layers whose pre-activations are
+        too large and the functions behind them, in execution order.
+    Why it is bad: At its flat ends the function has almost no slope, so almost no gradient passes, and the layers
+        before it stop learning. The causes are unscaled inputs, weights that began or became too large, or a learning
+        rate that threw them there.
+    When it is wrong: The last function of a model may saturate by success (a confident probability, a black
+        background): it is not judged. Nor are gates, which learn to be open or shut: a sigmoid or tanh called as a
+        function that multiplies something. Nor is anything where nine tenths of the loss are gone.
+    References: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
     """
 
     code, variant = "ACT002", "saturated"

@@ -7,22 +7,12 @@ from undertow.schema import AttentionState, Remedy
 class SoftmaxOverQueries(AttentionContract):
     """The attention weights sum to one over the queries, not over the keys they weigh.
 
-    What it sees
-    ------------
-    The dimension of the softmax, beside the one that the product with the values sums over, at two sampled steps.
-
-    Why it is bad
-    -------------
-    Every output is a sum of arbitrary size: some positions get nothing, others many times too much.
-
-    When it is wrong
-    ----------------
-    Weights that are normalised again over the keys afterwards (slot attention) are fine and not reported; a soft
-    assignment to clusters is no attention.
-
-    References
-    ----------
-    Vaswani et al., "Attention Is All You Need", 2017 (arXiv 1706.03762), section 3.2.1.
+    What it sees: The dimension of the softmax, beside the one that the product with the values sums over, at two
+        sampled steps.
+    Why it is bad: Every output is a sum of arbitrary size: some positions get nothing, others many times too much.
+    When it is wrong: Weights that are normalised again over the keys afterwards (slot attention) are fine and not
+        reported; a soft assignment to clusters is no attention.
+    References: Vaswani et al., "Attention Is All You Need", 2017 (arXiv 1706.03762), section 3.2.1.
     """
 
     variant, formerly = "softmax-over-queries", "normalised"

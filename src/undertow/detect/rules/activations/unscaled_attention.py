@@ -9,21 +9,13 @@ from undertow.schema import AttentionState, Remedy
 class UnscaledAttention(AttentionContract):
     """Attention logits are plain products of queries and keys, and are large before anything is learnt.
 
-    What it sees
-    ------------
-    Logits that are not divided by the root of their width and have a standard deviation above 2 in the first steps.
-
-    Why it is bad
-    -------------
-    Their size grows with the root of the width: the softmax starts out saturated and passes hardly any gradient.
-
-    When it is wrong
-    ----------------
-    A model that was trained without the division has large logits in health; it should start from its weights.
-
-    References
-    ----------
-    Vaswani et al., "Attention Is All You Need", 2017 (arXiv 1706.03762), section 3.2.1.
+    What it sees: Logits that are not divided by the root of their width and have a standard deviation above 2 in the
+        first steps.
+    Why it is bad: Their size grows with the root of the width: the softmax starts out saturated and passes hardly any
+        gradient.
+    When it is wrong: A model that was trained without the division has large logits in health; it should start from its
+        weights.
+    References: Vaswani et al., "Attention Is All You Need", 2017 (arXiv 1706.03762), section 3.2.1.
     """
 
     variant, formerly = "unscaled-attention", "unscaled"

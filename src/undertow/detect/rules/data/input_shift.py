@@ -13,24 +13,14 @@ from undertow.schema import Evidence, Severity
 class InputShift(Condition):
     """The data change their scale for good in the middle of a training.
 
-    What it sees
-    ------------
-    The outputs of the first matrix, which are seen also where data enter beside an embedding. Where their deviation
-    changes fivefold from one sampled step to the next and stays so, with hardly another weight, and the loss rises with
-    it, the data have changed.
-
-    Why it is bad
-    -------------
-    What was learnt holds for data of the old scale. A file that begins to use another unit, or a preprocessing step
-    that is lost half-way, is the usual reason.
-
-    When it is wrong
-    ----------------
-    A new phase with other data on purpose looks the same, if the data differ in scale by such a factor.
-
-    References
-    ----------
-    LeCun et al., "Efficient BackProp", 1998, section 4.3.
+    What it sees: The outputs of the first matrix, which are seen also where data enter beside an embedding. Where their
+        deviation changes fivefold from one sampled step to the next and stays so, with hardly another weight, and the
+        loss rises with it, the data have changed.
+    Why it is bad: What was learnt holds for data of the old scale. A file that begins to use another unit, or a
+        preprocessing step that is lost half-way, is the usual reason.
+    When it is wrong: A new phase with other data on purpose looks the same, if the data differ in scale by such a
+        factor.
+    References: LeCun et al., "Efficient BackProp", 1998, section 4.3.
     """
 
     code, variant, formerly = "DAT001", "input-shift", "shift"

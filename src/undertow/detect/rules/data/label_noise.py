@@ -17,23 +17,12 @@ _Measured = tuple[int, float, float, float, float]
 class LabelNoise(Condition):
     """A part of the labels is wrong.
 
-    What it sees
-    ------------
-    A classifier with one label for each sample that has learnt a quarter of its task or more, and whose wrong
-    predictions have the label anywhere among the other classes, in place of next to the first.
-
-    Why it is bad
-    -------------
-    Wrong labels can only be learnt by heart, at the cost of what holds for new data.
-
-    When it is wrong
-    ----------------
-    Wrong labels that are known by heart look like right ones, and below four classes, or a third of the labels, they
-    are not seen. Labels that cannot be known by chance (a game of dice) look like wrong ones.
-
-    References
-    ----------
-    Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
+    What it sees: A classifier with one label for each sample that has learnt a quarter of its task or more, and whose
+        wrong predictions have the label anywhere among the other classes, in place of next to the first.
+    Why it is bad: Wrong labels can only be learnt by heart, at the cost of what holds for new data.
+    When it is wrong: Wrong labels that are known by heart look like right ones, and below four classes, or a third of
+        the labels, they are not seen. Labels that cannot be known by chance (a game of dice) look like wrong ones.
+    References: Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
     """
 
     code, variant, formerly = "DAT004", "label-noise", "noise"

@@ -16,27 +16,18 @@ from undertow.schema import Evidence, LossKind, Severity
 class LossAtChance(Condition):
     """The loss stays at chance level although updates are healthy.
 
-    What it sees
-    ------------
-    A cross-entropy that stays at the entropy of the labels, which is what the best constant prediction costs, although
-    the weights move at a healthy pace and have gone a third of their size; and gradients of successive batches that do
-    not agree with each other, as if every batch taught something else. A squared error the same way, where it stays at
-    the variance of the targets although the predictions differ from sample to sample.
-
-    Why it is bad
-    -------------
-    Labels that were shuffled apart from their inputs, or read from the wrong column, can only be learnt by heart.
-
-    When it is wrong
-    ----------------
-    It cannot tell wrong labels from a task that is very hard to begin with (parity, a task that needs a longer
-    context): confidence is low. Tasks with many classes get half a step per class. A relation that is weak but proved
-    is left alone, and so are returns that a policy earns.
-
-    References
-    ----------
-    Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
-    Ben Braiek and Khomh, "Testing Feedforward Neural Networks Training Programs", 2022 (arXiv 2204.00694).
+    What it sees: A cross-entropy that stays at the entropy of the labels, which is what the best constant prediction
+        costs, although the weights move at a healthy pace and have gone a third of their size; and gradients of
+        successive batches that do not agree with each other, as if every batch taught something else. A squared error
+        the same way, where it stays at the variance of the targets although the predictions differ from sample to
+        sample.
+    Why it is bad: Labels that were shuffled apart from their inputs, or read from the wrong column, can only be learnt
+        by heart.
+    When it is wrong: It cannot tell wrong labels from a task that is very hard to begin with (parity, a task that needs
+        a longer context): confidence is low. Tasks with many classes get half a step per class. A relation that is weak
+        but proved is left alone, and so are returns that a policy earns.
+    References: Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
+        Ben Braiek and Khomh, "Testing Feedforward Neural Networks Training Programs", 2022 (arXiv 2204.00694).
     """
 
     code, variant, formerly = "DAT004", "loss-at-chance", "chance"

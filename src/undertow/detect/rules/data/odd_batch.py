@@ -10,24 +10,14 @@ from undertow.schema import Evidence, Severity
 class OddBatch(Condition):
     """One batch, or a few, is not like the others, and the loss leaps with it.
 
-    What it sees
-    ------------
-    A loss more than eight robust deviations above the latest ones and at least e times as large, together with what
-    the batch itself was: inputs or targets five times further off than in any batch before, or labels that are
-    suddenly all alike.
-
-    Why it is bad
-    -------------
-    A single step on a broken batch can undo hundreds of good ones: gradients are as large as the batch is wrong.
-
-    When it is wrong
-    ----------------
-    Harder data change the loss, and neither the size of the inputs by such a factor nor for a few steps only. Other
-    data for good (a new phase) look like a bad batch at first.
-
-    References
-    ----------
-    Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section 5.1.
+    What it sees: A loss more than eight robust deviations above the latest ones and at least e times as large, together
+        with what the batch itself was: inputs or targets five times further off than in any batch before, or labels
+        that are suddenly all alike.
+    Why it is bad: A single step on a broken batch can undo hundreds of good ones: gradients are as large as the batch
+        is wrong.
+    When it is wrong: Harder data change the loss, and neither the size of the inputs by such a factor nor for a few
+        steps only. Other data for good (a new phase) look like a bad batch at first.
+    References: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section 5.1.
     """
 
     code, variant, formerly = "DAT002", "odd-batch", "batch"

@@ -12,23 +12,13 @@ _INPUTS = ("input_mean", "input_std", "input_max_abs")
 class RepeatedBatch(Condition):
     """Every batch is the same one, loaded anew each time.
 
-    What it sees
-    ------------
-    Targets and inputs that are, bit for bit, those of the measured step before, in new tensors, at eight measured
-    steps in a row. Tokens have no size to know them by, so inputs must be numbers.
-
-    Why it is bad
-    -------------
-    The rest of the data is never seen. An iterator that is made anew in every step, or a sampler that is seeded anew,
-    gives the first batch each time.
-
-    When it is wrong
-    ----------------
-    All data as one batch is a choice, and so is a batch that is kept in one tensor; neither is reported.
-
-    References
-    ----------
-    PyTorch documentation, `torch.utils.data`.
+    What it sees: Targets and inputs that are, bit for bit, those of the measured step before, in new tensors, at eight
+        measured steps in a row. Tokens have no size to know them by, so inputs must be numbers.
+    Why it is bad: The rest of the data is never seen. An iterator that is made anew in every step, or a sampler that is
+        seeded anew, gives the first batch each time.
+    When it is wrong: All data as one batch is a choice, and so is a batch that is kept in one tensor; neither is
+        reported.
+    References: PyTorch documentation, `torch.utils.data`.
     """
 
     code, variant, formerly = "DAT005", "repeated-batch", "repeated"

@@ -10,24 +10,14 @@ from undertow.schema import Evidence, Severity
 class SortedClasses(Condition):
     """Batches hold few classes each, although the data hold many: they come sorted.
 
-    What it sees
-    ------------
-    The entropy of the labels within each batch, on average over at least four measured batches, against that of all
-    labels together, or of as many labels as a batch can hold. It is reported below three tenths.
-
-    Why it is bad
-    -------------
-    Every batch teaches one class and forgets the others; the loss of the next batch shows it only when the class
-    changes. Training follows the order of the file instead of the data.
-
-    When it is wrong
-    ----------------
-    Learning one task after another on purpose looks the same. Small batches of many classes hold few of them by chance:
-    the bound takes the size of the batch into account, and batches below eight rows are not judged.
-
-    References
-    ----------
-    Bottou, "Curiously Fast Convergence of Some Stochastic Gradient Descent Algorithms", 2009.
+    What it sees: The entropy of the labels within each batch, on average over at least four measured batches, against
+        that of all labels together, or of as many labels as a batch can hold. It is reported below three tenths.
+    Why it is bad: Every batch teaches one class and forgets the others; the loss of the next batch shows it only when
+        the class changes. Training follows the order of the file instead of the data.
+    When it is wrong: Learning one task after another on purpose looks the same. Small batches of many classes hold few
+        of them by chance: the bound takes the size of the batch into account, and batches below eight rows are not
+        judged.
+    References: Bottou, "Curiously Fast Convergence of Some Stochastic Gradient Descent Algorithms", 2009.
     """
 
     code, variant, formerly = "DAT005", "sorted-classes", "sorted"

@@ -15,23 +15,15 @@ _OF_NUMBERS = (LossKind.MEAN_SQUARE, LossKind.ABSOLUTE)
 class SortedTargets(Condition):
     """Regression targets come sorted: batches differ from each other far more than their rows do.
 
-    What it sees
-    ------------
-    The mean and the deviation of the targets of each batch in the first steps. Means of mixed batches differ by the
-    deviation of the targets over the root of the rows; these differ by one and a half times that deviation.
-
-    Why it is bad
-    -------------
-    Every batch teaches another range of targets, and training follows the order of the file instead of the data.
-
-    When it is wrong
-    ----------------
-    What bootstraps its own targets moves all of them at once, so only the first batches are judged: targets that
-    follow what was learnt have not gone far by then. A curriculum from small to large targets looks the same.
-
-    References
-    ----------
-    Bottou, "Curiously Fast Convergence of Some Stochastic Gradient Descent Algorithms", 2009.
+    What it sees: The mean and the deviation of the targets of each batch in the first steps. Means of mixed batches
+        differ by the deviation of the targets over the root of the rows; these differ by one and a half times that
+        deviation.
+    Why it is bad: Every batch teaches another range of targets, and training follows the order of the file instead of
+        the data.
+    When it is wrong: What bootstraps its own targets moves all of them at once, so only the first batches are judged:
+        targets that follow what was learnt have not gone far by then. A curriculum from small to large targets looks
+        the same.
+    References: Bottou, "Curiously Fast Convergence of Some Stochastic Gradient Descent Algorithms", 2009.
     """
 
     code, variant, formerly = "DAT005", "sorted-targets", "numbers"

@@ -11,22 +11,13 @@ from undertow.schema import Evidence, Severity
 class SuspectedBatch(Condition):
     """The loss leaps from one step to the next and comes back, as with a bad batch.
 
-    What it sees
-    ------------
-    A loss that leaps out of a calm course, is worse than that of the untrained model and is back within five steps,
-    or is twenty times as high as that of the untrained model. The batch itself was not measured.
-
-    Why it is bad
-    -------------
-    A single step on a broken batch can undo hundreds of good ones: gradients are as large as the batch is wrong.
-
-    When it is wrong
-    ----------------
-    Without a measurement of the batch, an optimizer near the edge of stability can look the same: confidence is low.
-
-    References
-    ----------
-    Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section 5.1.
+    What it sees: A loss that leaps out of a calm course, is worse than that of the untrained model and is back within
+        five steps, or is twenty times as high as that of the untrained model. The batch itself was not measured.
+    Why it is bad: A single step on a broken batch can undo hundreds of good ones: gradients are as large as the batch
+        is wrong.
+    When it is wrong: Without a measurement of the batch, an optimizer near the edge of stability can look the same:
+        confidence is low.
+    References: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section 5.1.
     """
 
     code, variant, formerly = "DAT002", "suspected-batch", "suspect"

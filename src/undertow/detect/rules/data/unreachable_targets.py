@@ -10,24 +10,13 @@ from undertow.schema import Remedy, Severity
 class UnreachableTargets(Condition):
     """Regression targets lie beyond the range of the function that comes last.
 
-    What it sees
-    ------------
-    The size of the targets (or of the first errors, where the loss is written out by hand), and what comes last: a
-    sigmoid, tanh or the like, as a module or as a function, whose range ends far below the targets, or a ReLU while the
-    targets are below zero.
-
-    Why it is bad
-    -------------
-    No training reaches such targets: the function saturates, and its gradient vanishes.
-
-    When it is wrong
-    ----------------
-    Where the targets are not seen, their size is taken from the first errors. Once the loss has fallen clearly,
-    nothing is said.
-
-    References
-    ----------
-    LeCun et al., "Efficient BackProp", 1998, section 4.5.
+    What it sees: The size of the targets (or of the first errors, where the loss is written out by hand), and what
+        comes last: a sigmoid, tanh or the like, as a module or as a function, whose range ends far below the targets,
+        or a ReLU while the targets are below zero.
+    Why it is bad: No training reaches such targets: the function saturates, and its gradient vanishes.
+    When it is wrong: Where the targets are not seen, their size is taken from the first errors. Once the loss has
+        fallen clearly, nothing is said.
+    References: LeCun et al., "Efficient BackProp", 1998, section 4.5.
     """
 
     code, variant = "DAT003", "unreachable-targets"

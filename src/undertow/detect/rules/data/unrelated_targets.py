@@ -14,26 +14,17 @@ _RECENT = 16  # measured steps
 class UnrelatedTargets(Condition):
     """Predictions match their own targets no better than shuffled ones.
 
-    What it sees
-    ------------
-    Whatever the loss: predictions that fit their own targets no better than those of other samples of the batch, as a
-    test by exchange says at each of 32 measured steps, although the weights move well and have gone a part of their
-    size.
-
-    Why it is bad
-    -------------
-    Labels that were shuffled apart from their inputs, or read from the wrong column, can only be learnt by heart.
-
-    When it is wrong
-    ----------------
-    It cannot tell wrong labels from a task that is very hard to begin with: confidence is low. Samples that come again
-    within the first steps are known by heart so soon that nothing is seen. A relation that is weak but proved by the
-    exchange is left alone; a weaker one (rare clicks that follow from little of what is known) may be taken for none.
-
-    References
-    ----------
-    Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
-    Ben Braiek and Khomh, "Testing Feedforward Neural Networks Training Programs", 2022 (arXiv 2204.00694).
+    What it sees: Whatever the loss: predictions that fit their own targets no better than those of other samples of the
+        batch, as a test by exchange says at each of 32 measured steps, although the weights move well and have gone a
+        part of their size.
+    Why it is bad: Labels that were shuffled apart from their inputs, or read from the wrong column, can only be learnt
+        by heart.
+    When it is wrong: It cannot tell wrong labels from a task that is very hard to begin with: confidence is low.
+        Samples that come again within the first steps are known by heart so soon that nothing is seen. A relation that
+        is weak but proved by the exchange is left alone; a weaker one (rare clicks that follow from little of what is
+        known) may be taken for none.
+    References: Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
+        Ben Braiek and Khomh, "Testing Feedforward Neural Networks Training Programs", 2022 (arXiv 2204.00694).
     """
 
     code, variant, formerly = "DAT004", "unrelated-targets", "unrelated"

@@ -11,27 +11,17 @@ from undertow.schema import Evidence, Severity
 class UnscaledInputs(Condition):
     """The numbers that enter the model are far from the scale it is made for.
 
-    What it sees
-    ------------
-    Mean, deviation and largest value of the data that enter the first operation with parameters, at two sampled
-    steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above 0.005.
-    Models that normalise their input, or right behind their first layer with no way around it, are not judged, nor are
-    data that were fine at five sampled steps: when those turn odd, it is a matter of single batches (DAT002).
-
-    Why it is bad
-    -------------
-    Initialisation, learning rates and activation functions all expect inputs of about one. Large inputs saturate or
-    kill the units of the first layer and make its gradient dwarf all others; a large common offset leaves a long,
-    narrow valley to descend; tiny inputs drown in the biases.
-
-    When it is wrong
-    ----------------
-    Standardised inputs, pixels between 0 and 1, one-hot rows, waveforms and log-spectra lie well within the limits. A
-    first layer that is initialised for raw inputs would be healthy, and is very rare.
-
-    References
-    ----------
-    LeCun et al., "Efficient BackProp", 1998, section 4.3.
+    What it sees: Mean, deviation and largest value of the data that enter the first operation with parameters, at two
+        sampled steps in a row: a root mean square above 25, a mean far larger than the deviation, or nothing above
+        0.005. Models that normalise their input, or right behind their first layer with no way around it, are not
+        judged, nor are data that were fine at five sampled steps: when those turn odd, it is a matter of single batches
+        (DAT002).
+    Why it is bad: Initialisation, learning rates and activation functions all expect inputs of about one. Large inputs
+        saturate or kill the units of the first layer and make its gradient dwarf all others; a large common offset
+        leaves a long, narrow valley to descend; tiny inputs drown in the biases.
+    When it is wrong: Standardised inputs, pixels between 0 and 1, one-hot rows, waveforms and log-spectra lie well
+        within the limits. A first layer that is initialised for raw inputs would be healthy, and is very rare.
+    References: LeCun et al., "Efficient BackProp", 1998, section 4.3.
     """
 
     code, variant, formerly = "DAT001", "unscaled-inputs", "inputs"

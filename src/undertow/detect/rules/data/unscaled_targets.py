@@ -9,27 +9,16 @@ from undertow.schema import Severity
 class UnscaledTargets(Condition):
     """Regression targets are so large that the model cannot reach them, or is torn apart trying.
 
-    What it sees
-    ------------
-    The size of the targets against that of the first predictions, for losses that compare them element by element;
-    where such a loss is written out by hand, the size of its first errors against the outputs of the last layer.
-    Targets more than thirty times as large are reported once training suffers: when after forty steps nearly all of
-    the loss is still there (most of it, where they are a thousand times as large), when the loss has grown tenfold or
-    is no longer finite within that time, or when clipping takes nearly all of the gradient away.
-
-    Why it is bad
-    -------------
-    A model starts with outputs of about one. Under Adam, whose steps have a fixed length, outputs of a thousand take
-    thousands of steps to reach; under plain gradient descent the gradient is as large as the error, and the first
-    steps throw the weights away.
-
-    When it is wrong
-    ----------------
-    Large targets alone are no fault: many models learn them well, and then nothing is said.
-
-    References
-    ----------
-    LeCun et al., "Efficient BackProp", 1998, section 4.5.
+    What it sees: The size of the targets against that of the first predictions, for losses that compare them element by
+        element; where such a loss is written out by hand, the size of its first errors against the outputs of the last
+        layer. Targets more than thirty times as large are reported once training suffers: when after forty steps nearly
+        all of the loss is still there (most of it, where they are a thousand times as large), when the loss has grown
+        tenfold or is no longer finite within that time, or when clipping takes nearly all of the gradient away.
+    Why it is bad: A model starts with outputs of about one. Under Adam, whose steps have a fixed length, outputs of a
+        thousand take thousands of steps to reach; under plain gradient descent the gradient is as large as the error,
+        and the first steps throw the weights away.
+    When it is wrong: Large targets alone are no fault: many models learn them well, and then nothing is said.
+    References: LeCun et al., "Efficient BackProp", 1998, section 4.5.
     """
 
     code, variant, formerly = "DAT003", "unscaled-targets", "targets"

@@ -12,24 +12,14 @@ from undertow.schema import Evidence, Severity
 class UnusedClasses(Condition):
     """Most classes never occur among the labels, or all labels are the same.
 
-    What it sees
-    ------------
-    The number of classes that the labels amount to (by their entropy), against the number of outputs: one in two
-    hundred, or one single class, is a hint; one single class of a classifier for forty steps is an alarm.
-
-    Why it is bad
-    -------------
-    Most outputs are never asked for, which often means that the wrong column or label mapping is in use. Of a single
-    class there is nothing to learn.
-
-    When it is wrong
-    ----------------
-    Contrastive losses give every row the same label by design; a classifier, which has an output for every class, does
-    so only by mistake. Entropy counts rare classes for less than one: English text amounts to 1,000 of 50,000 tokens.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.CrossEntropyLoss`.
+    What it sees: The number of classes that the labels amount to (by their entropy), against the number of outputs: one
+        in two hundred, or one single class, is a hint; one single class of a classifier for forty steps is an alarm.
+    Why it is bad: Most outputs are never asked for, which often means that the wrong column or label mapping is in use.
+        Of a single class there is nothing to learn.
+    When it is wrong: Contrastive losses give every row the same label by design; a classifier, which has an output for
+        every class, does so only by mistake. Entropy counts rare classes for less than one: English text amounts to
+        1,000 of 50,000 tokens.
+    References: PyTorch documentation, `torch.nn.CrossEntropyLoss`.
     """
 
     code, variant, formerly = "DAT006", "unused-classes", "classes"

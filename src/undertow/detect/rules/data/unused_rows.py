@@ -11,23 +11,13 @@ from undertow.schema import Evidence, Severity
 class UnusedRows(Condition):
     """Most rows of an embedding table are never used.
 
-    What it sees
-    ------------
-    The share of an embedding's rows that never had a gradient, once it has stopped falling for half of the run: one
-    in ten used is a hint, one in a hundred an alarm.
-
-    Why it is bad
-    -------------
-    A table much larger than the data wastes memory and often means that the wrong vocabulary or column is in use.
-
-    When it is wrong
-    ----------------
-    A large vocabulary is met little by little: while new rows still come into use, nothing is said. A fine-tuning on a
-    narrow text uses a small part of a large vocabulary for good reason; that is a hint at most.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.Embedding`.
+    What it sees: The share of an embedding's rows that never had a gradient, once it has stopped falling for half of
+        the run: one in ten used is a hint, one in a hundred an alarm.
+    Why it is bad: A table much larger than the data wastes memory and often means that the wrong vocabulary or column
+        is in use.
+    When it is wrong: A large vocabulary is met little by little: while new rows still come into use, nothing is said. A
+        fine-tuning on a narrow text uses a small part of a large vocabulary for good reason; that is a hint at most.
+    References: PyTorch documentation, `torch.nn.Embedding`.
     """
 
     code, variant, formerly = "DAT006", "unused-rows", "rows"

@@ -11,27 +11,18 @@ from undertow.schema import Evidence, Severity
 class DivergingRanks(Condition):
     """The ranks of a distributed training no longer hold the same weights.
 
-    What it sees
-    ------------
-    The weights of each parameter that several ranks hold, compared after the step. They are the same to the last bit
-    as long as every rank applies the same gradients. It opens when a rank is away from the first one by more than a
-    millionth of the norm in three measured steps in a row, and names the rank.
-
-    Why it is bad
-    -------------
-    Gradients averaged over different models are right for none of them. The loss looks fine for a long time; what is
-    saved is one rank's model, and not the one that was trained.
-
-    When it is wrong
-    ----------------
-    Parameters that belong to one rank on purpose (experts, private heads) are left alone only if their weights and
-    gradients differ from the first step on. Averaging weights now and then instead of gradients at each step (local
-    SGD) makes replicas differ on purpose between two averages, and looks the same.
-
-    References
-    ----------
-    Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020 (arXiv 2006.15704).
-    Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training", 2025 (arXiv 2506.14813).
+    What it sees: The weights of each parameter that several ranks hold, compared after the step. They are the same to
+        the last bit as long as every rank applies the same gradients. It opens when a rank is away from the first one
+        by more than a millionth of the norm in three measured steps in a row, and names the rank.
+    Why it is bad: Gradients averaged over different models are right for none of them. The loss looks fine for a long
+        time; what is saved is one rank's model, and not the one that was trained.
+    When it is wrong: Parameters that belong to one rank on purpose (experts, private heads) are left alone only if
+        their weights and gradients differ from the first step on. Averaging weights now and then instead of gradients
+        at each step (local SGD) makes replicas differ on purpose between two averages, and looks the same.
+    References: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020 (arXiv
+        2006.15704).
+        Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training", 2025 (arXiv
+        2506.14813).
     """
 
     code, variant, formerly = "DST001", "diverging-ranks", "ranks"

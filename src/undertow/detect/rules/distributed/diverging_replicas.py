@@ -12,26 +12,17 @@ from undertow.schema import Evidence, Severity
 class DivergingReplicas(Condition):
     """Replicas of one model in one process have become different models.
 
-    What it sees
-    ------------
-    Models with the same layers whose optimizers are given the same gradients for most of them are replicas, and stay
-    replicas once they were equal. It opens when the weights of two of them differ by more than a millionth in three
-    measured steps in a row.
-
-    Why it is bad
-    -------------
-    Gradients averaged over different models are right for none of them. The loss looks fine for a long time; what is
-    saved is one replica, and not the model that was trained.
-
-    When it is wrong
-    ----------------
-    Averaging weights now and then instead of gradients at each step (local SGD) makes replicas differ on purpose
-    between two averages, and looks the same.
-
-    References
-    ----------
-    Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020 (arXiv 2006.15704).
-    Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training", 2025 (arXiv 2506.14813).
+    What it sees: Models with the same layers whose optimizers are given the same gradients for most of them are
+        replicas, and stay replicas once they were equal. It opens when the weights of two of them differ by more than a
+        millionth in three measured steps in a row.
+    Why it is bad: Gradients averaged over different models are right for none of them. The loss looks fine for a long
+        time; what is saved is one replica, and not the model that was trained.
+    When it is wrong: Averaging weights now and then instead of gradients at each step (local SGD) makes replicas differ
+        on purpose between two averages, and looks the same.
+    References: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020 (arXiv
+        2006.15704).
+        Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training", 2025 (arXiv
+        2506.14813).
     """
 
     code, variant, formerly = "DST001", "diverging-replicas", "models"

@@ -10,25 +10,14 @@ from undertow.schema import Evidence, Remedy, Severity
 class NonfiniteRank(Condition):
     """One rank is not finite while the others are.
 
-    What it sees
-    ------------
-    In distributed trainings, the loss of every rank at every step, and in measured steps the weights and gradients of
-    parameters that several ranks hold. It opens when some of them are NaN or infinite on one rank and finite on
-    another, and names the rank.
-
-    Why it is bad
-    -------------
-    Gradients are averaged over the ranks, so one rank's NaN is everybody's NaN after a single step. Only before that
-    can be seen which rank it came from: its share of the data, its node, or its device.
-
-    When it is wrong
-    ----------------
-    Steps that a loss scaler skips are left alone: the scaler deals with them. When all ranks are hit in the same step,
-    nothing is said here; the codes of numerics are.
-
-    References
-    ----------
-    Grattafiori et al., "The Llama 3 Herd of Models", 2024 (arXiv 2407.21783): faulty devices in long runs.
+    What it sees: In distributed trainings, the loss of every rank at every step, and in measured steps the weights and
+        gradients of parameters that several ranks hold. It opens when some of them are NaN or infinite on one rank and
+        finite on another, and names the rank.
+    Why it is bad: Gradients are averaged over the ranks, so one rank's NaN is everybody's NaN after a single step. Only
+        before that can be seen which rank it came from: its share of the data, its node, or its device.
+    When it is wrong: Steps that a loss scaler skips are left alone: the scaler deals with them. When all ranks are hit
+        in the same step, nothing is said here; the codes of numerics are.
+    References: Grattafiori et al., "The Llama 3 Herd of Models", 2024 (arXiv 2407.21783): faulty devices in long runs.
     """
 
     code, variant, formerly = "DST002", "nonfinite-rank", "rank"

@@ -11,24 +11,14 @@ from undertow.schema import Evidence, Severity
 class UnsharedRunningAverages(Condition):
     """Batch normalisations of replicas keep running averages of their own.
 
-    What it sees
-    ------------
-    Replicas in one process (models with the same layers whose optimizers are given the same gradients): the running
-    averages of their batch normalisations, as they are before a forward pass. It opens when two of them differ by
-    more than a ten-thousandth in three measured steps in a row.
-
-    Why it is bad
-    -------------
-    Each replica normalises with statistics of its own share of the data. In training nothing shows; in evaluation the
-    saved replica uses averages that fit a part of the data only.
-
-    When it is wrong
-    ----------------
-    Where the statistics are averaged once, at the end of the training, the averages differ until then.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.SyncBatchNorm` and `broadcast_buffers` of DistributedDataParallel.
+    What it sees: Replicas in one process (models with the same layers whose optimizers are given the same gradients):
+        the running averages of their batch normalisations, as they are before a forward pass. It opens when two of them
+        differ by more than a ten-thousandth in three measured steps in a row.
+    Why it is bad: Each replica normalises with statistics of its own share of the data. In training nothing shows; in
+        evaluation the saved replica uses averages that fit a part of the data only.
+    When it is wrong: Where the statistics are averaged once, at the end of the training, the averages differ until
+        then.
+    References: PyTorch documentation, `torch.nn.SyncBatchNorm` and `broadcast_buffers` of DistributedDataParallel.
     """
 
     code, variant, formerly = "DST001", "unshared-running-averages", "averages"

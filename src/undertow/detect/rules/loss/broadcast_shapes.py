@@ -8,25 +8,16 @@ from undertow.schema import Evidence, Remedy, Severity
 class BroadcastShapes(Condition):
     """Prediction and target have different shapes, and the loss compares each with every other.
 
-    What it sees
-    ------------
-    The shapes that met in an elementwise loss (squared or absolute error, binary cross-entropy), in the graph of the
-    loss itself, at two measured steps in a row. In a loss of one's own, a column of N predictions that became a matrix
-    of N by N where it met its targets. The layer whose output the loss was given is named.
-
-    Why it is bad
-    -------------
-    A prediction of shape [N, 1] against a target of shape [N] makes N × N errors. The best answer to that is the mean
-    of all targets, whatever the input; the loss stays at the variance of the targets and nothing looks broken.
-
-    When it is wrong
-    ----------------
-    Comparing all with all can be meant (pairwise distances); that is rarely written as the loss of a training. A single
-    number as the target (a GAN's "all real") is not reported.
-
-    References
-    ----------
-    PyTorch's own warning "Using a target size that is different to the input size", which only some losses give.
+    What it sees: The shapes that met in an elementwise loss (squared or absolute error, binary cross-entropy), in the
+        graph of the loss itself, at two measured steps in a row. In a loss of one's own, a column of N predictions that
+        became a matrix of N by N where it met its targets. The layer whose output the loss was given is named.
+    Why it is bad: A prediction of shape [N, 1] against a target of shape [N] makes N × N errors. The best answer to
+        that is the mean of all targets, whatever the input; the loss stays at the variance of the targets and nothing
+        looks broken.
+    When it is wrong: Comparing all with all can be meant (pairwise distances); that is rarely written as the loss of a
+        training. A single number as the target (a GAN's "all real") is not reported.
+    References: PyTorch's own warning "Using a target size that is different to the input size", which only some losses
+        give.
     """
 
     code, variant, formerly = "LSS002", "broadcast-shapes", "shapes"

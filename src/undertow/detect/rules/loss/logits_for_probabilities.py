@@ -7,23 +7,12 @@ from undertow.schema import LossKind, Remedy
 class LogitsForProbabilities(WrongLossInput):
     """The loss is given logits where it takes probabilities or log-probabilities.
 
-    What it sees
-    ------------
-    Scores in `nll_loss` or `ctc_loss` whose exponentials do not sum to one over the classes, because they are raw
-    logits or plain probabilities; values in `binary_cross_entropy` that cannot be probabilities. Two measured steps in
-    a row are needed.
-
-    Why it is bad
-    -------------
-    `nll_loss` of raw scores has no lower bound: training drives it to minus infinity.
-
-    When it is wrong
-    ----------------
-    A loss of scores on purpose, as a margin written with `nll_loss`, is reported.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.NLLLoss`, `torch.nn.CTCLoss` and `torch.nn.BCELoss`.
+    What it sees: Scores in `nll_loss` or `ctc_loss` whose exponentials do not sum to one over the classes, because they
+        are raw logits or plain probabilities; values in `binary_cross_entropy` that cannot be probabilities. Two
+        measured steps in a row are needed.
+    Why it is bad: `nll_loss` of raw scores has no lower bound: training drives it to minus infinity.
+    When it is wrong: A loss of scores on purpose, as a margin written with `nll_loss`, is reported.
+    References: PyTorch documentation, `torch.nn.NLLLoss`, `torch.nn.CTCLoss` and `torch.nn.BCELoss`.
     """
 
     variant = "logits-for-probabilities"

@@ -12,27 +12,18 @@ from undertow.schema import Evidence, LossKind, Severity
 class NegatedLoss(Condition):
     """An error that cannot be negative is minimised with a minus sign.
 
-    What it sees
-    ------------
-    The constant factor between a loss function that cannot be negative (cross-entropy, squared or absolute error,
-    binary cross-entropy) and what backward was called on, read in the graph of the loss; and that the loss is
-    negative, at two measured steps in a row. Between measurements, a loss of such a kind that has always been positive
-    and drops in one step to about minus its size tells the same.
-
-    Why it is bad
-    -------------
-    Every step makes the error larger, without a bound: the model learns to be wrong, then the weights overflow.
-
-    When it is wrong
-    ----------------
-    Rewards and likelihoods are meant to be negative and are not reported, nor are losses weighted by tensors, as in
-    policy gradients. A GAN's generator under the minimax loss raises an error on purpose: with several optimizers in
-    turn nothing is said. Gradient ascent on purpose with a single optimizer (unlearning) is reported.
-
-    References
-    ----------
-    Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
-    Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
+    What it sees: The constant factor between a loss function that cannot be negative (cross-entropy, squared or
+        absolute error, binary cross-entropy) and what backward was called on, read in the graph of the loss; and that
+        the loss is negative, at two measured steps in a row. Between measurements, a loss of such a kind that has
+        always been positive and drops in one step to about minus its size tells the same.
+    Why it is bad: Every step makes the error larger, without a bound: the model learns to be wrong, then the weights
+        overflow.
+    When it is wrong: Rewards and likelihoods are meant to be negative and are not reported, nor are losses weighted by
+        tensors, as in policy gradients. A GAN's generator under the minimax loss raises an error on purpose: with
+        several optimizers in turn nothing is said. Gradient ascent on purpose with a single optimizer (unlearning) is
+        reported.
+    References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
+        Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
     """
 
     code, variant, formerly = "LSS003", "negated-loss", "sign"

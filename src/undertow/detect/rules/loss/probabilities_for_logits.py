@@ -7,26 +7,15 @@ from undertow.schema import LossKind, Remedy
 class ProbabilitiesForLogits(WrongLossInput):
     """The loss is given probabilities where it takes logits.
 
-    What it sees
-    ------------
-    What the loss function was called with, in the graph of the loss itself: rows of a cross-entropy that are not
-    negative and sum to one (with a temperature or without, and likewise in a divergence), or the output of a sigmoid
-    in a binary cross-entropy that takes its own. Two measured steps in a row are needed.
-
-    Why it is bad
-    -------------
-    A softmax of a softmax can never be sure: with ten classes the loss cannot fall below 1.46, and gradients are
-    about ten times too small.
-
-    When it is wrong
-    ----------------
-    Targets that are probabilities (distillation, label smoothing) are not meant and not looked at. Cross-entropy of
-    log-probabilities is the same as of logits and is not reported.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.CrossEntropyLoss` and `torch.nn.BCEWithLogitsLoss`.
-    Schoop et al., "UMLAUT: Debugging Deep Learning Programs using Program Structure and Model Behavior", 2021.
+    What it sees: What the loss function was called with, in the graph of the loss itself: rows of a cross-entropy that
+        are not negative and sum to one (with a temperature or without, and likewise in a divergence), or the output of
+        a sigmoid in a binary cross-entropy that takes its own. Two measured steps in a row are needed.
+    Why it is bad: A softmax of a softmax can never be sure: with ten classes the loss cannot fall below 1.46, and
+        gradients are about ten times too small.
+    When it is wrong: Targets that are probabilities (distillation, label smoothing) are not meant and not looked at.
+        Cross-entropy of log-probabilities is the same as of logits and is not reported.
+    References: PyTorch documentation, `torch.nn.CrossEntropyLoss` and `torch.nn.BCEWithLogitsLoss`.
+        Schoop et al., "UMLAUT: Debugging Deep Learning Programs using Program Structure and Model Behavior", 2021.
     """
 
     variant, formerly = "probabilities-for-logits", "input"

@@ -7,22 +7,12 @@ from undertow.schema import Remedy
 class SoftmaxOverWrongDimension(WrongLossInput):
     """The softmax before the loss runs over another dimension than that of the classes.
 
-    What it sees
-    ------------
-    Probabilities in the graph of a cross-entropy that do not sum to one over the classes, at two measured steps in a
-    row.
-
-    Why it is bad
-    -------------
-    Samples, or places, compete with one another for probability instead of classes. The loss falls a little and stops.
-
-    When it is wrong
-    ----------------
-    Never so far: a distribution over the classes sums to one whatever the model does.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.functional.log_softmax` and `torch.nn.NLLLoss`.
+    What it sees: Probabilities in the graph of a cross-entropy that do not sum to one over the classes, at two measured
+        steps in a row.
+    Why it is bad: Samples, or places, compete with one another for probability instead of classes. The loss falls a
+        little and stops.
+    When it is wrong: Never so far: a distribution over the classes sums to one whatever the model does.
+    References: PyTorch documentation, `torch.nn.functional.log_softmax` and `torch.nn.NLLLoss`.
     """
 
     variant = "softmax-over-wrong-dimension"

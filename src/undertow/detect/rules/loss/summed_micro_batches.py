@@ -14,26 +14,16 @@ from undertow.schema import Evidence, Severity
 class SummedMicroBatches(Condition):
     """The losses of micro-batches are added where their mean was meant.
 
-    What it sees
-    ------------
-    Several backward passes to a step, a constant factor of 1 between the loss function and each of them, and a first
-    loss that is as many times as large as one batch's would be for a model that knows nothing. The same where passes
-    that had been divided by their number no longer are. It is an alarm when the steps are too large: updates of a
-    fifth of the weights, or a loss that leaps, rises, or is no lower after sixty steps.
-
-    Why it is bad
-    -------------
-    The gradient, and under SGD the step, is larger by the number of micro-batches: the same as a learning rate that
-    many times as high.
-
-    When it is wrong
-    ----------------
-    Under Adam the factor cancels, and a rate can be chosen for the sum: without harm this is only a hint. Losses with a
-    summed reduction, several different losses with a backward pass each, and optimizers in turn are not reported.
-
-    References
-    ----------
-    PyTorch documentation, "Automatic Mixed Precision examples: gradient accumulation".
+    What it sees: Several backward passes to a step, a constant factor of 1 between the loss function and each of them,
+        and a first loss that is as many times as large as one batch's would be for a model that knows nothing. The same
+        where passes that had been divided by their number no longer are. It is an alarm when the steps are too large:
+        updates of a fifth of the weights, or a loss that leaps, rises, or is no lower after sixty steps.
+    Why it is bad: The gradient, and under SGD the step, is larger by the number of micro-batches: the same as a
+        learning rate that many times as high.
+    When it is wrong: Under Adam the factor cancels, and a rate can be chosen for the sum: without harm this is only a
+        hint. Losses with a summed reduction, several different losses with a backward pass each, and optimizers in turn
+        are not reported.
+    References: PyTorch documentation, "Automatic Mixed Precision examples: gradient accumulation".
     """
 
     code, variant, formerly = "LSS004", "summed-micro-batches", "added"

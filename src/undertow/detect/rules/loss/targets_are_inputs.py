@@ -9,23 +9,13 @@ from undertow.schema import Evidence, Remedy, Severity
 class TargetsAreInputs(Condition):
     """Labels are the very tokens that the model is given: a shift by one was forgotten, or went the wrong way.
 
-    What it sees
-    ------------
-    Labels that are, at every place, the token that the model is given at that place, or at the one before, at two
-    measured steps in a row.
-
-    Why it is bad
-    -------------
-    A model that is asked for what it is given learns to copy, with a loss near zero, and can predict nothing.
-
-    When it is wrong
-    ----------------
-    Copying as a task is told from a forgotten shift where a decoder is given its targets one place late; through a
-    code of the whole sequence it must be learnt at once to be reported.
-
-    References
-    ----------
-    Hugging Face documentation, "Causal language modeling": who shifts the labels.
+    What it sees: Labels that are, at every place, the token that the model is given at that place, or at the one
+        before, at two measured steps in a row.
+    Why it is bad: A model that is asked for what it is given learns to copy, with a loss near zero, and can predict
+        nothing.
+    When it is wrong: Copying as a task is told from a forgotten shift where a decoder is given its targets one place
+        late; through a code of the whole sequence it must be learnt at once to be reported.
+    References: Hugging Face documentation, "Causal language modeling": who shifts the labels.
     """
 
     code, variant, formerly = "LSS003", "targets-are-inputs", "copying"

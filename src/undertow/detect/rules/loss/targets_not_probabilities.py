@@ -9,21 +9,11 @@ from undertow.schema import Evidence, Severity
 class TargetsNotProbabilities(TargetsOutOfRange):
     """The targets of a binary cross-entropy lie outside of 0 to 1.
 
-    What it sees
-    ------------
-    Targets outside of 0 to 1 by a tenth of their variance or more, at two measured steps in a row.
-
-    Why it is bad
-    -------------
-    The loss takes them for probabilities; with others it has no lower bound, and training follows them for ever.
-
-    When it is wrong
-    ----------------
-    Never so far: a binary cross-entropy has no other use.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.BCEWithLogitsLoss`.
+    What it sees: Targets outside of 0 to 1 by a tenth of their variance or more, at two measured steps in a row.
+    Why it is bad: The loss takes them for probabilities; with others it has no lower bound, and training follows them
+        for ever.
+    When it is wrong: Never so far: a binary cross-entropy has no other use.
+    References: PyTorch documentation, `torch.nn.BCEWithLogitsLoss`.
     """
 
     variant = "targets-not-probabilities"

@@ -9,22 +9,11 @@ from undertow.schema import Evidence, Remedy, Severity
 class TargetsOutOfReach(TargetsOutOfRange):
     """The model ends in an activation whose range does not hold the targets.
 
-    What it sees
-    ------------
-    Of errors between numbers: an output that a ReLU, a sigmoid or the like made, and targets outside of the range of
-    that function, by a tenth of their variance or more, at two measured steps in a row.
-
-    Why it is bad
-    -------------
-    What lies outside of the range of an output stays an error for ever.
-
-    When it is wrong
-    ----------------
-    A target that is now and then outside of a range on purpose is not told apart.
-
-    References
-    ----------
-    Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
+    What it sees: Of errors between numbers: an output that a ReLU, a sigmoid or the like made, and targets outside of
+        the range of that function, by a tenth of their variance or more, at two measured steps in a row.
+    Why it is bad: What lies outside of the range of an output stays an error for ever.
+    When it is wrong: A target that is now and then outside of a range on purpose is not told apart.
+    References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
     """
 
     variant, formerly = "targets-out-of-reach", "reach"

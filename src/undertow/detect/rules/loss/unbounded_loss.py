@@ -44,25 +44,14 @@ _FORMS = {
 class UnboundedLoss(Condition):
     """The loss has no lower bound: a term of it has the wrong sign.
 
-    What it sees
-    ------------
-    The form of the loss, in its graph: a value and its exponential that fall together where they must pull against
-    each other (the log-determinant of a flow, the logarithm of a deviation); a penalty or a density that is
-    subtracted; the overlap with a mask (Dice, intersection over union) or picked log-probabilities that are minimised.
-    Or a loss far below zero that falls ever faster.
-
-    Why it is bad
-    -------------
-    Training follows the wrong term without a bound, and what the other terms ask for no longer counts.
-
-    When it is wrong
-    ----------------
-    Likelihoods fall below zero, too, but take longer for every doubling. Of adversaries that step in turn nothing is
-    said.
-
-    References
-    ----------
-    Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
+    What it sees: The form of the loss, in its graph: a value and its exponential that fall together where they must
+        pull against each other (the log-determinant of a flow, the logarithm of a deviation); a penalty or a density
+        that is subtracted; the overlap with a mask (Dice, intersection over union) or picked log-probabilities that are
+        minimised. Or a loss far below zero that falls ever faster.
+    Why it is bad: Training follows the wrong term without a bound, and what the other terms ask for no longer counts.
+    When it is wrong: Likelihoods fall below zero, too, but take longer for every doubling. Of adversaries that step in
+        turn nothing is said.
+    References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
     """
 
     code, variant, formerly = "LSS003", "unbounded-loss", "floor"

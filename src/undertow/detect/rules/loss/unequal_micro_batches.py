@@ -9,23 +9,13 @@ from undertow.schema import Evidence, Remedy, Severity
 class UnequalMicroBatches(Condition):
     """The mean of the means of unequal micro-batches is not the mean over all rows.
 
-    What it sees
-    ------------
-    In the first steps, three or more micro-batches of one kind in which a row (a token) counts twice as much as in
-    another, at four steps in a row.
-
-    Why it is bad
-    -------------
-    A token of a short text weighs more than one of a long text: the gradient is not that of the whole batch.
-
-    When it is wrong
-    ----------------
-    Texts that are meant to weigh alike whatever their length are reported. The last batch of an epoch is small once in
-    a while and is not.
-
-    References
-    ----------
-    Hugging Face, "Fixing Gradient Accumulation", 2024.
+    What it sees: In the first steps, three or more micro-batches of one kind in which a row (a token) counts twice as
+        much as in another, at four steps in a row.
+    Why it is bad: A token of a short text weighs more than one of a long text: the gradient is not that of the whole
+        batch.
+    When it is wrong: Texts that are meant to weigh alike whatever their length are reported. The last batch of an epoch
+        is small once in a while and is not.
+    References: Hugging Face, "Fixing Gradient Accumulation", 2024.
     """
 
     code, variant, formerly = "LSS004", "unequal-micro-batches", "unequal"

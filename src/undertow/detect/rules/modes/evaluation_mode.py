@@ -21,29 +21,19 @@ from undertow.schema import Evidence, Remedy, Severity
 class EvaluationMode(Condition):
     """Batch normalisation or dropout runs in evaluation mode while the model is trained.
 
-    What it sees
-    ------------
-    The mode of every batch normalisation and dropout in the forward passes that lead to an optimizer step, at two
-    sampled steps in a row: a normalisation whose running averages were never touched (its output is its input)
-    although its scale is trained; a whole model in evaluation mode, from the start or since some step, when a
-    validation did not switch it back; and a dropout in evaluation mode behind a trained layer that is in training mode.
-
-    Why it is bad
-    -------------
-    In evaluation mode batch normalisation uses running averages that no longer follow the data (at the start they
-    are 0 and 1, so nothing is normalised at all), and dropout does nothing. The loss may still fall: the fault is
-    silent until it is not.
-
-    When it is wrong
-    ----------------
-    Fine-tuning with frozen statistics is healthy: batch normalisations alone in evaluation mode, with averages that
-    have been learnt, are not reported, nor are frozen models such as teachers. Somebody who turns dropout off on
-    purpose by `model.eval()` is better served by a rate of 0.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.Module.eval` and `torch.nn.BatchNorm2d`.
-    Ioffe and Szegedy, "Batch Normalization", 2015 (arXiv 1502.03167).
+    What it sees: The mode of every batch normalisation and dropout in the forward passes that lead to an optimizer
+        step, at two sampled steps in a row: a normalisation whose running averages were never touched (its output is
+        its input) although its scale is trained; a whole model in evaluation mode, from the start or since some step,
+        when a validation did not switch it back; and a dropout in evaluation mode behind a trained layer that is in
+        training mode.
+    Why it is bad: In evaluation mode batch normalisation uses running averages that no longer follow the data (at the
+        start they are 0 and 1, so nothing is normalised at all), and dropout does nothing. The loss may still fall: the
+        fault is silent until it is not.
+    When it is wrong: Fine-tuning with frozen statistics is healthy: batch normalisations alone in evaluation mode, with
+        averages that have been learnt, are not reported, nor are frozen models such as teachers. Somebody who turns
+        dropout off on purpose by `model.eval()` is better served by a rate of 0.
+    References: PyTorch documentation, `torch.nn.Module.eval` and `torch.nn.BatchNorm2d`.
+        Ioffe and Szegedy, "Batch Normalization", 2015 (arXiv 1502.03167).
     """
 
     code, variant, formerly = "MOD001", "evaluation-mode", "mode"

@@ -8,23 +8,12 @@ from undertow.schema import Evidence, Remedy, Severity
 class HeavyDropout(Condition):
     """A dropout drops nearly everything, as one does that is given the share to keep.
 
-    What it sees
-    ------------
-    At the first sampled step: a dropout in training mode with a rate of 0.9 and more.
-
-    Why it is bad
-    -------------
-    Too little of the signal is left to learn from. PyTorch's rate is the share that is dropped; in other frameworks
-    it was the share that is kept.
-
-    When it is wrong
-    ----------------
-    Masked modelling drops most of its inputs on purpose, though hardly by means of a dropout layer.
-
-    References
-    ----------
-    Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014.
-    PyTorch documentation, `torch.nn.Dropout`.
+    What it sees: At the first sampled step: a dropout in training mode with a rate of 0.9 and more.
+    Why it is bad: Too little of the signal is left to learn from. PyTorch's rate is the share that is dropped; in other
+        frameworks it was the share that is kept.
+    When it is wrong: Masked modelling drops most of its inputs on purpose, though hardly by means of a dropout layer.
+    References: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", 2014.
+        PyTorch documentation, `torch.nn.Dropout`.
     """
 
     code, variant, formerly = "MOD001", "heavy-dropout", "dropout"

@@ -10,23 +10,12 @@ from undertow.schema import Evidence, Remedy, Severity
 class RedrawnMasks(Condition):
     """Activation checkpointing recomputes a dropout with another mask.
 
-    What it sees
-    ------------
-    A dropout, or anything else that draws random numbers, which runs once more in the backward pass because of
-    activation checkpointing, and does not begin with the same state of the random generator as before, at two sampled
-    steps in a row.
-
-    Why it is bad
-    -------------
-    The gradient is that of another network than the one that the loss was computed with.
-
-    When it is wrong
-    ----------------
-    States that are kept are equal to the last bit, so no false alarm is known.
-
-    References
-    ----------
-    PyTorch documentation, `torch.utils.checkpoint`: `preserve_rng_state`.
+    What it sees: A dropout, or anything else that draws random numbers, which runs once more in the backward pass
+        because of activation checkpointing, and does not begin with the same state of the random generator as before,
+        at two sampled steps in a row.
+    Why it is bad: The gradient is that of another network than the one that the loss was computed with.
+    When it is wrong: States that are kept are equal to the last bit, so no false alarm is known.
+    References: PyTorch documentation, `torch.utils.checkpoint`: `preserve_rng_state`.
     """
 
     code, variant, formerly = "MOD001", "redrawn-masks", "redrawn"

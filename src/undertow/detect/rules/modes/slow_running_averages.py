@@ -14,23 +14,13 @@ from undertow.schema import Evidence, LayerKind, Severity
 class SlowRunningAverages(Condition):
     """The running averages of a new batch normalisation hardly leave their initial values.
 
-    What it sees
-    ------------
-    A momentum of 0.002 and less in a normalisation that is new (its scale began as one everywhere) and in training
-    mode, until its averages have forgotten what they began with.
-
-    Why it is bad
-    -------------
-    For thousands of steps the averages are mostly the 0 and 1 they began with, and the model fails in evaluation.
-
-    When it is wrong
-    ----------------
-    A momentum of 0.001 is right where nothing is evaluated within thousands of steps; in a normalisation that was
-    trained before it is not reported.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.BatchNorm2d`.
+    What it sees: A momentum of 0.002 and less in a normalisation that is new (its scale began as one everywhere) and in
+        training mode, until its averages have forgotten what they began with.
+    Why it is bad: For thousands of steps the averages are mostly the 0 and 1 they began with, and the model fails in
+        evaluation.
+    When it is wrong: A momentum of 0.001 is right where nothing is evaluated within thousands of steps; in a
+        normalisation that was trained before it is not reported.
+    References: PyTorch documentation, `torch.nn.BatchNorm2d`.
     """
 
     code, variant, formerly = "MOD002", "slow-running-averages", "slow"

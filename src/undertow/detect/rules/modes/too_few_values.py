@@ -12,24 +12,13 @@ from undertow.schema import Evidence, Remedy, Severity
 class TooFewValues(Condition):
     """A normalisation computes its statistics from one or two values or samples.
 
-    What it sees
-    ------------
-    Of how many values each mean and variance is made, in normalisations in training mode: at most two values, or two
-    samples of a batch normalisation, at two sampled steps in a row.
-
-    Why it is bad
-    -------------
-    Of two values a mean and a variance are noise: the output says which one is larger and nothing else, and of a single
-    one, as in a layer normalisation over one feature, it is the same whatever comes in.
-
-    When it is wrong
-    ----------------
-    The last, smaller batch of an epoch is not enough to be reported, nor is a single picture that is the same at every
-    step: its statistics have no noise.
-
-    References
-    ----------
-    Wu and He, "Group Normalization", 2018 (arXiv 1803.08494).
+    What it sees: Of how many values each mean and variance is made, in normalisations in training mode: at most two
+        values, or two samples of a batch normalisation, at two sampled steps in a row.
+    Why it is bad: Of two values a mean and a variance are noise: the output says which one is larger and nothing else,
+        and of a single one, as in a layer normalisation over one feature, it is the same whatever comes in.
+    When it is wrong: The last, smaller batch of an epoch is not enough to be reported, nor is a single picture that is
+        the same at every step: its statistics have no noise.
+    References: Wu and He, "Group Normalization", 2018 (arXiv 1803.08494).
     """
 
     code, variant, formerly = "MOD002", "too-few-values", "values"

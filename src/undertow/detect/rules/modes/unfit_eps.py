@@ -10,21 +10,11 @@ from undertow.detect.features.normalisation_settings import USUAL_NORMALISATION_
 class UnfitEps(NormalisationSetting):
     """The eps of a normalisation outweighs the variance, or is zero.
 
-    What it sees
-    ------------
-    The eps of normalisations that run in training mode: 0, or 0.05 and more.
-
-    Why it is bad
-    -------------
-    A large eps lets the scale through that should be taken out; without any, a variance of zero is divided by.
-
-    When it is wrong
-    ----------------
-    A pretrained model may have been trained with such an eps, and then needs it. None is known.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.BatchNorm2d`.
+    What it sees: The eps of normalisations that run in training mode: 0, or 0.05 and more.
+    Why it is bad: A large eps lets the scale through that should be taken out; without any, a variance of zero is
+        divided by.
+    When it is wrong: A pretrained model may have been trained with such an eps, and then needs it. None is known.
+    References: PyTorch documentation, `torch.nn.BatchNorm2d`.
     """
 
     code, variant, formerly = "MOD002", "unfit-eps", "eps"

@@ -10,22 +10,12 @@ from undertow.detect.features.normalisation_settings import USUAL_NORMALISATION_
 class UnfitMomentum(NormalisationSetting):
     """The momentum of a batch normalisation keeps the last batch alone, or nothing.
 
-    What it sees
-    ------------
-    The momentum of normalisations that run in training mode: 0, or 0.9 and more. PyTorch's momentum is the weight of
-    the *new* value: 0.9 of other frameworks is 0.1 here.
-
-    Why it is bad
-    -------------
-    The running averages are those of the last batch, or never move. The model trains well and fails in evaluation.
-
-    When it is wrong
-    ----------------
-    A momentum of 1 is right when averages are deliberately taken anew.
-
-    References
-    ----------
-    PyTorch documentation, `torch.nn.BatchNorm2d`.
+    What it sees: The momentum of normalisations that run in training mode: 0, or 0.9 and more. PyTorch's momentum is
+        the weight of the *new* value: 0.9 of other frameworks is 0.1 here.
+    Why it is bad: The running averages are those of the last batch, or never move. The model trains well and fails in
+        evaluation.
+    When it is wrong: A momentum of 1 is right when averages are deliberately taken anew.
+    References: PyTorch documentation, `torch.nn.BatchNorm2d`.
     """
 
     code, variant, formerly = "MOD002", "unfit-momentum", "momentum"

@@ -33,25 +33,15 @@ def _with_many_zeros(batch: FrameBatch) -> Flags:
 class GradientUnderflow(Condition):
     """Gradients are too small for half precision and turn to zero.
 
-    What it sees
-    ------------
-    Most gradient elements are exactly zero, those left are tiny, and none is smaller than the smallest number of fp16.
-    Or all are zero, in a model in fp16 or with a loss multiplied by less than a thousandth, though its units are alive.
-
-    Why it is bad
-    -------------
-    A gradient below 6e-8 is zero in fp16, and layers far from the loss have the smallest ones: they stop learning
-    first.
-
-    When it is wrong
-    ----------------
-    Zeros alone are healthy: ReLU networks and embeddings are full of them. Gradients that are small because of the
-    scale of the loss are not zero in fp32.
-
-    References
-    ----------
-    Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740).
-    PyTorch documentation, "Automatic mixed precision", section "Gradient scaling".
+    What it sees: Most gradient elements are exactly zero, those left are tiny, and none is smaller than the smallest
+        number of fp16. Or all are zero, in a model in fp16 or with a loss multiplied by less than a thousandth, though
+        its units are alive.
+    Why it is bad: A gradient below 6e-8 is zero in fp16, and layers far from the loss have the smallest ones: they stop
+        learning first.
+    When it is wrong: Zeros alone are healthy: ReLU networks and embeddings are full of them. Gradients that are small
+        because of the scale of the loss are not zero in fp32.
+    References: Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740).
+        PyTorch documentation, "Automatic mixed precision", section "Gradient scaling".
     """
 
     code, variant, formerly = "NUM005", "gradient-underflow", "underflow"

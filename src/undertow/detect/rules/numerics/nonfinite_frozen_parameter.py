@@ -9,21 +9,12 @@ from undertow.schema import Severity
 class NonfiniteFrozenParameter(Condition):
     """A frozen parameter holds NaN or infinity, as an attention mask does.
 
-    What it sees
-    ------------
-    NaN and infinite elements of parameters that no gradient reaches because they are frozen.
-
-    Why it is bad
-    -------------
-    It mostly is not: a mask kept as a parameter holds minus infinity by design. This is a remark, never an alarm.
-
-    When it is wrong
-    ----------------
-    A frozen layer loaded from a damaged checkpoint looks the same; its outputs then turn up as NUM004.
-
-    References
-    ----------
-    Wang et al., "DeepLocalize: Fault Localization for Deep Neural Networks", 2021 (arXiv 2103.03376).
+    What it sees: NaN and infinite elements of parameters that no gradient reaches because they are frozen.
+    Why it is bad: It mostly is not: a mask kept as a parameter holds minus infinity by design. This is a remark, never
+        an alarm.
+    When it is wrong: A frozen layer loaded from a damaged checkpoint looks the same; its outputs then turn up as
+        NUM004.
+    References: Wang et al., "DeepLocalize: Fault Localization for Deep Neural Networks", 2021 (arXiv 2103.03376).
     """
 
     code, variant, formerly = "NUM003", "nonfinite-frozen-parameter", "frozen"

@@ -13,24 +13,14 @@ from undertow.schema import Evidence, Severity
 class NonfiniteGradient(Condition):
     """A gradient holds NaN or infinity.
 
-    What it sees
-    ------------
-    The number of NaN and infinite elements of every gradient, after the loss scale is removed and before clipping. Of
-    all layers hit at the first step, the one closest to the loss is listed first: the backward pass runs from the loss
-    to the input, so what lies between it and the next finite layer produced the value.
-
-    Why it is bad
-    -------------
-    The optimizer writes the value into the weights. From then on every output is NaN and the run is lost, though the
-    loop goes on. Clipping by norm does not help: NaN divided by NaN spreads to every layer.
-
-    When it is wrong
-    ----------------
-    The counts are exact. Steps that a loss scaler skips are left out: the weights never see those gradients.
-
-    References
-    ----------
-    Micikevicius et al., "Mixed Precision Training", 2018 (arXiv 1710.03740), on loss scaling.
+    What it sees: The number of NaN and infinite elements of every gradient, after the loss scale is removed and before
+        clipping. Of all layers hit at the first step, the one closest to the loss is listed first: the backward pass
+        runs from the loss to the input, so what lies between it and the next finite layer produced the value.
+    Why it is bad: The optimizer writes the value into the weights. From then on every output is NaN and the run is
+        lost, though the loop goes on. Clipping by norm does not help: NaN divided by NaN spreads to every layer.
+    When it is wrong: The counts are exact. Steps that a loss scaler skips are left out: the weights never see those
+        gradients.
+    References: Micikevicius et al., "Mixed Precision Training", 2018 (arXiv 1710.03740), on loss scaling.
     """
 
     code, variant, formerly = "NUM001", "nonfinite-gradient", "gradient"

@@ -14,24 +14,13 @@ from undertow.schema import Finding, Remedy, Severity
 class NonfiniteLoss(Condition):
     """The loss is NaN or infinite.
 
-    What it sees
-    ------------
-    The loss that `backward` was called on, without any loss scale. Where outputs were measured at that step, the first
-    module in forward order with a non-finite one is named; otherwise the journal names the operation, found by walking
-    the graph of that very loss.
-
-    Why it is bad
-    -------------
-    Every gradient of a NaN loss is NaN, so the next optimizer step destroys the weights.
-
-    When it is wrong
-    ----------------
-    A loss that is infinite by definition for some batches (a masked log-likelihood with an empty mask) is still one
-    that no optimizer can follow. Steps that a loss scaler skips are only noted.
-
-    References
-    ----------
-    Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 4.1 (overflow and underflow).
+    What it sees: The loss that `backward` was called on, without any loss scale. Where outputs were measured at that
+        step, the first module in forward order with a non-finite one is named; otherwise the journal names the
+        operation, found by walking the graph of that very loss.
+    Why it is bad: Every gradient of a NaN loss is NaN, so the next optimizer step destroys the weights.
+    When it is wrong: A loss that is infinite by definition for some batches (a masked log-likelihood with an empty
+        mask) is still one that no optimizer can follow. Steps that a loss scaler skips are only noted.
+    References: Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 4.1 (overflow and underflow).
     """
 
     code, variant, formerly = "NUM002", "nonfinite-loss", "loss"

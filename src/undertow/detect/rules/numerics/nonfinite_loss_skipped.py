@@ -12,21 +12,10 @@ from undertow.schema import Severity
 class NonfiniteLossSkipped(Condition):
     """The loss was NaN or infinite, and a loss scaler skipped the step.
 
-    What it sees
-    ------------
-    A loss that is not finite at a step that the loss scaler skipped.
-
-    Why it is bad
-    -------------
-    It is not: the weights never saw its gradient. This is a remark, never an alarm.
-
-    When it is wrong
-    ----------------
-    The value is exact.
-
-    References
-    ----------
-    PyTorch documentation, "Automatic Mixed Precision examples".
+    What it sees: A loss that is not finite at a step that the loss scaler skipped.
+    Why it is bad: It is not: the weights never saw its gradient. This is a remark, never an alarm.
+    When it is wrong: The value is exact.
+    References: PyTorch documentation, "Automatic Mixed Precision examples".
     """
 
     code, variant, formerly = "NUM002", "nonfinite-loss-skipped", "skipped"

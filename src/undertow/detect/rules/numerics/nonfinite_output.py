@@ -9,25 +9,14 @@ from undertow.schema import Severity
 class NonfiniteOutput(Condition):
     """A module puts out NaN or infinity, and the loss or a gradient is non-finite at the same step.
 
-    What it sees
-    ------------
-    The number of NaN and infinite elements in the output of every module, at the steps at which outputs are sampled:
-    always the first two, later every now and then. The first module in forward order is named; those after it only
-    pass it on. The largest finite value of the module before it is evidence of an overflow.
-
-    Why it is bad
-    -------------
-    Everything that follows is NaN too: the loss, then every gradient, then every weight.
-
-    When it is wrong
-    ----------------
-    The counts are exact. Once a weight is non-finite (NUM003), nothing new is said. Where a function uses the weights
-    of a module before it without calling that module, both are named.
-
-    References
-    ----------
-    PyTorch documentation, "Numerical accuracy".
-    Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740).
+    What it sees: The number of NaN and infinite elements in the output of every module, at the steps at which outputs
+        are sampled: always the first two, later every now and then. The first module in forward order is named; those
+        after it only pass it on. The largest finite value of the module before it is evidence of an overflow.
+    Why it is bad: Everything that follows is NaN too: the loss, then every gradient, then every weight.
+    When it is wrong: The counts are exact. Once a weight is non-finite (NUM003), nothing new is said. Where a function
+        uses the weights of a module before it without calling that module, both are named.
+    References: PyTorch documentation, "Numerical accuracy".
+        Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740).
     """
 
     code, variant, formerly = "NUM004", "nonfinite-output", "output"

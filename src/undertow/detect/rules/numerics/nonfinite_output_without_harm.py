@@ -9,22 +9,11 @@ from undertow.schema import Severity
 class NonfiniteOutputWithoutHarm(Condition):
     """A module puts out NaN or infinity, and neither the loss nor the weights are touched by it.
 
-    What it sees
-    ------------
-    Non-finite outputs at a step whose loss and gradients are all finite, or which a loss scaler skipped.
-
-    Why it is bad
-    -------------
-    It mostly is not: masks hold minus infinity by design, and a scaler that skips a step does its work. This is a
-    remark, never an alarm.
-
-    When it is wrong
-    ----------------
-    The counts are exact.
-
-    References
-    ----------
-    PyTorch documentation, "Numerical accuracy".
+    What it sees: Non-finite outputs at a step whose loss and gradients are all finite, or which a loss scaler skipped.
+    Why it is bad: It mostly is not: masks hold minus infinity by design, and a scaler that skips a step does its work.
+        This is a remark, never an alarm.
+    When it is wrong: The counts are exact.
+    References: PyTorch documentation, "Numerical accuracy".
     """
 
     code, variant, formerly = "NUM004", "nonfinite-output-without-harm", "masked"

@@ -10,23 +10,13 @@ from undertow.schema import Remedy, Severity
 class NonfiniteWeight(Condition):
     """A weight holds NaN or infinity.
 
-    What it sees
-    ------------
-    The number of NaN and infinite elements of every weight after the optimizer's step. The layers listed are those hit
-    at the first step at which any was.
-
-    Why it is bad
-    -------------
-    A weight that is NaN stays NaN: every later output, loss and gradient is NaN too. The run cannot recover by itself,
-    and every checkpoint saved from here on is lost.
-
-    When it is wrong
-    ----------------
-    The counts are exact. After a non-finite gradient this finding is the consequence, and is ranked below it.
-
-    References
-    ----------
-    Wang et al., "DeepLocalize: Fault Localization for Deep Neural Networks", 2021 (arXiv 2103.03376).
+    What it sees: The number of NaN and infinite elements of every weight after the optimizer's step. The layers listed
+        are those hit at the first step at which any was.
+    Why it is bad: A weight that is NaN stays NaN: every later output, loss and gradient is NaN too. The run cannot
+        recover by itself, and every checkpoint saved from here on is lost.
+    When it is wrong: The counts are exact. After a non-finite gradient this finding is the consequence, and is ranked
+        below it.
+    References: Wang et al., "DeepLocalize: Fault Localization for Deep Neural Networks", 2021 (arXiv 2103.03376).
     """
 
     code, variant, formerly = "NUM003", "nonfinite-weight", "weight"

@@ -12,22 +12,11 @@ from undertow.schema import Evidence, Severity
 class OutputOverflow(Condition):
     """An output is too large for half precision and turns infinite.
 
-    What it sees
-    ------------
-    A module's output is infinite while the largest finite value there, or just before it, is at the limit of fp16,
-    65,504.
-
-    Why it is bad
-    -------------
-    Infinity turns into NaN in the next layer, and from there everything is NaN.
-
-    When it is wrong
-    ----------------
-    Values that grow out of any range pass the limit, too; those beyond 1e9 are left to NUM004.
-
-    References
-    ----------
-    Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740).
+    What it sees: A module's output is infinite while the largest finite value there, or just before it, is at the limit
+        of fp16, 65,504.
+    Why it is bad: Infinity turns into NaN in the next layer, and from there everything is NaN.
+    When it is wrong: Values that grow out of any range pass the limit, too; those beyond 1e9 are left to NUM004.
+    References: Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740).
     """
 
     code, variant, formerly = "NUM005", "output-overflow", "overflow"

@@ -9,22 +9,12 @@ from undertow.schema import Evidence, Severity
 class ScalerFindsNoScale(Condition):
     """A loss scaler skips one step after the other: gradients overflow at any scale.
 
-    What it sees
-    ------------
-    Steps in a row that the loss scaler of mixed precision skipped: twenty, or five with a scale below one.
-
-    Why it is bad
-    -------------
-    A skipped step changes no weight: nothing is learnt. Where no scale makes the gradients finite, the scale is not
-    the cause; something in the model or the data is infinite.
-
-    When it is wrong
-    ----------------
-    A scaler that skips a few steps while it finds its scale is healthy (NUM001 notes it).
-
-    References
-    ----------
-    PyTorch documentation, "Automatic mixed precision", section "Gradient scaling".
+    What it sees: Steps in a row that the loss scaler of mixed precision skipped: twenty, or five with a scale below
+        one.
+    Why it is bad: A skipped step changes no weight: nothing is learnt. Where no scale makes the gradients finite, the
+        scale is not the cause; something in the model or the data is infinite.
+    When it is wrong: A scaler that skips a few steps while it finds its scale is healthy (NUM001 notes it).
+    References: PyTorch documentation, "Automatic mixed precision", section "Gradient scaling".
     """
 
     code, variant, formerly = "NUM005", "scaler-finds-no-scale", "skipping"

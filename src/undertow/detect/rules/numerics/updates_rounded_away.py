@@ -18,23 +18,12 @@ def _is_low_precision(layout: LayerIndex) -> bool:
 class UpdatesRoundedAway(Condition):
     """Weights kept in half precision hardly change: updates are smaller than their rounding.
 
-    What it sees
-    ------------
-    Weights in fp16 or bf16 of which fewer than three in a hundred can have changed at each of ten measured steps, by
-    the length of the updates, in half of the matrices.
-
-    Why it is bad
-    -------------
-    Every other weight is rounded back to what it was, however long it is pushed one way.
-
-    When it is wrong
-    ----------------
-    Updates become small at the end of a schedule, and of a training that has learnt nearly all there is: neither is
-    reported.
-
-    References
-    ----------
-    Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740): a master copy of the weights.
+    What it sees: Weights in fp16 or bf16 of which fewer than three in a hundred can have changed at each of ten
+        measured steps, by the length of the updates, in half of the matrices.
+    Why it is bad: Every other weight is rounded back to what it was, however long it is pushed one way.
+    When it is wrong: Updates become small at the end of a schedule, and of a training that has learnt nearly all there
+        is: neither is reported.
+    References: Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740): a master copy of the weights.
     """
 
     code, variant, formerly = "NUM005", "updates-rounded-away", "rounding"
