@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.detect.stacks import stack
 
-from undertow.detect.engine import FrameView, LayerIndex
+from undertow.detect.engine import FrameBatch, FrameView, LayerIndex
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
 from undertow.detect.rules.activations.saturated import Saturated
-from undertow.schema import Layer, LayerTable
+from undertow.schema import Frame, Layer, LayerTable
 
 
 def structure(*parts: str) -> tuple[ModuleStructure, dict[str, int]]:
@@ -57,9 +57,15 @@ def test_the_start_is_the_norm_before_the_first_measured_step() -> None:
     start = InitialWeights()
     start.grow(len(training.layers))
     first = training.frame(weight_norm=2.0, update_norm=0.5, update_ratio={"a.weight": 0.2, "b.weight": np.nan})
-    assert start.take(FrameView(first, LayerIndex(training.layers)))
+
+    def view_of(frame: Frame) -> FrameView:
+        batch = FrameBatch(LayerIndex(training.layers))
+        assert batch.take(frame)
+        return batch.view(0)
+
+    assert start.take(view_of(first))
     assert start.norm[training.layers["a.weight"].id] == pytest.approx(2.5)
     assert start.norm[training.layers["b.weight"].id] == 0  # no ratio to a weight of zero
-    assert start.take(FrameView(training.frame(weight_norm=9.0), LayerIndex(training.layers)))
+    assert start.take(view_of(training.frame(weight_norm=9.0)))
     assert start.norm[training.layers["a.weight"].id] == pytest.approx(2.5)
-    assert not start.take(FrameView(training.frame(streams=("gradient",)), LayerIndex(training.layers)))
+    assert not start.take(view_of(training.frame(streams=("gradient",))))

@@ -55,7 +55,7 @@ SHAPES: list[Finding] = [
     found("GRD010", measured("loss_scale", 1024.0)),
     found("LSS001", measured("loss_input_is_logit", 1.0)), found("MOD002", measured("norm_values", 1.0)),
     found("MOD001", measured("dropout_rate", 0.97)), found("MOD002", measured("norm_eps", 10.0)),
-    found("NUM005", variant="output-overflow"), found("NUM005", variant="scaler-finds-no-scale"),
+    found("NUM005", variant="scaler-finds-no-scale"),
     found("NUM001", variant="nonfinite-gradient"),
     found("WGT001", measured("update_ratio", 0.02)),
     found("UPD003", measured("gradient_state", 2.0)),

@@ -20,7 +20,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "NUM003": ("non-finite-weight", "A weight holds NaN or infinity."),
     "NUM004": ("non-finite-activation", "A module's output holds NaN or infinity."),
     "NUM005": ("low-precision-underflow-or-overflow",
-        "Values leave the range of half precision: gradients underflow to zero, or outputs overflow."),
+        "Values leave the range of half precision: gradients underflow to zero, or overflow at any loss scale."),
     "GRD001": ("vanishing-gradients", "Gradients vanish on the way from the loss to the first layers."),
     "GRD002": ("exploding-gradients", "Gradients explode: through depth, through time, or from step to step."),
     "GRD003": ("no-gradient", "A parameter that the optimizer holds never receives a gradient."),

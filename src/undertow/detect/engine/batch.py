@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from undertow.detect.features.loss_trend import ANOTHER_TRAINING, Loss
 from undertow.schema import Frame
 
 Flags = NDArray[np.bool_]
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class _Stack:
@@ -64,12 +65,8 @@ class FrameBatch:
         self.losses: list[Loss | None] = []  # of each frame; the engine puts them there
         self._stacks: dict[str, _Stack] = {}
         self._views: dict[int, FrameView] = {}
-        self._every: list[FrameView] | None = None
-        self._skipped: Flags | None = None
-        self._steps: NDArray[np.int64] | None = None
-        self._scalars: dict[tuple[str, float], NDArray[np.float64]] = {}
         self._kinds: tuple[NDArray[np.intp], list[frozenset[str]]] | None = None  # of each frame; names in each
-        self.kept: dict[str, NDArray[np.float64]] = {}  # what several rules work out from all frames, by name
+        self._shared: dict[object, NDArray[Any]] = {}
         self._whole: FrameBatch | None = None
         self._places: list[int] = []
 
@@ -91,6 +88,7 @@ class FrameBatch:
             stack.at.append(place)
             stack.blocks.append(block.values)
         self.frames.append(frame)
+        self.losses.append(None)
         return True
 
     def _give_back(self, place: int) -> None:
@@ -123,15 +121,9 @@ class FrameBatch:
             if self._whole is not None:  # what is worked out for a frame is worked out once
                 view = self._whole.view(self._places[place])
             else:
-                view = FrameView(self.frames[place], self.layout, self, place)
-                view.loss = self.losses[place]
+                view = FrameView(self, place)
             self._views[place] = view
         return view
-
-    def views(self) -> list[FrameView]:
-        if self._every is None:
-            self._every = [self.view(place) for place in range(len(self.frames))]
-        return self._every
 
     def with_any(self, names: frozenset[str]) -> Flags:
         """Frames that have any of these streams or scalars."""
@@ -178,41 +170,42 @@ class FrameBatch:
         place = len(values) - 1 - known[::-1].argmax(axis=0)
         return self.ids(PLACES[name][0])[measured], values[place, np.arange(values.shape[1])][measured]
 
-    def scalar(self, name: str, absent: float = np.nan) -> NDArray[np.float64]:
-        """One number per frame; not to be written to."""
-        known = self._scalars.get((name, absent))
+    def shared(self, name: object, work_out: Callable[[], NDArray[_Scalar]]) -> NDArray[_Scalar]:
+        """What several conditions work out from all frames: once, under a name. Not to be written to."""
+        known = self._shared.get(name)
         if known is None:
-            known = np.array([frame.scalars.get(name, absent) for frame in self.frames], np.float64)
+            known = self._shared[name] = work_out()
             known.setflags(write=False)
-            self._scalars[name, absent] = known
         return known
+
+    def scalar(self, name: str, absent: float = np.nan) -> NDArray[np.float64]:
+        """One number per frame."""
+
+        def work_out() -> NDArray[np.float64]:
+            return np.array([frame.scalars.get(name, absent) for frame in self.frames], np.float64)
+
+        return self.shared((name, absent), work_out)
 
     def loss(self, name: str) -> NDArray[np.float64]:
         """One field of the losses; NaN for a frame without one."""
-        known = self.kept.get(f"loss {name}")
-        if known is None:
-            field = attrgetter(name)
-            known = np.array([np.nan if loss is None else field(loss) for loss in self.losses], np.float64)
-            self.kept[f"loss {name}"] = known
-        return known
+        field = attrgetter(name)
+
+        def work_out() -> NDArray[np.float64]:
+            return np.array([np.nan if loss is None else field(loss) for loss in self.losses], np.float64)
+
+        return self.shared(f"loss {name}", work_out)
 
     def latest_loss(self, first: int, last: int) -> Loss | None:
         return next((loss for loss in reversed(self.losses[first:last]) if loss is not None), None)
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        steps = self._steps
-        if steps is None:
-            steps = self._steps = np.array([frame.step for frame in self.frames], np.int64)
-        return steps
+        return self.shared("steps", lambda: np.array([frame.step for frame in self.frames], np.int64))
 
     @property
     def skipped(self) -> Flags:
         """Steps that a loss scaler skipped."""
-        skipped = self._skipped
-        if skipped is None:
-            skipped = self._skipped = self.scalar("step_skipped", 0.0) == 1.0
-        return skipped
+        return self.shared("skipped", lambda: self.scalar("step_skipped", 0.0) == 1.0)
 
     def none(self) -> Flags:
         return np.zeros(len(self.frames), bool)
@@ -233,15 +226,6 @@ class FrameBatch:
             before = np.take_along_axis(values, latest, axis=0)
         new = np.ones(values.shape, bool)
         new[1:] = (values[1:] != before[:-1]) & known[1:]
-        out = self.flags(stream, new)
-        out[self._stacks[stream].at[0]] = True
-        return out
-
-    def differs(self, stream: str, values: NDArray[np.float32]) -> Flags:
-        """Frames whose values are not, bit for bit, those of the frame before. True for the first frame."""
-        bits = values.view(np.uint32)
-        new = np.ones(values.shape, bool)
-        new[1:] = bits[1:] != bits[:-1]
         out = self.flags(stream, new)
         out[self._stacks[stream].at[0]] = True
         return out

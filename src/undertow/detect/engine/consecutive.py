@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from undertow.detect.engine.per_layer import PerLayer, grown
 
+Flags = NDArray[np.bool_]
+
 
 class Consecutive:
     """Counts the frames in a row that show something, and keeps the step of the first of them."""
@@ -54,10 +56,10 @@ class LayerStreak(PerLayer):
         self.length[ids] = 0
         self.span[ids] = 0
 
-    def follow(self, ids: NDArray[np.int32], holds: NDArray[np.bool_], step: int) -> None:
-        """A measured step of these layers: those of which it holds, and those of which it does not."""
-        self.end(ids[~holds])
-        self.hold(ids[holds], step)
+    def follow(self, ids: NDArray[np.int32], measured: Flags, holds: Flags, step: int) -> None:
+        """A step of a block of layers: of which it was measured at all, and of which of these it holds."""
+        self.end(ids[measured & ~holds])
+        self.hold(ids[measured & holds], step)
 
     def began(self, layers: Sequence[int]) -> int:
         """The first step of the streaks of these layers."""

@@ -21,20 +21,19 @@ PLACES = {name: (stream.name, row) for stream in STREAMS.values() for row, name 
 class FrameView:
     """One frame beside the layout of the run. NaN means "not measured".
 
-    `loss` is the frame's loss beside those before it (see `loss_trend`); the engine puts it there. `batch` is what
-    the frame is looked at together with, if anything, and `place` its place there.
+    `loss` is the frame's loss beside those before it (see `loss_trend`). `batch` is what the frame is looked at
+    together with, and `place` its place there.
     """
 
-    __slots__ = ("_calls", "batch", "frame", "kept", "layout", "loss", "place", "skipped", "step")
+    __slots__ = ("_calls", "batch", "frame", "layout", "loss", "place", "skipped", "step")
 
-    def __init__(self, frame: Frame, layout: LayerIndex, batch: FrameBatch | None = None, place: int = 0) -> None:
+    def __init__(self, batch: FrameBatch, place: int) -> None:
         self.batch, self.place = batch, place
-        self.frame = frame
-        self.layout = layout
-        self.loss: Loss | None = None
-        self.step = frame.step
-        self.skipped = frame.scalars.get("step_skipped", 0.0) == 1.0
-        self.kept: dict[str, NDArray[np.float64]] = {}  # what several rules work out from the frame, by name
+        self.frame: Frame = batch.frames[place]
+        self.layout: LayerIndex = batch.layout
+        self.loss: Loss | None = batch.losses[place]
+        self.step = self.frame.step
+        self.skipped = self.frame.scalars.get("step_skipped", 0.0) == 1.0
         self._calls: NDArray[np.float32] | None = None
 
     def ids(self, stream: str) -> NDArray[np.int32] | None:

@@ -42,29 +42,19 @@ def norms_before(view: FrameView) -> NDArray[np.float64]:
     Exact although updates are known from sketches only: the same estimate is in the update's norm and in its ratio.
     Not to be written to: rules share it.
     """
-    kept = view.kept.get("norms_before")
-    if kept is not None:
-        return kept
     after = np.asarray(view.row("weight_norm"), np.float64)
     length, ratio = view.row("update_norm"), view.row("update_ratio")
     if length is None or ratio is None or len(length) != len(after):
         return after
     batch = view.batch
-    if batch is not None and batch.frames_with("weight") == batch.frames_with("update"):
-        kept = batch.of(view, "weight", rows_before(batch))
-    else:
-        kept = _before(after, length, ratio)
-    view.kept["norms_before"] = kept
-    return kept
+    alike = batch.shared("as many", lambda: np.array(batch.frames_with("weight") == batch.frames_with("update")))
+    return batch.of(view, "weight", rows_before(batch)) if alike else _before(after, length, ratio)
 
 
 def rows_before(batch: FrameBatch) -> NDArray[np.float64]:
     """`norms_before` of all frames of a batch whose weights and updates are of the same layers."""
-    kept = batch.kept.get("norms_before")
-    if kept is None:
-        kept = _before(*(batch.row(name) for name in ("weight_norm", "update_norm", "update_ratio")))
-        batch.kept["norms_before"] = kept
-    return kept
+    names = "weight_norm", "update_norm", "update_ratio"
+    return batch.shared("norms_before", lambda: _before(*(batch.row(name) for name in names)))
 
 
 def _before(after: NDArray[Any], length: NDArray[np.float32], ratio: NDArray[np.float32]) -> NDArray[np.float64]:

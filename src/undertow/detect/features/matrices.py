@@ -32,94 +32,59 @@ class Matrices:
         self.usual_norm: Values = np.sqrt(sizes / (3.0 * structure.fan_in[self.ids]))
 
         self._count = layout.count
-        self._block: NDArray[np.int32] | None = None  # layer ids of the latest block
-        self._places: NDArray[np.int64] = self.ids  # of the matrices in it
-        self._absent = False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def values(self, view: FrameView, name: str) -> Values:
         """One number per matrix; NaN where this frame has none. Not to be written to: rules share it."""
-        kept = view.kept.get(name)
-        if kept is None:
-            stream = PLACES[name][0]
-            if view.batch is not None and stream in view.frame.blocks:  # the frames beside it are asked next
-                kept = view.batch.of(view, stream, self.rows(view.batch, name))
-            else:
-                kept = self._values(view, name)
-                kept.setflags(write=False)
-            view.kept[name] = kept
-        return kept
-
-    def _values(self, view: FrameView, name: str) -> Values:
-        row, ids = view.row(name), view.ids(PLACES[name][0])
-        if row is None or ids is None:
+        stream = PLACES[name][0]
+        if stream not in view.frame.blocks:
             return np.full(len(self.ids), np.nan)
-        if ids is not self._block:  # blocks of one layout share their ids
-            place = np.full(self._count, -1, np.int64)
-            place[ids] = np.arange(len(ids))
-            self._block, self._places = ids, place[self.ids]
-            self._absent = bool((self._places < 0).any())
-        values = row[self._places].astype(np.float64)
-        if self._absent:
-            values[self._places < 0] = np.nan
-        return values
+        return view.batch.of(view, stream, self.rows(view.batch, name))
 
     def rows(self, batch: FrameBatch, name: str) -> Values:
         """`values` of all frames of a batch that have the stream, one row each."""
-        kept = batch.kept.get(name)
-        if kept is None:
+
+        def work_out() -> Values:
             block = batch.ids(PLACES[name][0])
             place = np.full(self._count, -1, np.int64)
             place[block] = np.arange(len(block))
             places = place[self.ids]
-            kept = batch.kept[name] = batch.row(name)[:, places].astype(np.float64)
-            kept[:, places < 0] = np.nan
-            kept.setflags(write=False)
-        return kept
+            rows = batch.row(name)[:, places].astype(np.float64)
+            rows[:, places < 0] = np.nan
+            return rows
+
+        return batch.shared(f"matrices {name}", work_out)
 
     def middles(self, batch: FrameBatch, name: str) -> Values:
         """The `middle` of each of these rows."""
-        kept = batch.kept.get(f"middle {name}")
-        if kept is None:
-            rows = self.update_rows(batch) if name == "update_ratios" else self.rows(batch, name)
-            kept = batch.kept[f"middle {name}"] = middles(rows)
-        return kept
+        is_ratio = name == "update_ratios"
+        rows = self.update_rows(batch) if is_ratio else self.rows(batch, name)
+        return batch.shared(f"middle {name}", lambda: middles(rows))
 
     def middle(self, view: FrameView, name: str) -> float:
         """The `middle` of one frame, worked out for all frames beside it; NaN where this frame has none."""
         stream = "update" if name == "update_ratios" else PLACES[name][0]
         if stream not in view.frame.blocks:
             return float("nan")
-        if view.batch is None:
-            return middle(self.update_ratios(view) if name == "update_ratios" else self.values(view, name))
         return float(view.batch.of(view, stream, self.middles(view.batch, name)))
 
     def update_rows(self, batch: FrameBatch) -> Values:
         """`update_ratios` of all frames of a batch that have updates, one row each."""
-        kept = batch.kept.get("update_ratios")
-        if kept is None:
+
+        def work_out() -> Values:
             with np.errstate(invalid="ignore"):
                 length = self.rows(batch, "update_norm") / self.usual_norm
-            kept = batch.kept["update_ratios"] = np.fmin(self.rows(batch, "update_ratio"), length)
-            kept.setflags(write=False)
-        return kept
+            return np.fmin(self.rows(batch, "update_ratio"), length)
+
+        return batch.shared("update_ratios", work_out)
 
     def update_ratios(self, view: FrameView) -> Values:
         """Length of the update over that of the weight, or over the usual length where the weight is shorter."""
-        kept = view.kept.get("update_ratios")
-        if kept is None:
-            batch = view.batch
-            if batch is not None and "update" in view.frame.blocks:
-                kept = batch.of(view, "update", self.update_rows(batch))
-            else:
-                plain, length = self.values(view, "update_ratio"), self.values(view, "update_norm")
-                with np.errstate(invalid="ignore"):
-                    kept = np.fmin(plain, length / self.usual_norm)
-                kept.setflags(write=False)
-            view.kept["update_ratios"] = kept
-        return kept
+        if "update" not in view.frame.blocks:
+            return np.full(len(self.ids), np.nan)
+        return view.batch.of(view, "update", self.update_rows(view.batch))
 
 
 def middle(values: Values) -> float:

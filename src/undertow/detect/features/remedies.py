@@ -42,6 +42,13 @@ KEEP_VALUES_IN_RANGE = Remedy(
     "A little slower there.",
     when_not="Values overflow float32, too: then the training diverged.",
 )
+USUAL_NORMALISATION_SETTINGS = Remedy(
+    "usual-normalisation-settings",
+    "Set eps and momentum of the normalisation back to their defaults.",
+    "layer = $layer\nlayer.eps, layer.momentum = 1e-5, 0.1",
+    "Running statistics take some hundred steps to settle.",
+    when_not="They were chosen for a pretrained model that expects them.",
+)
 FREEZE_OPENLY = Remedy(
     "freeze-openly",
     "If these layers are meant to stay as they are, say so.",

@@ -98,8 +98,19 @@ class Replicas(Tracker):
                 np.concatenate([apart for _, apart in told]),
             )
 
-    def normalisations(self, layout: LayerIndex) -> tuple[Ids, Ids]:
-        """Pairs of modules, of models that have proven to be replicas."""
+    def averages(self, view: FrameView) -> tuple[Ids, Ids, NDArray[np.float64]] | None:
+        """The same of the running averages of normalisations, of models that have proven to be replicas."""
+        one, other = self._normalisations(view.layout)
+        if not self.are_followed or view.row("norm_average") is None or not len(one):
+            return None
+        values = view.all_layers("norm_average").astype(np.float64)
+        larger = np.fmax(np.abs(values[one]), np.abs(values[other]))
+        distance = np.abs(values[one] - values[other]) / np.fmax(larger, 1e-30)
+        known = ~np.isnan(distance)
+        return (one[known], other[known], distance[known]) if known.any() else None
+
+    def _normalisations(self, layout: LayerIndex) -> tuple[Ids, Ids]:
+        """Pairs of modules."""
         replicas = [pair for pair in self._pairs if pair.proven >= self.proven_after]
         if not replicas:
             return _NONE, _NONE

@@ -102,3 +102,21 @@ def test_a_layer_that_starts_at_zero_has_no_dead_units() -> None:
     training = stack(DeadUnits, "a:Linear", "b:Linear", "c:Linear")
     training.run(30, activation_zero_fraction={"b": 1.0}, activation_dead_fraction={"b": 1.0})
     assert training.codes() == []
+
+
+def test_a_relu_on_the_logits_is_named_before_its_layer() -> None:
+    training = stack(DeadUnits, "0:Linear", "1:ReLU", "2:Linear", "3:ReLU")
+    training.run(
+        3, scalars={"loss_kind": 1.0}, activation_zero_fraction={"3": 1.0}, activation_dead_fraction={"3": 1.0}
+    )
+    (finding,) = training.findings()
+    assert finding.layers == ("3", "2")
+    assert DeadUnits.remedies_for(finding)[0].id == "free-the-last-layer"
+
+
+def test_a_content_hinge_is_healthy() -> None:
+    training = stack(DeadUnits, "0:Linear", "1:ReLU", "2:Linear", "3:ReLU")
+    training.run(
+        5, scalars={"loss_kind": 0.0}, activation_zero_fraction={"3": 1.0}, activation_dead_fraction={"3": 1.0}
+    )
+    assert training.codes() == []

@@ -9,15 +9,14 @@ import numpy as np
 from tests.detect.building import Training
 from tests.detect.stacks import noisy, training
 
-from undertow.detect.rules.data.odd_batch import OddBatch
-from undertow.detect.rules.data.suspected_batch import SuspectedBatch
+from undertow.detect.rules.data.bad_batch import BadBatch
 from undertow.schema import LossKind
 
 
 class TestBadBatch:
     def run(self, losses: Iterable[float], **odd: float) -> Training:
         """Sixty usual batches, then one with a leap of the loss, then usual ones."""
-        run = training(OddBatch, SuspectedBatch)
+        run = training(BadBatch)
         for step, loss in enumerate(losses):
             usual = {"input_std": 1.0 + 0.1 * math.sin(step), "input_max_abs": 3.0, "label_entropy": 2.2}
             run.run(1, scalars={"loss": loss, **usual, **(odd if step == 60 else {})})
@@ -36,7 +35,7 @@ class TestBadBatch:
     def test_an_error_of_steady_targets_has_a_natural_size(self) -> None:
         """Of targets that move, as those of a value function, an error may well be larger than at the start."""
         for sizes, alarms in (((1.0, 1.2), ["DAT002"]), ((1.0, 4.0), [])):
-            run = training(OddBatch, SuspectedBatch)
+            run = training(BadBatch)
             for step, loss in enumerate([*noisy(np.geomspace(2.3, 0.1, 60)), 3.2, *noisy([0.1] * 30)]):
                 scalars = {"loss": loss, "loss_kind": LossKind.MEAN_SQUARE, "target_std": sizes[step % 2]}
                 run.run(1, scalars=scalars)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.detect.building import Training
+from tests.detect.stacks import stack
+
+from undertow.detect.rules.distributed.diverging_replicas import DivergingReplicas
 
 REPLICAS = ("one.first", "one.second", "two.first", "two.second")
 
@@ -55,3 +59,12 @@ def test_replicas_of_one_list_with_the_same_gradients_and_other_weights() -> Non
         training.run(1, weight_norm=weights, weight_mean=0.01)
     (finding,) = [one for one in training.findings() if one.code == "DST001"]
     assert len(finding.layers) == 8
+
+
+@pytest.mark.parametrize(("other", "found"), [(1.0, False), (1.5, True)])
+def test_replicas_in_one_process_that_keep_averages_of_their_own(other: float, found: bool) -> None:
+    parts = ("one.a:Linear", "one.norm:BatchNorm1d", "two.a:Linear", "two.norm:BatchNorm1d")
+    training = stack(DivergingReplicas, *parts)
+    for _ in range(6):
+        training.run(1, norm_average={"one.norm": 1.0, "two.norm": other}, weight_mean=0.01)
+    assert [finding.layers for finding in training.findings()] == ([("one.norm", "two.norm")] if found else [])

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tests.detect.stacks import stack
 
-from undertow.detect.rules.modes.unfit_eps import UnfitEps
-from undertow.detect.rules.modes.unfit_momentum import UnfitMomentum
+from undertow.detect.rules.modes.unfit_settings import UnfitSettings
 
 NET = ("conv:Conv2d", "norm:BatchNorm2d", "relu:ReLU", "drop:Dropout", "head:Linear")
 
@@ -25,7 +24,7 @@ NET = ("conv:Conv2d", "norm:BatchNorm2d", "relu:ReLU", "drop:Dropout", "head:Lin
 def test_settings_out_of_range(setting: str, healthy: float, bad: float) -> None:
     module = "norm"
     fine: dict[str, Any] = {"activation_training": 1.0, setting: {module: healthy}}
-    training = stack((UnfitEps, UnfitMomentum), *NET).run(3, **fine)
+    training = stack(UnfitSettings, *NET).run(3, **fine)
     assert training.codes() == []
     training.run(1, **{**fine, setting: {module: bad}})
     assert training.findings()[0].layers == (module,)

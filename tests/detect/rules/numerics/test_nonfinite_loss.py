@@ -33,3 +33,9 @@ def test_an_operation_that_made_it_of_finite_values_is_guarded_first() -> None:
 
     assert first_remedy("unsafe_operation") == "guard-the-operation"
     assert first_remedy("first_nonfinite") == "loss-in-log-space"
+
+
+def test_loss_of_a_skipped_step_is_a_remark() -> None:
+    training = Training().run(1, scalars={"loss": math.inf, "step_skipped": 1.0})
+    assert training.alarms() == []
+    assert ("NUM002", "nonfinite-loss") in [(found.code, found.variant) for found in training.findings()]

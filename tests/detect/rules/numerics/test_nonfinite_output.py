@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from tests.detect.building import watched_by
 
 from undertow.detect.rules.numerics.nonfinite_output import NonfiniteOutput
@@ -42,3 +43,10 @@ def test_a_module_whose_weights_a_function_uses_is_suspected_too() -> None:
     (finding,) = training.findings()
     assert finding.layers == ("second", "third")
     assert finding.confidence < 1
+
+
+@pytest.mark.parametrize("change", [{"scalars": {"loss": 1.0}}, {"scalars": {"loss": math.nan, "step_skipped": 1.0}}])
+def test_masks_and_skipped_steps_are_only_noted(change: dict[str, dict[str, float]]) -> None:
+    training = watched_by(NonfiniteOutput).run(2)
+    training.run(3, activation_nonfinite_count=BAD, **change)
+    assert [finding.severity for finding in training.findings()] == [Severity.INFO]

@@ -66,13 +66,9 @@ class AttentionCollapse(Condition):
         sharp = (logits > self.logit) | (entropy < self.entropy)
         if view.loss is not None and view.loss.remaining < self.learnt:
             sharp &= (self._sharp.length[ids] > 0) & (logits > self.logit)
-        self._sharp.end(ids[measured & ~sharp])
-        self._sharp.hold(ids[sharp], view.step)
+        self._sharp.follow(ids, measured, sharp, view.step)
         due = np.flatnonzero(self._sharp.length >= self.frames)
-        if not len(due):
-            return self.end()
-        members = tuple(view.layout.in_order(due))
-        return self.hold(members, lambda: self._describe(view, members))
+        return self.hold_of(view, due, self._describe)
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout = view.layout
@@ -88,7 +84,7 @@ class AttentionCollapse(Condition):
         everywhere = len(members) > 1 and len(members) == int(self._attends.sum())
         which = "all blocks" if everywhere else name_layers(layout, members)
         summary = f"Attention has collapsed in {which}: each position attends to a single other one."
-        first_step = int(self._sharp.since[list(members)].min())
+        first_step = self._sharp.began(members)
         # All blocks at once follow from something that concerns them all; no block is guilty then.
         # But what is so before anything was learnt is how they are written.
         layers = () if everywhere and first_step >= self.start else members

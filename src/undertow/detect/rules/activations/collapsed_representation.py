@@ -1,7 +1,5 @@
 """ACT003: a layer that no longer tells samples apart."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,10 +9,11 @@ from undertow.detect.engine import (
     Judgement,
     LayerIndex,
     LayerStreak,
+    LayerValues,
     Limit,
+    PerLayer,
     Shared,
     Stage,
-    grown,
     having,
 )
 from undertow.detect.features.between_steps import WrittenWeights, written_between
@@ -41,22 +40,17 @@ class _Rewriting(WrittenWeights):
         return self.change is not None and bool((self.change > self.anew).any())
 
 
-@dataclass(slots=True)
-class _Spread:
+class _Spread(PerLayer):
     """How much samples differ at each layer, in the steps of one optimizer."""
 
-    start: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    start_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    now: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    flat: LayerStreak = field(default_factory=LayerStreak)
-    entered: float = np.nan  # deviation of the data, at the start
-    is_collapsed: bool = False
+    start = LayerValues(np.float64, np.nan)
+    start_share = LayerValues(np.float64, np.nan)
+    now = LayerValues(np.float64, np.nan)
 
-    def grow(self, count: int) -> None:
-        self.start = grown(self.start, count, np.nan)
-        self.start_share = grown(self.start_share, count, np.nan)
-        self.now = grown(self.now, count, np.nan)
-        self.flat.grow(count)
+    def __init__(self) -> None:
+        self.flat = LayerStreak()
+        self.entered = np.nan  # deviation of the data, at the start
+        self.is_collapsed = False
 
 
 class CollapsedRepresentation(Condition):
@@ -93,8 +87,6 @@ class CollapsedRepresentation(Condition):
     steps_of_classifier = Limit(150, "steps: a classifier may predict the same for all samples for long")
 
     def __init__(self) -> None:
-        self._layout: LayerIndex | None = None
-        self._judged: NDArray[np.int32] = np.zeros(0, np.int32)
         self._count = 0
         self._spreads: dict[int, _Spread] = {}  # by actor: a critic is shown other samples than the generator
         self._cadence = Cadence()
@@ -118,19 +110,15 @@ class CollapsedRepresentation(Condition):
             self._spreads.clear()
         if view.row("activation_sample_spread") is None or not self._cadence.is_due(view.step):
             return None
-        if view.layout is not self._layout:
-            self._layout, structure = view.layout, structure_of(view.layout)
-            self._judged = np.array([i for i in structure.sequence if structure.matrix[i] != NONE], np.int32)
-        ids = self._judged
+        ids = view.layout.derived(_judged)
         share = view.all_layers("activation_sample_spread")[ids].astype(np.float64)
         signal = view.all_layers("activation_std")[ids] * np.sqrt(np.maximum(share, 0.0))
         measured = signal > 0  # exactly no difference is a single sample, or a dead layer before it (ACT001)
         if not measured.any():
             return None
         spread = self._spread_of(actor_of(view.frame))
-        flat = self._is_flat(view, spread, share, signal, measured)
-        spread.flat.end(ids[measured & ~flat])
-        spread.flat.hold(ids[flat], view.step)
+        flat = self._is_flat(view, ids, spread, share, signal, measured)
+        spread.flat.follow(ids, measured, flat, view.step)
         due = self._due(view, spread)
         spread.is_collapsed = len(due) > 0
         if not len(due):
@@ -147,12 +135,12 @@ class CollapsedRepresentation(Condition):
     def _is_flat(
         self,
         view: FrameView,
+        ids: NDArray[np.int32],
         spread: _Spread,
         share: NDArray[np.float64],
         signal: NDArray[np.floating],
         measured: NDArray[np.bool_],
     ) -> NDArray[np.bool_]:
-        ids = self._judged
         new = measured & np.isnan(spread.start[ids])
         spread.start[ids[new]], spread.start_share[ids[new]] = signal[new], share[new]
         spread.now[ids[measured]] = signal[measured]
@@ -173,7 +161,7 @@ class CollapsedRepresentation(Condition):
         return flat & measured
 
     def _due(self, view: FrameView, spread: _Spread) -> NDArray[np.int32]:
-        ids, streak, loss = self._judged, spread.flat, view.loss
+        ids, streak, loss = view.layout.derived(_judged), spread.flat, view.loss
         alternates = loss is not None and loss.actors > 1  # an adversary's predictions are not at chance level
         # As a classifier learns to guess first, so does the mean of all targets come before what tells them apart.
         falling = self._has_targets and loss is not None and loss.falling
@@ -194,5 +182,9 @@ class CollapsedRepresentation(Condition):
             f"{name_layers(layout, members)} {verb} nearly the same output for every sample: "
             f"the differences fell from {spread.start[first]:.2g} to {spread.now[first]:.2g}."
         )
-        first_step = int(spread.flat.since[list(members)].min())
-        return Judgement(Severity.MODERATE, members, first_step, 0.8, summary, evidence)
+        return Judgement(Severity.MODERATE, members, spread.flat.began(members), 0.8, summary, evidence)
+
+
+def _judged(layout: LayerIndex) -> NDArray[np.int32]:
+    structure = structure_of(layout)
+    return np.array([i for i in structure.sequence if structure.matrix[i] != NONE], np.int32)

@@ -46,8 +46,6 @@ class IdleExperts(Condition):
     _moved = LayerValues(np.bool_, False)
 
     def __init__(self) -> None:
-        self._layout: LayerIndex | None = None
-        self._rows: dict[int, list[list[int]]] = {}  # by their number: the parameters of each expert
         self._still = LayerStreak()
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -64,16 +62,15 @@ class IdleExperts(Condition):
         outputs = set(self._routers.experts.values())
         if ids is None or norms is None or states is None or view.skipped or not outputs:
             return ()
-        if view.layout is not self._layout:
-            self._layout, self._rows = view.layout, _rows_of_experts(view.layout)
+        rows = view.layout.derived(_rows_of_experts)
         moving = norms > 0
         self._moved[ids[moving]] = True
         self._still.end(ids[moving])
         self._still.hold(ids[(states == GradientState.NONE) | (norms == 0)], view.step)
         lasting = self._still.lasted(int(self.frames)) & (self._still.span >= self.steps) & self._moved
-        for number in outputs & self._rows.keys():
-            for start in range(0, len(self._rows[number]), number):
-                experts = self._rows[number][start : start + number]
+        for number in outputs & rows.keys():
+            for start in range(0, len(rows[number]), number):
+                experts = rows[number][start : start + number]
                 idle = [parameters[0] for parameters in experts if lasting[parameters].all()]
                 if len(experts) >= self.least and self.share * number <= len(idle) < number:
                     return tuple(idle)

@@ -64,14 +64,10 @@ class PosteriorCollapse(Condition):
         empty = known & (nats < self.nats)
         if has_learnt(view.loss):  # what random weights tell is lost in health, too
             self._told[ids[known & (nats > self.told)]] = True
-        self._empty.end(ids[known & ~empty])
-        self._empty.hold(ids[empty], view.step)
+        self._empty.follow(ids, known, empty, view.step)
         least = np.where(self._told[ids], self.steps_once_told, self.steps)
         due = ids[(self._empty.length[ids] >= self.frames) & (self._empty.span[ids] >= least)]
-        if not len(due):
-            return self.end()
-        members = tuple(view.layout.in_order(due))
-        return self.hold(members, lambda: self._describe(view, members))
+        return self.hold_of(view, due, self._describe)
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout, nats = view.layout, view.all_layers("latent_nats")
@@ -81,5 +77,4 @@ class PosteriorCollapse(Condition):
             f"Posterior collapse: the code of {layout.path(members[0])} carries {nats[members[0]]:.2g} nats per sample "
             "(a bit is 0.69). The prior weighs too much beside the reconstruction error."
         )
-        first_step = int(self._empty.since[list(members)].min())
-        return Judgement(Severity.MODERATE, members, first_step, 0.9, summary, evidence)
+        return Judgement(Severity.MODERATE, members, self._empty.began(members), 0.9, summary, evidence)

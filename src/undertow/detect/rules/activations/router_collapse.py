@@ -6,7 +6,6 @@ from undertow.detect.engine import (
     Condition,
     FrameView,
     Judgement,
-    LayerIndex,
     LayerStreak,
     LayerValues,
     Limit,
@@ -61,18 +60,14 @@ class RouterCollapse(Condition):
         if not measured.any():
             return None
         full = measured & (loads >= self.load) & (outputs >= 2)
-        self._full.end(ids[measured & ~full])
-        self._full.hold(ids[full], view.step)
+        self._full.follow(ids, measured, full, view.step)
         self._load[ids[full]] = loads[full]
         least = self.steps if self._routers.drift >= self.drift else self.steps_anyway
         due = np.flatnonzero((self._full.length >= self.frames) & (self._full.span >= least))
-        if not len(due):
-            return self.end()
-        members = tuple(view.layout.in_order(due))
-        return self.hold(members, lambda: self._describe(view.layout, members))
+        return self.hold_of(view, due, self._describe)
 
-    def _describe(self, layout: LayerIndex, members: tuple[int, ...]) -> Judgement:
-        experts = self._routers.experts
+    def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
+        layout, experts = view.layout, self._routers.experts
         evidence = tuple(
             Evidence("router_load_max", layout.path(i), float(self._load[i]), 1 / experts[i],
                      f"share of rows that go to the same of {experts[i]} outputs")
@@ -83,5 +78,4 @@ class RouterCollapse(Condition):
             f"{name_layers(layout, members)} sends {self._load[worst]:.0%} of all rows the same way "
             f"(1 of {experts[worst]} experts would get {1 / experts[worst]:.0%} in balance): the others never learn."
         )
-        first_step = int(self._full.since[list(members)].min())
-        return Judgement(Severity.SEVERE, members, first_step, 0.92, summary, evidence)
+        return Judgement(Severity.SEVERE, members, self._full.began(members), 0.92, summary, evidence)

@@ -1,6 +1,7 @@
 """ACT002: a bounded activation function at its flat ends."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.detect.engine import (
     Condition,
@@ -54,11 +55,9 @@ class Saturated(Condition):
     frames = Limit(2, "sampled steps in a row: a single batch may be extreme")
     learnt = Limit(0.1, "of the first loss: where less is left, saturated units are what was learnt")
 
-    _hidden = LayerValues(np.bool_, False)
     _share = LayerValues(np.float64, 0.0)
 
     def __init__(self) -> None:
-        self._layout: LayerIndex | None = None
         self._flat = LayerStreak()
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -68,25 +67,13 @@ class Saturated(Condition):
         measured = ~np.isnan(shares)
         if not measured.any():
             return None
-        if view.layout is not self._layout:
-            self._find_hidden(view.layout)
-        flat = (shares > self.share) & self._hidden[ids]
+        flat = (shares > self.share) & view.layout.derived(_hidden)[ids]
         if view.loss is not None and view.loss.remaining < self.learnt:
             flat[:] = False
-        self._flat.end(ids[measured & ~flat])
-        self._flat.hold(ids[flat], view.step)
+        self._flat.follow(ids, measured, flat, view.step)
         self._share[ids[flat]] = shares[flat]
         due = np.flatnonzero(self._flat.length >= self.frames)
-        if not len(due):
-            return self.end()
-        members = tuple(view.layout.in_order(due))
-        return self.hold(members, lambda: self._describe(view, members))
-
-    def _find_hidden(self, layout: LayerIndex) -> None:
-        self._layout = layout
-        structure = structure_of(layout)
-        self._hidden[:] = False
-        self._hidden[[i for i in structure.sequence if structure.is_hidden(i)]] = True
+        return self.hold_of(view, due, self._describe)
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout, structure = view.layout, structure_of(view.layout)
@@ -106,5 +93,10 @@ class Saturated(Condition):
             "hardly any gradient passes."
         )
         severity = Severity.SEVERE if worst > self.severe_share else Severity.MODERATE
-        first_step = int(self._flat.since[list(members)].min())
-        return Judgement(severity, tuple(layers), first_step, 0.9, summary, evidence)
+        return Judgement(severity, tuple(layers), self._flat.began(members), 0.9, summary, evidence)
+
+
+def _hidden(layout: LayerIndex) -> NDArray[np.bool_]:
+    structure, hidden = structure_of(layout), np.zeros(layout.count, bool)
+    hidden[[i for i in structure.sequence if structure.is_hidden(i)]] = True
+    return hidden

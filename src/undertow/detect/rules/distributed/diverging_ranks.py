@@ -66,5 +66,6 @@ class DivergingRanks(Condition):
         everywhere = 2 * len(layers) > compared and compared > 2
         named = f"{len(layers)} of {compared} parameters" if everywhere else name_layers(layout, layers)
         summary = f"The ranks no longer train the same model: {named} differ between rank {rank} and the first rank."
-        since = int(self._streak.since[list(layers)].min())
-        return Judgement(Severity.SEVERE, () if everywhere else layers, since, 1.0, summary, tuple(evidence))
+        return Judgement(
+            Severity.SEVERE, () if everywhere else layers, self._streak.began(layers), 1.0, summary, tuple(evidence)
+        )

@@ -88,9 +88,9 @@ class EvaluationMode(Condition):
         self._wrong.end(measured[~wrong[measured]])
         self._wrong.hold(measured[wrong[measured]], view.step)
         due = judged[self._wrong.length[judged] >= self.patience]
-        if not len(due):
-            return self.end()
         members = tuple(view.layout.in_order(due))
+        if not members:
+            return self.end()
         return self.hold((members, self._all_evaluate), lambda: self._describe(view, members))
 
     def _find_wrong(self, view: FrameView, modes: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -133,7 +133,7 @@ class EvaluationMode(Condition):
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout = view.layout
-        first_step = int(self._wrong.since[list(members)].min())
+        first_step = self._wrong.began(members)
         late = any(self._was_training[i] for i in members)
         how = "runs in evaluation mode" + (", and was in training mode before" if late else "")
         evidence = tuple(Evidence("activation_training", layout.path(i), 0.0, 1.0, how) for i in members[:3])

@@ -61,8 +61,7 @@ class RedrawnMasks(Condition):
             f"{name_layers(view.layout, members)} {verb} other random numbers when checkpointing recomputes the "
             "forward pass: the gradient belongs to other dropout masks than the loss."
         )
-        first_step = int(self._apart.since[list(members)].min())
-        return Judgement(Severity.SEVERE, members, first_step, 0.97, summary, evidence)
+        return Judgement(Severity.SEVERE, members, self._apart.began(members), 0.97, summary, evidence)
 
 
 def _innermost(view: FrameView, members: list[int]) -> tuple[int, ...]:

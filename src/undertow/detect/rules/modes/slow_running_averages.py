@@ -6,7 +6,7 @@ import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.initial_weights import InitialWeights
-from undertow.detect.features.normalisation_settings import USUAL_NORMALISATION_SETTINGS
+from undertow.detect.features.remedies import USUAL_NORMALISATION_SETTINGS
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, LayerKind, Severity
 

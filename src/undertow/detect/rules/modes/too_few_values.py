@@ -58,15 +58,14 @@ class TooFewValues(Condition):
         before, self._input = self._input, view.scalar("input_std")
         if before != self._input:
             few |= measured & (samples <= self.samples)
-        self._few.end(ids[measured & ~few])
-        self._few.hold(ids[few], view.step)
+        self._few.follow(ids, measured, few, view.step)
         self._values[ids[few]] = values[few]
         members = tuple(view.layout.in_order(np.flatnonzero(self._few.length >= self.patience)))
         return self.hold(members, lambda: self._describe(view, members)) if members else self.end()
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         chosen = list(members)
-        count, since = float(self._values[chosen].max()), int(self._few.since[chosen].min())
+        count, since = float(self._values[chosen].max()), self._few.began(members)
         samples = view.all_layers("norm_samples")[chosen]
         how = "values from which each statistic was computed"
         if not np.isnan(samples).all():

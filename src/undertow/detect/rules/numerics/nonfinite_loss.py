@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Stage, where_scalar
-from undertow.detect.features.nonfinite_outputs import nonfinite_loss
+from undertow.detect.features.nonfinite_outputs import first_nonfinite_output
 from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, LOWER_LEARNING_RATE
-from undertow.schema import Finding, Remedy, Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 
 class NonfiniteLoss(Condition):
@@ -23,7 +23,7 @@ class NonfiniteLoss(Condition):
     References: Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 4.1 (overflow and underflow).
     """
 
-    code, variant, formerly = "NUM002", "nonfinite-loss", "loss"
+    code, variant, formerly = "NUM002", "nonfinite-loss", "loss skipped nonfinite-loss-skipped"
     stage, is_exact = Stage.NONFINITE, True
     meaning = "Every gradient of such a loss is NaN too, so the next step destroys the weights"
     remedies = (
@@ -48,11 +48,9 @@ class NonfiniteLoss(Condition):
             return None
         if math.isfinite(loss):
             return self.end()
-        return None if view.skipped else self.hold(True, lambda: self._describe(view, loss))
-
-    def _describe(self, view: FrameView, loss: float) -> Judgement:
-        sentence, layers, evidence = nonfinite_loss(view, loss)
-        return Judgement(Severity.CRITICAL, layers, view.step, 1.0, f"{sentence}.", evidence)
+        is_critical = self.judgement is not None and self.judgement.severity is Severity.CRITICAL
+        is_remark = view.skipped and not is_critical  # the weights never saw its gradient
+        return self.hold(is_remark, lambda: _describe(view, loss, is_remark))
 
     @classmethod
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
@@ -60,3 +58,14 @@ class NonfiniteLoss(Condition):
             return cls.remedies
         # A division, root or logarithm made it of finite values: the operation comes first.
         return (GUARD_THE_OPERATION, *(remedy for remedy in cls.remedies if remedy is not GUARD_THE_OPERATION))
+
+
+def _describe(view: FrameView, loss: float, is_remark: bool) -> Judgement:
+    summary = f"The loss turned {'NaN' if math.isnan(loss) else 'infinite'} at step {view.step}"
+    summary += "; the loss scaler skipped the step." if is_remark else "."
+    evidence: tuple[Evidence, ...] = (Evidence("loss", None, loss, None, f"the loss of step {view.step} is {loss}"),)
+    output, layers = first_nonfinite_output(view), ()
+    module = None if output is None or output.layer is None else view.layout.layers.get(output.layer)
+    if output is not None and module is not None:
+        layers, evidence = (module.id,), (*evidence, output)
+    return Judgement(Severity.INFO if is_remark else Severity.CRITICAL, layers, view.step, 1.0, summary, evidence)

@@ -1,27 +1,30 @@
-"""NUM003: a trained weight is NaN or infinite."""
+"""NUM003: a weight is NaN or infinite."""
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Shared, Stage
-from undertow.detect.features.nonfinite_weights import NonfiniteWeights, evidence_of
+import numpy as np
+
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Stage, changed, where
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, SKIP_BAD_STEPS
-from undertow.detect.features.wording import name_layers
-from undertow.schema import Remedy, Severity
+from undertow.detect.features.wording import count_of, name_layers
+from undertow.schema import Evidence, GradientState, Remedy, Severity
 
 
 class NonfiniteWeight(Condition):
     """A weight holds NaN or infinity.
 
     What it sees: The number of NaN and infinite elements of every weight after the optimizer's step. The layers listed
-        are those hit at the first step at which any was.
+        are those hit at the first step at which any was. Of frozen parameters it is a remark, never an alarm.
     Why it is bad: A weight that is NaN stays NaN: every later output, loss and gradient is NaN too. The run cannot
         recover by itself, and every checkpoint saved from here on is lost.
     When it is wrong: The counts are exact. After a non-finite gradient this finding is the consequence, and is ranked
-        below it.
+        below it. A mask kept as a frozen parameter holds minus infinity by design; a frozen layer loaded from a damaged
+        checkpoint looks the same, and its outputs then turn up as NUM004.
     References: Wang et al., "DeepLocalize: Fault Localization for Deep Neural Networks", 2021 (arXiv 2103.03376).
     """
 
-    code, variant, formerly = "NUM003", "nonfinite-weight", "weight"
+    code, variant, formerly = "NUM003", "nonfinite-weight", "weight frozen nonfinite-frozen-parameter"
     stage, is_exact = Stage.NONFINITE, True
-    _weights = Shared(NonfiniteWeights)
+    needs = frozenset({"weight", "gradient"})
+    wakes_on = where("weight_nonfinite_count", lambda counts: counts > 0) | changed("gradient_state")
     meaning = "Weights do not recover from that: every later output and checkpoint is lost"
     remedies = (
         Remedy(
@@ -37,15 +40,40 @@ class NonfiniteWeight(Condition):
         SKIP_BAD_STEPS,
     )
 
-    def observe(self, view: FrameView) -> Judgement | None:
-        weights = self._weights
-        if not weights.is_informed:
-            return None
-        if weights.is_over:
-            return self.end()
-        return self.hold(True, lambda: self._describe(view)) if self.is_open or len(weights.trained) else None
+    _is_frozen = LayerValues(np.bool_, False)
+    _is_bad = LayerValues(np.bool_, False)
 
-    def _describe(self, view: FrameView) -> Judgement:
-        layers = view.layout.in_order(self._weights.trained)
-        summary = f"NaN or infinity in the weights of {name_layers(view.layout, layers)} after step {view.step}."
-        return Judgement(Severity.CRITICAL, tuple(layers), view.step, 1.0, summary, evidence_of(view, layers))
+    def observe(self, view: FrameView) -> Judgement | None:
+        states, holders = view.row("gradient_state"), view.ids("gradient")
+        if states is not None and holders is not None:
+            known = ~np.isnan(states)
+            self._is_frozen[holders[known]] = states[known] == GradientState.FROZEN
+        counts, ids = view.row("weight_nonfinite_count"), view.ids("weight")
+        if counts is None or ids is None:
+            return None
+        measured, hit = ~np.isnan(counts), counts > 0
+        self._is_bad[ids[measured]] = hit[measured]
+        if not self._is_bad.any():
+            return self.end()
+        if not hit.any():  # another optimizer's frame says nothing about the weights that were hit
+            return None
+        trained = ids[hit & ~self._is_frozen[ids] & view.layout.is_trainable[ids]]
+        is_critical = self.judgement is not None and self.judgement.severity is Severity.CRITICAL
+        if len(trained) or is_critical:
+            return self.hold("trained", lambda: _describe(view, view.layout.in_order(trained)))
+        return self.hold("frozen", lambda: _describe(view, view.layout.in_order(ids[hit]), are_frozen=True))
+
+
+def _describe(view: FrameView, layers: list[int], are_frozen: bool = False) -> Judgement:
+    layout, counts = view.layout, view.all_layers("weight_nonfinite_count")
+    evidence = tuple(
+        Evidence("weight_nonfinite_count", layout.path(i), float(counts[i]), 0.0,
+                 f"NaN or infinite elements of {layout.layers[i].parameter_count:,} after step {view.step}")
+        for i in layers[:5]
+    )  # fmt: skip
+    named = name_layers(layout, layers)
+    if are_frozen:
+        summary = f"{count_of(len(layers), 'frozen parameter')} hold NaN or infinity ({named}); a mask, perhaps."
+        return Judgement(Severity.INFO, tuple(layers), view.step, 0.8, summary, evidence)
+    summary = f"NaN or infinity in the weights of {named} after step {view.step}."
+    return Judgement(Severity.CRITICAL, tuple(layers), view.step, 1.0, summary, evidence)
