@@ -1,6 +1,5 @@
 """Gradient flow as rows: modules as executed, who feeds whom, and the gradient of each over the steps."""
 
-import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from undertow.schema import Layer
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, NodeType
 from undertow.views.grid import Grid, grid_of
 from undertow.views.palette import Cell
-from undertow.views.tiles import in_reading_order
+from undertow.views.tiles import fits, in_reading_order
 from undertow.views.verdict import judge
 
 QUANTITY = "gradient_norm"
@@ -65,7 +64,7 @@ def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: S
     names = _with_nodes(list(owned), nodes)
     owned = {name: owned.get(name) or tied.get(name, []) for name in names}
     if globs:
-        names = [name for name in names if any(_fits(one, globs) for one in (name, *owned[name]))]
+        names = [name for name in names if any(fits(one, globs) for one in (name, *owned[name]))]
     groups = _groups(names, most)
     rows = tuple(_row(group, flow) for group in groups)
     members = [[layer for name in group for layer in owned[name]] for group in groups]
@@ -75,10 +74,6 @@ def flow_rows(run: Run, span: tuple[int, int], columns: int, most: int, globs: S
 
 def _owner(path: str) -> str:
     return path.rpartition(".")[0] or path
-
-
-def _fits(path: str, globs: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(path, glob) for glob in globs)
 
 
 def _with_nodes(owners: list[str], nodes: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,10 @@ def in_reading_order(layers: Iterable[Layer]) -> list[Layer]:
     if any(layer.order is None for layer in layers):
         return layers
     return sorted(layers, key=lambda layer: (layer.order or 0, layer.id))
+
+
+def fits(path: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(path, glob) for glob in globs)
 
 
 def drawable(reader: RunReader) -> list[str]:

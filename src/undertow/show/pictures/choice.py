@@ -1,7 +1,5 @@
 """What of a run is to be drawn: which layers, which steps, which quantity."""
 
-import fnmatch
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from undertow.errors import SettingError, UnknownNameError, UnreadableRunError
@@ -9,7 +7,7 @@ from undertow.run import Run
 from undertow.schema import Layer
 from undertow.store.names import known_name
 from undertow.views.line_points import Line, line_of_scalar
-from undertow.views.tiles import drawable, in_reading_order, subjects
+from undertow.views.tiles import drawable, fits, in_reading_order, subjects
 
 USUAL = "gradient_norm"
 
@@ -51,15 +49,9 @@ class Choice:
         chosen = [layer for layer in ordered if not self.globs or fits(layer.path, self.globs)]
         if not chosen:
             some = ", ".join(layer.path for layer in ordered[:4]) or "none"
-            what = (
-                f"no layer of {quantity} fits {' or '.join(map(repr, self.globs))}" if ordered else "it has no layers"
-            )
-            raise UnknownNameError(what, way_out=f"There are: {some}, …")
+            asked = f"no layer of {quantity} fits {' or '.join(map(repr, self.globs))}"
+            raise UnknownNameError(asked if ordered else "it has no layers", way_out=f"There are: {some}, …")
         return chosen
-
-
-def fits(path: str, globs: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(path, glob) for glob in globs)
 
 
 def loss_line(run: Run, span: tuple[int, int], columns: int) -> Line | None:

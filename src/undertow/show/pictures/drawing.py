@@ -58,13 +58,11 @@ def save_picture(
 
 
 def _picture(what: str, run: Run, choice: Choice, style: Style, frames: int) -> Picture:
+    if what not in SUBJECTS:
+        raise SettingError(f"there is no picture {what!r}", way_out=f"There are: {', '.join(SUBJECTS)}")
     if what == "flow":
         return FlowPicture(run, choice, style, frames)
-    if what == "timelines":
-        return TimelinesPicture(run, choice, style)
-    if what == "heatmap":
-        return HeatmapPicture(run, choice, style)
-    raise SettingError(f"there is no picture {what!r}", way_out=f"There are: {', '.join(SUBJECTS)}")
+    return (TimelinesPicture if what == "timelines" else HeatmapPicture)(run, choice, style)
 
 
 def _size(size: tuple[int, int | None]) -> tuple[int, int | None]:

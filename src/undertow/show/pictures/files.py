@@ -55,7 +55,8 @@ def save_animation(
         _one_for_all(drawn(), count).save(path, "WEBP", save_all=True, duration=durations, loop=0, **_WEBP)
     else:
         _mind_memory(picture, count)
-        images = _with_table(drawn(), _table(style))
+        table = _table(style)
+        images = (image.quantize(palette=table, dither=Image.Dither.NONE) for image in drawn())
         first = next(images)
         options = {"append_images": images, "optimize": True, "disposal": 1}
         first.save(path, "GIF", save_all=True, duration=durations, loop=0, **options)
@@ -87,11 +88,6 @@ def _mind_memory(picture: Picture, count: int) -> None:
             f"{count} frames of {first.width} × {first.height} pixels are too many for a GIF",
             way_out=f"Use --frames {most}, a smaller --size, --to webp or --to mp4",
         )
-
-
-def _with_table(images: Iterator[Image.Image], table: Image.Image) -> Iterator[Image.Image]:
-    for image in images:
-        yield image.quantize(palette=table, dither=Image.Dither.NONE)
 
 
 def _table(style: Style) -> Image.Image:
@@ -136,18 +132,14 @@ def _save_mp4(images: Iterator[Image.Image], path: Path, per_second: float) -> N
         stream = container.add_stream(codec, rate=rate, options=_CODECS[codec])
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
-        last = first
-        rest = round(_REST * per_second)
 
-        def write(image: Image.Image) -> None:
-            frame = av.VideoFrame.from_image(image.crop((0, 0, *size)))
-            for packet in stream.encode(frame):
-                container.mux(packet)
+        def with_rest() -> Iterator[Image.Image]:
+            last = first
+            yield first
+            for last in images:
+                yield last
+            yield from [last] * round(_REST * per_second)
 
-        write(first)
-        for last in images:
-            write(last)
-        for _ in range(rest):
-            write(last)
-        for packet in stream.encode():
-            container.mux(packet)
+        for image in with_rest():
+            container.mux(stream.encode(av.VideoFrame.from_image(image.crop((0, 0, *size)))))
+        container.mux(stream.encode())

@@ -12,7 +12,7 @@ from undertow.show.pictures.choice import Choice, loss_line
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, legend, scalar_strip, step_axis, step_name, title
 from undertow.show.pictures.heatmap import name_room
 from undertow.views.flow_rows import QUANTITY, FlowLink, flow_rows
-from undertow.views.palette import Cell, Colour
+from undertow.views.palette import Cell
 from undertow.views.scale import levels_of, number
 
 _ROW = 24
@@ -62,8 +62,8 @@ class FlowPicture:
         self._columns()
         self._arcs()
         self._names()
-        under = Box(style.margin + name_room(style, ["0.000"]), self.above + rows * self.row + style.pixels(14), 0, 0)
-        under = Box(under.left, under.top, style.width - style.margin - under.left, strip)
+        left = style.margin + name_room(style, ["0.000"])
+        under = Box(left, self.above + rows * self.row + style.pixels(14), style.width - style.margin - left, strip)
         self._over = Steps(first, 1, last - first + 1)
         loss = loss_line(run, (first, last), under.width)
         if loss is not None:
@@ -145,16 +145,13 @@ class FlowPicture:
         return list(zip(across.tolist(), down.tolist()))
 
     def _names(self) -> None:
-        style = self.style
+        quiet = self.style.inks.quiet
         for place, row in enumerate(self.flow.rows):
             middle = self._middle(place)
             self._canvas.text((self.name_left, middle), row.name, anchor="lm", room=self.name_room)
-            notes = ", ".join(row.notes)
-            self._canvas.text(
-                (self.note_left, middle), notes, anchor="lm", room=self.note_room, colour=style.inks.quiet
-            )
-            gain = "" if row.gain is None else number(row.gain)
-            self._canvas.text((self.gain_right, middle), gain, anchor="rm", colour=style.inks.quiet)
+            notes, gain = ", ".join(row.notes), "" if row.gain is None else number(row.gain)
+            self._canvas.text((self.note_left, middle), notes, colour=quiet, anchor="lm", room=self.note_room)
+            self._canvas.text((self.gain_right, middle), gain, colour=quiet, anchor="rm")
 
     def _bar(self, canvas: Canvas, place: int, column: int) -> None:
         style, grid = self.style, self.flow.grid
@@ -162,7 +159,8 @@ class FlowPicture:
         left, wide = self.track
         high = max(4, self.row - style.pixels(8))
         bar = Box(left, round(middle - high / 2), wide, high)
-        colour = _colour(self.colours[place, column].tolist())
+        red, green, blue = self.colours[place, column].tolist()
+        colour = (red, green, blue)
         canvas.fill(bar, style.inks.rule)
         if cell is Cell.VALUE:
             text = number(float(grid.values[place, column]))
@@ -189,11 +187,4 @@ def _newest(run: Run, first: int, last: int) -> int:
 
 def _thickness(gain: float | None) -> float:
     """One pixel for a tenth, two for what stays the same, up to five."""
-    if gain is None or gain <= 0:
-        return 0.8
-    return max(0.8, min(5.0, 2 + math.log10(gain)))
-
-
-def _colour(channels: list[int]) -> Colour:
-    red, green, blue = channels
-    return red, green, blue
+    return 0.8 if gain is None or gain <= 0 else max(0.8, min(5.0, 2 + math.log10(gain)))

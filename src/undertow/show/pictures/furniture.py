@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -31,16 +32,13 @@ class Steps:
         return f"step {start:,}" if self.width == 1 else f"steps {start:,} to {start + self.width - 1:,}"
 
 
-def title(canvas: Canvas, words: str, details: str, right: str = "") -> int:
-    """At the top; where the rest may begin."""
+def title(canvas: Canvas, words: str, details: str) -> None:
+    """At the top."""
     style = canvas.style
     room = style.width - 2 * style.margin - style.pixels(300)
     canvas.text((style.margin, style.margin), words, size=style.pixels(22), room=room)
     below = style.margin + style.pixels(32)
     canvas.text((style.margin, below), details, colour=style.inks.quiet, room=style.width - 2 * style.margin)
-    if right:
-        step_name(canvas, right)
-    return below + style.pixels(30)
 
 
 def step_name(canvas: Canvas, words: str) -> None:
@@ -69,15 +67,7 @@ def step_axis(canvas: Canvas, box: Box, steps: Steps) -> None:
 
 
 def _round_number(least: float) -> int:
-    size = 1
-    while True:
-        for factor in (1, 2, 5):
-            if factor * size >= least:
-                return factor * size
-        size *= 10
-
-
-_NAMES = {Cell.NOT_SAMPLED: "not sampled (tint: last seen)"}
+    return next(factor * 10**power for power in count() for factor in (1, 2, 5) if factor * 10**power >= least)
 
 
 def legend(canvas: Canvas, top: int, left: int, scale: Scale, kinds: set[Cell], words: Sequence[str] = ()) -> None:
@@ -96,15 +86,16 @@ def legend(canvas: Canvas, top: int, left: int, scale: Scale, kinds: set[Cell], 
     x = bar.right + style.pixels(36)
     start = x
     shown = [*(cell for cell in _SOMETIMES if cell in kinds), *_ALWAYS]
-    for mark, name in ((style.palette.marks[cell], _NAMES.get(cell, style.palette.marks[cell].name)) for cell in shown):
+    for cell in shown:
+        mark = style.palette.marks[cell]
+        name = "not sampled (tint: last seen)" if cell is Cell.NOT_SAMPLED else mark.name
         wide = style.typeface.width(name, style.small) + style.pixels(44)
         if x + wide > style.width - style.margin:
             x, top = start, top + style.pixels(22)
         patch = Box(int(x), top, style.pixels(16), style.pixels(14))
         canvas.fill_with(patch, mark)
         canvas.outline(patch, style.inks.quiet)
-        middle = top + style.pixels(7)
-        canvas.text((patch.right + style.pixels(6), middle), name, anchor="lm")
+        canvas.text((patch.right + style.pixels(6), top + style.pixels(7)), name, anchor="lm")
         x += wide
     for text in words:
         wide = style.typeface.width(text, style.small) + style.pixels(28)

@@ -10,15 +10,39 @@ from undertow.show.pictures.choice import Choice, loss_line
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, legend, scalar_strip, step_axis, step_name, title
 from undertow.views.grid import Grid, folded, grid_of
 from undertow.views.group_labels import Label, labels_of
-from undertow.views.line_points import Line
 
 _TALLEST = 1000  # of the field, unless the user gives a height
 _ROW = 22
 
 
-class HeatmapPicture:
+class GrowingPicture:
     """A still; as an animation it grows with the steps."""
 
+    style: Style
+    grid: Grid
+    steps: Steps
+    canvas: Canvas
+    reach: Box  # what an animation uncovers
+
+    @property
+    def frames(self) -> int:
+        return self.grid.columns
+
+    def still(self) -> Image.Image:
+        return self.canvas.image
+
+    def frame(self, column: int) -> Image.Image:
+        """Up to that column, with everything after it still to come."""
+        style, box, sheet = self.style, self.reach, self.canvas.copy()
+        step_name(sheet, self.steps.name(column))
+        edge = round(self.steps.across(box, self.steps.first + (column + 1) * self.steps.width))
+        if edge < box.right:
+            sheet.fill(Box(edge, box.top - 1, box.right - edge + 1, box.height + 2), style.inks.paper)
+            sheet.rule((edge, box.top), (edge, box.bottom - 1), style.inks.text, style.pixels(1))
+        return sheet.image
+
+
+class HeatmapPicture(GrowingPicture):
     def __init__(self, run: Run, choice: Choice, style: Style) -> None:
         self.style = style
         span, quantity = choice.span_of(run), choice.quantity_of(run)
@@ -40,7 +64,13 @@ class HeatmapPicture:
         self.canvas.paste((left, above), field_of(self.grid, style, self.field.width, tall))
         self.canvas.outline(self.field, style.inks.rule)
         row_names(self.canvas, self.field, names, len(layers))
-        self._below(loss_line(run, span, self.field.width), strip)
+        under, loss = self.field, loss_line(run, span, self.field.width)
+        if loss is not None:
+            under = Box(under.left, under.bottom + style.pixels(14), under.width, strip)
+            scalar_strip(self.canvas, under, self.steps, loss, "loss")
+        self.reach = Box(self.field.left, self.field.top, self.field.width, under.bottom - self.field.top)
+        step_axis(self.canvas, under, self.steps)
+        legend(self.canvas, under.bottom + style.pixels(38), style.margin, self.grid.scale, self.grid.kinds)
 
     def _details(self, name: str, span: tuple[int, int], layers: int) -> str:
         parts = [name, f"steps {span[0]:,} to {span[1]:,}", f"{layers:,} {'layer' if layers == 1 else 'layers'}"]
@@ -49,38 +79,6 @@ class HeatmapPicture:
         if len(self.grid.rows) < layers:
             parts.append(f"up to {-(-layers // len(self.grid.rows))} layers per line")
         return " · ".join(parts)
-
-    def _below(self, loss: Line | None, strip: int) -> None:
-        style, under = self.style, self.field
-        if loss is not None:
-            under = Box(under.left, under.bottom + style.pixels(14), under.width, strip)
-            scalar_strip(self.canvas, under, self.steps, loss, "loss")
-        self.reach = Box(self.field.left, self.field.top, self.field.width, under.bottom - self.field.top)
-        step_axis(self.canvas, under, self.steps)
-        legend(self.canvas, under.bottom + style.pixels(38), style.margin, self.grid.scale, self.grid.kinds)
-
-    @property
-    def frames(self) -> int:
-        return self.grid.columns
-
-    def still(self) -> Image.Image:
-        return self.canvas.image
-
-    def frame(self, column: int) -> Image.Image:
-        """Up to that column."""
-        return revealed(self.canvas, self.reach, self.steps, column)
-
-
-def revealed(canvas: Canvas, box: Box, steps: Steps, column: int) -> Image.Image:
-    """The same picture with everything after a column still to come."""
-    style = canvas.style
-    sheet = canvas.copy()
-    step_name(sheet, steps.name(column))
-    edge = round(steps.across(box, steps.first + (column + 1) * steps.width))
-    if edge < box.right:
-        sheet.fill(Box(edge, box.top - 1, box.right - edge + 1, box.height + 2), style.inks.paper)
-        sheet.rule((edge, box.top), (edge, box.bottom - 1), style.inks.text, style.pixels(1))
-    return sheet.image
 
 
 def name_room(style: Style, names: list[str]) -> int:

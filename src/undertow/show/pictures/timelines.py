@@ -4,13 +4,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from PIL import Image
 
 from undertow.run import Run
 from undertow.show.pictures.canvas import Box, Canvas, Stroke, Style
 from undertow.show.pictures.choice import Choice
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, step_axis, title
-from undertow.show.pictures.heatmap import name_room, revealed
+from undertow.show.pictures.heatmap import GrowingPicture, name_room
 from undertow.views.grid import Grid, grid_of
 from undertow.views.inks import line_colours
 from undertow.views.palette import Cell
@@ -21,9 +20,7 @@ _NAMED = 16  # lines with a name of their own; of more, those that end highest a
 _BAND = 26  # of what has no place on the scale
 
 
-class TimelinesPicture:
-    """A still; as an animation the lines grow with the steps."""
-
+class TimelinesPicture(GrowingPicture):
     def __init__(self, run: Run, choice: Choice, style: Style) -> None:
         self.style = style
         span, quantity = choice.span_of(run), choice.quantity_of(run)
@@ -40,7 +37,7 @@ class TimelinesPicture:
         detail = f"{run.name} · steps {span[0]:,} to {span[1]:,} · {len(layers):,} layers{each}"
         title(self.canvas, quantity.replace("_", " "), detail)
         self.steps = Steps(grid.first, grid.width, grid.columns)
-        self.box = Box(left, top, style.width - left - right, max(style.pixels(60), height - top - below))
+        self.reach = self.box = Box(left, top, style.width - left - right, max(style.pixels(60), height - top - below))
         bands = (Cell.NONFINITE in grid.kinds, Cell.ZERO in grid.kinds)
         upper, lower = (style.pixels(_BAND) if band else 0 for band in bands)
         self.plot = Box(left, top + upper, self.box.width, self.box.height - upper - lower)
@@ -52,16 +49,6 @@ class TimelinesPicture:
         step_axis(self.canvas, self.box, self.steps)
         self._names()
         self._legend(self.box.bottom + style.pixels(44))
-
-    @property
-    def frames(self) -> int:
-        return self.grid.columns
-
-    def still(self) -> Image.Image:
-        return self.canvas.image
-
-    def frame(self, column: int) -> Image.Image:
-        return revealed(self.canvas, self.box, self.steps, column)
 
     def _scale(self) -> None:
         style, plot = self.style, self.plot

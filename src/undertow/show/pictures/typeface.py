@@ -1,5 +1,6 @@
 """Text of any origin in a picture: what cannot be drawn is spelt out, what is too long keeps both ends."""
 
+from bisect import bisect_left
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,9 +34,8 @@ class Typeface:
             ) from None
 
     def _look(self, sign: str) -> bool:
-        if not sign.isprintable():  # control signs, and those that turn text around
-            return False
-        return self._drawn(sign) != self._drawn(_NOTHING)
+        # Not control signs, nor those that turn text around.
+        return sign.isprintable() and self._drawn(sign) != self._drawn(_NOTHING)
 
     def _drawn(self, sign: str) -> bytes:
         image = Image.new("L", (64, 48))
@@ -46,7 +46,7 @@ class Typeface:
         """Without signs that cannot be drawn or that change how others are: `\\u202e` in their place."""
         if len(text) > _LONGEST:
             text = f"{text[: _LONGEST // 2]}{self._ellipsis}{text[-_LONGEST // 2 :]}"
-        return "".join(sign if self._can_draw(sign) else _spelt_out(sign) for sign in text)
+        return "".join(sign if self._can_draw(sign) else sign.encode("unicode_escape").decode() for sign in text)
 
     def width(self, text: str, size: int) -> float:
         return self.font(size).getlength(text)
@@ -56,19 +56,10 @@ class Typeface:
         text = self.legible(text)
         if self.width(text, size) <= room:
             return text
-        few, many = 0, len(text)
-        while few < many:
-            kept = (few + many + 1) // 2
-            if self.width(self._shortened(text, kept), size) <= room:
-                few = kept
-            else:
-                many = kept - 1
-        return self._shortened(text, few)
 
-    def _shortened(self, text: str, kept: int) -> str:
-        tail = kept * 2 // 3
-        return f"{text[: kept - tail]}{self._ellipsis}{text[len(text) - tail :]}"
+        def shortened(kept: int) -> str:
+            tail = kept * 2 // 3
+            return f"{text[: kept - tail]}{self._ellipsis}{text[len(text) - tail :]}"
 
-
-def _spelt_out(sign: str) -> str:
-    return sign.encode("unicode_escape", "backslashreplace").decode("ascii")
+        too_many = bisect_left(range(1, len(text) + 1), True, key=lambda kept: self.width(shortened(kept), size) > room)
+        return shortened(too_many)
