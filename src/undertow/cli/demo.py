@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from undertow.demos.case import Case
-    from undertow.run import Run
     from undertow.show.terminal.beside import View
-    from undertow.show.terminal.plain_lines import Lines
 
 DEFAULT_FAULT = "forgotten_detach"
 LEAST_STEPS = 240  # enough to watch, a few seconds on one core
@@ -77,7 +74,11 @@ def _watch_and_report(training: Case, steps: int) -> None:
     import undertow
     from undertow.settings import Settings
     from undertow.show.report.text import ROWS, report
+    from undertow.show.terminal.ability import ability_of
     from undertow.show.terminal.beside import View
+    from undertow.show.terminal.camera import Camera
+    from undertow.show.terminal.picture import Picture
+    from undertow.show.terminal.plain_lines import Lines, still
 
     torch.set_num_threads(1)  # the model is tiny: a second thread would only wait for the first
     screen = Console(stderr=True)
@@ -92,9 +93,13 @@ def _watch_and_report(training: Case, steps: int) -> None:
     if folder is None:  # a torch that is too old: the watch has said so
         training.run(steps)
         return
-    view = View(folder, share=0.8, most=_MOST_ROWS, total_steps=steps)
+    ability = ability_of(sys.stderr)
+    view = shown = View(folder, share=0.8, most=_MOST_ROWS, total_steps=steps)
+    if not view.is_shown:  # for a log file or a pipe: a line for each tenth of the training
+        camera = Camera(undertow.open_run(folder))
+        shown = Lines(camera, lambda line: click.echo(line, err=True), ability, steps)
     try:
-        with _closed_on_termination(view), view if view.is_shown else _lines(folder, steps), watch:
+        with _closed_on_termination(view), shown, watch:
             training.run(steps)
     except KeyboardInterrupt:
         run = undertow.open_run(folder)
@@ -102,7 +107,8 @@ def _watch_and_report(training: Case, steps: int) -> None:
         _say_what_next(screen, str(folder))
         raise SystemExit(130) from None
     run = undertow.open_run(folder)
-    _draw(run, screen)
+    for line in still(Picture(Camera(run), ability), screen.width, _STILL_ROWS):
+        click.echo(line, err=True, color=True)
     screen.print()
     tensors = [layer.path for layer in run.layers.parameters]
     show(report(run.diagnose(), tensors=tensors, rows=ROWS - 4))  # what to do next is to be seen with it
@@ -123,28 +129,6 @@ def _closed_on_termination(view: View) -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, former)
-
-
-def _lines(folder: Path, steps: int) -> Lines:
-    """For a log file or a pipe: a line for each tenth of the training."""
-    from undertow.run import open_run
-    from undertow.show.terminal.ability import ability_of
-    from undertow.show.terminal.camera import Camera
-    from undertow.show.terminal.plain_lines import Lines
-
-    return Lines(Camera(open_run(folder)), lambda line: click.echo(line, err=True), ability_of(sys.stderr), steps)
-
-
-def _draw(run: Run, screen: Console) -> None:
-    """The whole training in one picture."""
-    from undertow.show.terminal.ability import ability_of
-    from undertow.show.terminal.camera import Camera
-    from undertow.show.terminal.picture import Picture
-    from undertow.show.terminal.plain_lines import still
-
-    picture = Picture(Camera(run), ability_of(sys.stderr))
-    for line in still(picture, screen.width, _STILL_ROWS):
-        click.echo(line, err=True, color=True)
 
 
 def _say_what_next(screen: Console, folder: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import shutil
 import sys
@@ -83,11 +82,13 @@ def command(
 
 
 def _layers(run: Run, globs: tuple[str, ...]) -> list[int]:
+    from undertow.views.tiles import fits
+
     for glob in globs:
-        if not any(fnmatch.fnmatchcase(path, glob) for path in run.layers.paths):
+        if not any(fits(path, (glob,)) for path in run.layers.paths):
             some = ", ".join(run.layers.paths[:4]) or "none"
             raise UnknownNameError(f"no layer of this run fits {glob!r}", way_out=f"Its layers are: {some}, …")
-    return [layer.id for layer in run.layers if any(fnmatch.fnmatchcase(layer.path, glob) for glob in globs)]
+    return [layer.id for layer in run.layers if fits(layer.path, globs)]
 
 
 def _to_file(write: Callable[[Path], None], output: Path) -> None:

@@ -88,9 +88,9 @@ def _with_nodes(owners: list[str], nodes: list[str]) -> list[str]:
 
 
 def _groups(names: list[str], most: int) -> list[list[str]]:
-    if len(names) <= most:
-        return [[name] for name in names]
     pieces = [[name] for name in names]
+    if len(names) <= most:
+        return pieces
     for depth in range(max(name.count(".") for name in names) + 1, 0, -1):
         together: dict[str, list[str]] = {}
         for name in names:

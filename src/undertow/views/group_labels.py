@@ -21,9 +21,9 @@ def labels_of(paths: Sequence[str], most: int) -> list[Label]:
 
     Where that would leave few labels, as when all paths begin alike, some of the next deeper ones stand for all.
     """
-    if len(paths) <= most:
-        return [Label(path, place, place + 1) for place, path in enumerate(paths)]
     deeper = [Label(path, place, place + 1) for place, path in enumerate(paths)]
+    if len(paths) <= most:
+        return deeper
     deepest = min(8, max(path.count(".") for path in paths))
     for depth in range(deepest, 0, -1):
         groups = _runs(paths, depth)

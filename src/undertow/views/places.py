@@ -1,8 +1,6 @@
 """Many layers in few words: a module stands for its tensors when all of them are meant."""
 
-import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 
 def where(layers: Sequence[str], every: Sequence[str] = (), limit: int = 4) -> str:
@@ -41,22 +39,19 @@ def _with_parents(path: str) -> list[str]:
 
 def _ranges(places: Sequence[str]) -> list[str]:
     """Numbered siblings without a gap become one: `blocks.0–2`. It stands where the first of them stood."""
-    numbered = [re.fullmatch(r"(?P<parent>.+\.)(?P<number>\d+)", place) for place in places]
     siblings: dict[str, list[int]] = {}
-    for match in numbered:
-        if match is not None:
-            siblings.setdefault(match["parent"], []).append(int(match["number"]))
-    span = {parent: _whole_span(numbers) for parent, numbers in siblings.items()}
-    found: dict[str, None] = {}
-    for place, match in zip(places, numbered):
-        whole = None if match is None else span[match["parent"]]
-        found[place if match is None or whole is None else f"{match['parent']}{whole}"] = None
-    return list(found)
+    for place in places:
+        parent, _, last = place.rpartition(".")
+        if parent and last.isdecimal():
+            siblings.setdefault(parent, []).append(int(last))
+    whole = {
+        parent: f"{parent}.{min(numbers)}–{max(numbers)}"
+        for parent, numbers in siblings.items()
+        if len(numbers) > 1 and sorted(numbers) == list(range(min(numbers), max(numbers) + 1))
+    }
 
+    def named(place: str) -> str:
+        parent, _, last = place.rpartition(".")
+        return whole.get(parent, place) if last.isdecimal() else place
 
-def _whole_span(numbers: Sequence[int]) -> str | None:
-    """`0–2`, if no number in between is left out."""
-    ordered = sorted(numbers)
-    if len(ordered) < 2 or any(after - before != 1 for before, after in pairwise(ordered)):
-        return None
-    return f"{ordered[0]}–{ordered[-1]}"
+    return list(dict.fromkeys(map(named, places)))

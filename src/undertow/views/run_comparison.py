@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from undertow.errors import SettingError
 from undertow.run import Run, open_run
@@ -70,8 +69,7 @@ class Comparison:
     @property
     def step(self) -> int | None:
         """Where the first run and any other diverge for the first time; None: nowhere."""
-        steps = [pair.step for pair in self.pairs if pair.step is not None]
-        return min(steps) if steps else None
+        return min((pair.step for pair in self.pairs if pair.step is not None), default=None)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -100,7 +98,10 @@ def compare(*runs: Run | str | os.PathLike[str]) -> Comparison:
 
 def _described(run: Run) -> ComparedRun:
     diagnosis, steps = judge(run).diagnosis, run.steps
-    found = diagnosis.findings[0] if diagnosis.findings else None
+    finding = (None, None, None)
+    if diagnosis.findings:
+        found = diagnosis.findings[0]
+        finding = (f"{found.code} {found.name}", found.first_step, found.severity)
     return ComparedRun(
         run.name,
         str(run.folder.resolve()),
@@ -109,9 +110,7 @@ def _described(run: Run) -> ComparedRun:
         len(steps),
         int(steps[0]) if len(steps) else None,
         int(steps[-1]) if len(steps) else None,
-        None if found is None else f"{found.code} {found.name}",
-        None if found is None else found.first_step,
-        None if found is None else found.severity,
+        *finding,
     )
 
 
@@ -163,22 +162,19 @@ def _curve(name: str, runs: list[Run]) -> Curve:
     first, last = min(ends), max(ends)
     width = max(1, -(-(last - first + 1) // CURVE_POINTS))
     starts = np.arange(first, last + 1, width)
-    means = [_means(run, name, first, width, len(starts)) for run in runs]
-    return Curve(
-        name, tuple(starts.tolist()), tuple(tuple(row) for row in means), tuple(_bad_step(run, name) for run in runs)
-    )
+    means = tuple(_means(run, name, first, width, len(starts)) for run in runs)
+    return Curve(name, tuple(starts.tolist()), means, tuple(_bad_step(run, name) for run in runs))
 
 
-def _means(run: Run, name: str, first: int, width: int, count: int) -> list[float | None]:
-    values: NDArray[np.float64] = run.scalars(name)
+def _means(run: Run, name: str, first: int, width: int, count: int) -> tuple[float | None, ...]:
+    values = run.scalars(name)
     there = np.isfinite(values)
     places = (run.steps[there] - first) // width
     counts = np.bincount(places, minlength=count)
     totals = np.bincount(places, values[there], minlength=count)
-    return [total / many if many else None for total, many in zip(totals.tolist(), counts.tolist())]
+    return tuple(total / many if many else None for total, many in zip(totals.tolist(), counts.tolist()))
 
 
 def _bad_step(run: Run, name: str) -> int | None:
     line = line_of_scalar(run.steps, run.scalars(name), max(1, len(run.steps)))
-    bad = np.flatnonzero(line.nonfinite)
-    return int(line.steps[bad[0]]) if len(bad) else None
+    return next(iter(line.steps[line.nonfinite].tolist()), None)

@@ -37,9 +37,8 @@ def _from_journal(run: Run) -> Diagnosis:
     events, steps = run.events, run.steps
     found = _findings(events, int(steps[-1]) if len(steps) else 0)
     diagnosis = run.explain(found)
-    if _was_watched(events) or found or not len(steps):
-        return diagnosis
-    return replace(diagnosis, health=None, story=_UNJUDGED)
+    was_judged = _was_watched(events) or found or not len(steps)
+    return diagnosis if was_judged else replace(diagnosis, health=None, story=_UNJUDGED)
 
 
 def _was_watched(events: list[dict[str, Any]]) -> bool:
@@ -68,9 +67,7 @@ def glance_at(diagnosis: Diagnosis) -> Glance:
 
 def glance_at_journal(summary: RunSummary) -> Glance:
     """For a list of runs: no more than the journal is read, so nothing is ranked but by how bad it is."""
-    if not summary.steps or summary.problem:
-        return Glance(None)
-    events, _ = read_journal(summary.folder)
+    events, _ = read_journal(summary.folder) if summary.steps and not summary.problem else ([], 0)
     if not _was_watched(events):
         return Glance(None)
     findings = _findings(events, 0)

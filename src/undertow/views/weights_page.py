@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from undertow.run import Run
-from undertow.schema.checkpoints import TensorWeights, WeightReport
+from undertow.schema.checkpoints import WeightReport
 from undertow.views.verdict import judge
 
 PATTERN = "weights*.json"
@@ -41,9 +41,9 @@ def _checkpoint(file: Path) -> dict[str, Any]:
         report = msgspec.json.decode(file.read_bytes(), type=WeightReport)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         return named | {"problem": f"it is no report of `undertow weights --json` ({problem})"}
-    spectra = [_spectrum(tensor) for tensor in report.tensors if tensor.spectrum is not None]
+    spectra = [
+        {"path": tensor.path, "shape": tensor.shape, **msgspec.to_builtins(tensor.spectrum)}
+        for tensor in report.tensors
+        if tensor.spectrum is not None
+    ]
     return named | {"source": PureWindowsPath(report.source).name or file.name, "tensors": spectra}
-
-
-def _spectrum(tensor: TensorWeights) -> dict[str, Any]:
-    return {"path": tensor.path, "shape": tensor.shape, **msgspec.to_builtins(tensor.spectrum)}

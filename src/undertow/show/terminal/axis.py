@@ -39,10 +39,6 @@ class Axis:
     def characters(self) -> int:
         return -(-self.columns * self.repeat // self.halves)
 
-    @property
-    def steps_per_character(self) -> float:
-        return self.width * self.halves / self.repeat
-
     def column(self, step: int) -> int:
         return (step - self.first) // self.width
 
