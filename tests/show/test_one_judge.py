@@ -17,7 +17,7 @@ from undertow.show.notebook.cards import dynamics_card, flow_card
 from undertow.show.report.sections import SECTIONS, report_record
 from undertow.views import page_documents
 from undertow.views.flow_rows import flow_rows
-from undertow.views.weights_page import weights
+from undertow.views.page_documents import weights
 
 NOISE = 0.01 * np.random.default_rng(0).normal(size=600)
 FADING = {name: 10.0 ** (place - 7) for place, name in enumerate("abcdef")}

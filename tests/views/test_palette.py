@@ -10,8 +10,7 @@ from tests.views.vision import VISIONS, nearest, seen
 
 from undertow.errors import SettingError
 from undertow.schema.seeds.flow_records import ColorScheme
-from undertow.views.inks import INKS, Theme, line_colours
-from undertow.views.palette import NAMES, Cell, Pattern, contrast, luminance, palette_of
+from undertow.views.palette import INKS, NAMES, Cell, Pattern, Theme, contrast, line_colours, luminance, palette_of
 
 SHADES = np.linspace(0, 1, 256, dtype=np.float32)
 EIGHT = np.linspace(0, 1, 8, dtype=np.float32)

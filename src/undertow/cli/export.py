@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from undertow.cli.output import RUN_HELP, bar, busy, run_argument
-from undertow.cli.picture_options import KINDS, picture_options, refuse_for_others
 from undertow.errors import UnknownNameError, UnwritableRunError
 
 if TYPE_CHECKING:
@@ -22,7 +21,30 @@ if TYPE_CHECKING:
 
 TABLES = ("json", "csv", "parquet")
 REPORT = "html"
-FORMATS = (*TABLES, *KINDS, REPORT)
+# Those of `show.pictures`, which is not loaded for a look at the help.
+KINDS = ("png", "gif", "webp", "mp4")
+SUBJECTS = ("heatmap", "flow", "timelines")
+PALETTES = ("default", "high-contrast", "colour-blind", "monochrome")
+
+
+def _size(context: click.Context, parameter: click.Parameter, given: str | None) -> tuple[int, int | None] | None:
+    if given is None:
+        return None
+    width, cross, height = given.lower().partition("x")
+    if not width.isdecimal() or (cross and not height.isdecimal()):
+        raise click.BadParameter(f"{given!r} is no size: give a width, as 1600, or both sides, as 1600x900")
+    return int(width), int(height) if cross else None
+
+
+def _steps(
+    context: click.Context, parameter: click.Parameter, given: str | None
+) -> tuple[int | None, int | None] | None:
+    if given is None:
+        return None
+    first, colon, last = given.partition(":")
+    if not colon or not all(end.isdecimal() or not end for end in (first, last)):
+        raise click.BadParameter(f"{given!r} are no steps: give 100:200, 100: or :200")
+    return int(first) if first else None, int(last) if last else None
 
 
 @click.command(
@@ -34,11 +56,23 @@ FORMATS = (*TABLES, *KINDS, REPORT)
     "Example:  undertow export latest --to gif -o flow.gif",
 )
 @run_argument
-@click.option("--to", "kind", type=click.Choice(FORMATS), required=True, help="The file format.")
+@click.option("--to", "kind", type=click.Choice((*TABLES, *KINDS, REPORT)), required=True, help="The file format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; stdout without it.")
 @click.option("--layers", "globs", multiple=True, metavar="GLOB", help="Only layers whose path fits; may be repeated.")
 @click.option("--quantity", "quantities", multiple=True, metavar="NAME", help="Only this quantity; may be repeated.")
-@picture_options
+@click.option("--what", type=click.Choice(SUBJECTS), help="The picture; a heatmap, or the flow if it moves.")
+@click.option(
+    "--steps", callback=_steps, metavar="FIRST:LAST", help="Only these steps, both included; one may be left out."
+)
+@click.option(
+    "--size", callback=_size, metavar="WxH", help="In pixels, or the width alone: 1200, and as high as needed."
+)
+@click.option("--palette", type=click.Choice(PALETTES), help="The colours.")
+@click.option("--theme", type=click.Choice(("light", "dark")), help="The paper.")
+@click.option("--frames", type=int, metavar="N", help="How many frames an animation has at most: 120.")
+@click.option("--fps", "frames_per_second", type=float, metavar="N", help="How many of them per second: 12.")
+@click.option("--still", is_flag=True, default=None, help="WebP that does not move.")
+@click.option("--font", type=click.Path(path_type=Path, dir_okay=False), help="A font file, for other scripts.")
 def command(
     run: str, kind: str, output: Path | None, globs: tuple[str, ...], quantities: tuple[str, ...], **pictures: Any
 ) -> None:
@@ -46,8 +80,10 @@ def command(
 
     if output is None and kind not in ("json", "csv") and sys.stdout.isatty():
         raise click.UsageError(f"A {kind} file is not for the terminal: name it with -o FILE, or pipe it.")
-    if kind in (*TABLES, REPORT):
-        refuse_for_others(kind, pictures)
+    given = {name: value for name, value in pictures.items() if value is not None}
+    if given and kind not in KINDS:  # options that would change nothing are a mistake
+        option = {"frames_per_second": "fps"}.get(next(iter(given)), next(iter(given)))
+        raise click.UsageError(f"--{option} is for pictures ({', '.join(KINDS)}), not for {kind}.")
     if kind == REPORT and (globs or quantities):
         raise click.UsageError("A report has all layers: --layers and --quantity go with numbers and pictures.")
     if kind in KINDS and len(quantities) > 1:
@@ -68,7 +104,6 @@ def command(
         else:
             from undertow.show.pictures.drawing import save_picture
 
-            given = {name: value for name, value in pictures.items() if value is not None}
             with bar("drawing") as tell:
                 quantity = quantities[0] if quantities else None
                 save_picture(opened, path, kind, quantity=quantity, layers=globs, progress=tell, **given)

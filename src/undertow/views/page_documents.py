@@ -1,6 +1,6 @@
 """What the pages of the dashboard and of a report show, as plain data."""
 
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import msgspec
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.run import Run
 from undertow.schema import QUANTITIES, STREAMS
+from undertow.schema.checkpoints import WeightReport
 from undertow.schema.seeds.flow_records import ColorScheme
 from undertow.store.journal import EVENTS_FILE
 from undertow.views.density import STREAMS as DENSITY_STREAMS
@@ -20,6 +21,9 @@ from undertow.views.places import where
 from undertow.views.tiles import COLUMNS, drawable, in_reading_order
 from undertow.views.verdict import Verdict, judge
 
+_CHECKPOINTS = "weights*.json"  # what `undertow weights --json` wrote into the folder of a run
+_MOST_CHECKPOINTS = 8
+_LARGEST = 64_000_000  # bytes
 _FACTS = ("ended", "command", "torch", "device", "message", "settings", "optimizers")
 _SHADES = np.linspace(0, 1, 256, dtype=np.float32)
 
@@ -122,6 +126,37 @@ def flow(run: Run) -> dict[str, Any]:
     document = msgspec.to_builtins({part: getattr(found, part) for part in FLOW_PARTS})
     span = {"first": int(newest[0]), "last": int(newest[-1]), "recorded": len(newest)} if len(newest) else None
     return document | {"steps": span, "source": str(run.graph.source)}
+
+
+def weights(run: Run) -> dict[str, Any]:
+    """The report of the run itself, with the spectra of its `checkpoints`, the newest first: a run records none."""
+    report = run.weights(findings=judge(run).diagnosis.findings)
+    return msgspec.to_builtins(report) | {"checkpoints": [_checkpoint(file) for file in _files(run.folder)]}
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        found = [(file.stat().st_mtime, file) for file in folder.glob(_CHECKPOINTS) if file.is_file()]
+    except OSError:
+        return []
+    return [file for _, file in sorted(found, reverse=True)[:_MOST_CHECKPOINTS]]
+
+
+def _checkpoint(file: Path) -> dict[str, Any]:
+    """Written by anybody: whatever is wrong with it is said, and the rest of the page stays."""
+    named: dict[str, Any] = {"file": file.name, "source": file.name, "tensors": [], "problem": None}
+    try:
+        if file.stat().st_size > _LARGEST:
+            return named | {"problem": f"it is larger than {_LARGEST // 1_000_000} MB"}
+        report = msgspec.json.decode(file.read_bytes(), type=WeightReport)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        return named | {"problem": f"it is no report of `undertow weights --json` ({problem})"}
+    spectra = [
+        {"path": tensor.path, "shape": tensor.shape, **msgspec.to_builtins(tensor.spectrum)}
+        for tensor in report.tensors
+        if tensor.spectrum is not None
+    ]
+    return named | {"source": PureWindowsPath(report.source).name or file.name, "tensors": spectra}
 
 
 def line(points: Line) -> dict[str, Any]:

@@ -162,3 +162,30 @@ def contrast(one: NDArray[np.uint8] | Colour, other: Colour) -> NDArray[np.float
     """WCAG contrast, from 1 to 21: text needs 4.5, lines and shapes 3."""
     lights = luminance(one), luminance(other)
     return (np.maximum(*lights) + 0.05) / (np.minimum(*lights) + 0.05)
+
+
+class Theme(StrEnum):
+    LIGHT = "light"
+    DARK = "dark"
+
+
+@dataclass(frozen=True, slots=True)
+class Inks:
+    paper: Colour
+    text: Colour
+    quiet: Colour  # text of less weight
+    rule: Colour  # lines that only guide the eye
+
+
+INKS = {
+    Theme.LIGHT: Inks((255, 255, 255), (24, 28, 34), (92, 99, 110), (222, 225, 230)),
+    Theme.DARK: Inks((18, 20, 24), (232, 234, 237), (160, 167, 178), (52, 57, 66)),
+}
+
+
+def line_colours(palette: Palette, count: int, paper: Colour) -> list[Colour]:
+    """As many colours of the palette, in order, as there are lines: only those that can be seen on this paper."""
+    shades = palette.sequential(np.linspace(0, 1, 256, dtype=np.float32))
+    visible = shades[contrast(shades, paper) >= 3.0]  # as WCAG asks of lines
+    places = [len(visible) // 2] if count == 1 else np.linspace(0, len(visible) - 1, count).astype(int)
+    return [(red, green, blue) for red, green, blue in visible[places].tolist()]

@@ -19,7 +19,7 @@ from tests.detect.building import Training
 import undertow
 from undertow.run import open_run
 from undertow.schema import RunStatus
-from undertow.show.notebook.png import data_address
+from undertow.show.notebook.small_heatmap import data_address
 from undertow.views.palette import Cell, palette_of
 
 OTHER_TAGS = re.compile(r"<(?!/?(?:div|p|span|b|bdi|details|summary|ul|li|pre|img|svg|polyline)\b)")

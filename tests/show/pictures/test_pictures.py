@@ -19,8 +19,7 @@ from undertow.show.pictures.heatmap import HeatmapPicture
 from undertow.show.pictures.timelines import TimelinesPicture
 from undertow.show.pictures.typeface import Typeface
 from undertow.views.grid import tinted
-from undertow.views.inks import INKS, Theme
-from undertow.views.palette import Cell, Colour, palette_of
+from undertow.views.palette import INKS, Cell, Colour, Theme, palette_of
 
 TYPEFACE = Typeface()
 

@@ -17,8 +17,8 @@ from undertow.show import bars
 from undertow.show.terminal.ability import Ability, Depth, ability_of, depth_of
 from undertow.show.terminal.axis import Axis
 from undertow.show.terminal.ink import PAPER, SHADES, Ink
-from undertow.show.terminal.keys import keys_in
 from undertow.show.terminal.line_labels import labels_of, line_of
+from undertow.show.terminal.screen import keys_in
 from undertow.show.terminal.sparkline import sparkline
 from undertow.show.terminal.writing import Writing, abbreviate, clean, crop, shorten
 from undertow.views.palette import NAMES, Cell, palette_of

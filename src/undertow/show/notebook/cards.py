@@ -9,10 +9,16 @@ from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
 from undertow.schema.seeds.flow_records import GradientFlowVisualization
 from undertow.show.notebook.markup import QUIET, box, code, coloured, folded, name, pairs, paragraph, text
 from undertow.show.notebook.small_heatmap import drawing
-from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
+from undertow.views.analysis_summaries import (
+    dynamics_rows,
+    flow_rows,
+    summarise_dynamics,
+    summarise_flow,
+    summarise_weights,
+    weights_rows,
+)
 from undertow.views.places import where
 from undertow.views.report_wording import GLYPHS, evidence_line, headline, percent, when
-from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 from undertow.views.verdict import judge
 
 _MOST_FINDINGS = 12

@@ -1,10 +1,14 @@
 """The heatmap of a run and its loss, small: for a cell of a notebook."""
 
+import base64
+import struct
+import zlib
+
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.run import Run
 from undertow.show.notebook.markup import QUIET, text
-from undertow.show.notebook.png import data_address
 from undertow.views.grid import Grid, folded, grid_of
 from undertow.views.group_labels import Label, labels_of
 from undertow.views.line_points import line_of_scalar
@@ -102,3 +106,16 @@ def _mark(palette: Palette, cell: Cell) -> str:
 
 def _quiet(words: str) -> str:
     return f'<span style="{QUIET}">{text(words)}</span>'
+
+
+def data_address(pixels: NDArray[np.uint8]) -> str:
+    """Rows × columns × (red, green, blue) as an address that holds the PNG itself, without a library for pictures."""
+    height, width, _ = pixels.shape
+    lines = np.zeros((height, 1 + 3 * width), np.uint8)  # each line begins with its filter: none
+    lines[:, 1:] = pixels.reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # eight bits of each of three colours
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"

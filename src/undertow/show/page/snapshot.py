@@ -19,9 +19,9 @@ from undertow.show.page.densities import densities
 from undertow.show.page.pictures import Allowance, Packed, pictures
 from undertow.views import page_documents
 from undertow.views.line_points import Line, line_of_layer, line_of_scalar
+from undertow.views.page_documents import weights
 from undertow.views.scale import usual_of
 from undertow.views.verdict import Verdict
-from undertow.views.weights_page import weights
 
 PAGES = ("run", "findings", "flow", "weights")
 _IDENTITY = "report"

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from undertow.show.pictures.typeface import Typeface
-from undertow.views.inks import Inks
-from undertow.views.palette import Colour, Mark, Palette, Pattern
+from undertow.views.palette import Colour, Inks, Mark, Palette, Pattern
 
 _FINER = 3  # lines are drawn that much larger and reduced: Pillow has no smooth ones
 

@@ -12,8 +12,7 @@ from undertow.show.pictures.flow import FlowPicture
 from undertow.show.pictures.heatmap import HeatmapPicture
 from undertow.show.pictures.timelines import TimelinesPicture
 from undertow.show.pictures.typeface import Typeface
-from undertow.views.inks import INKS, Theme
-from undertow.views.palette import palette_of
+from undertow.views.palette import INKS, Theme, palette_of
 
 KINDS = ("png", "gif", "webp", "mp4")
 SUBJECTS = ("heatmap", "flow", "timelines")

@@ -7,9 +7,8 @@ from itertools import count
 import numpy as np
 
 from undertow.show.pictures.canvas import Box, Canvas, Stroke
-from undertow.views.inks import line_colours
 from undertow.views.line_points import Line
-from undertow.views.palette import Cell
+from undertow.views.palette import Cell, line_colours
 from undertow.views.scale import Scale, number, ticks_of
 
 _ALWAYS = (Cell.NONFINITE, Cell.NOT_SAMPLED)  # in every legend: who looks for them must learn that they would be seen

@@ -11,8 +11,7 @@ from undertow.show.pictures.choice import Choice
 from undertow.show.pictures.furniture import LEGEND_HEIGHT, Steps, step_axis, title
 from undertow.show.pictures.heatmap import GrowingPicture, name_room
 from undertow.views.grid import Grid, grid_of
-from undertow.views.inks import line_colours
-from undertow.views.palette import Cell
+from undertow.views.palette import Cell, line_colours
 from undertow.views.scale import Scale, ScaleKind, levels_of, ticks_of
 
 _HEIGHT = 560

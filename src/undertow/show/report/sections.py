@@ -16,9 +16,15 @@ from undertow.schema import Diagnosis, StepRange
 from undertow.schema.seeds.enhanced import AnalysisDepth
 from undertow.schema.seeds.flow_records import GradientFlowVisualization, GradientVisualizationConfig
 from undertow.schema.summaries import DynamicsSummary, FlowSummary, WeightsSummary
-from undertow.views.analysis_summaries import summarise_dynamics, summarise_flow, summarise_weights
+from undertow.views.analysis_summaries import (
+    dynamics_rows,
+    flow_rows,
+    summarise_dynamics,
+    summarise_flow,
+    summarise_weights,
+    weights_rows,
+)
 from undertow.views.page_documents import FLOW_PARTS
-from undertow.views.summary_rows import dynamics_rows, flow_rows, weights_rows
 
 NEWEST = 512  # recorded steps that a summary looks at, so that it is quick however long the run is
 # Summaries say nothing of single samples, pairs of layers and groups: these are left out of the work.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import sys
@@ -13,13 +14,25 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from undertow.show.terminal.keys import keys_in
 from undertow.show.terminal.writing import write, write_at_once
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # other screen, no cursor, no wrapping
 _LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 _ESCAPE_SECONDS = 0.05  # the rest of a key that begins with escape arrives within this time
+
+# What a terminal sends for keys.
+_KEYS = {
+    "[A": "up", "[B": "down", "[C": "right", "[D": "left", "OA": "up", "OB": "down", "OC": "right", "OD": "left",
+    "[H": "home", "[F": "end", "OH": "home", "OF": "end", "[1~": "home", "[4~": "end", "[7~": "home", "[8~": "end",
+    "[5~": "page up", "[6~": "page down", "[Z": "back tab", "[3~": "delete",
+    "[1;2C": "page down", "[1;2D": "page up", "[1;5C": "page down", "[1;5D": "page up",
+}  # fmt: skip
+_SINGLE = {
+    "\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "backspace", "\b": "backspace", "\x1b": "escape",
+    "\x03": "interrupt", "\x1a": "suspend", "\x0c": "redraw", " ": "space",
+}  # fmt: skip
+_ESCAPE = re.compile(r"\x1b(\[[0-9;<>?]*[ -/]*[@-~]|O[@-~])")
 
 
 class EndedBySignalError(BaseException):
@@ -156,3 +169,24 @@ def _raise_ended(number: int, frame: FrameType | None) -> None:
 
 def _nothing(number: int, frame: FrameType | None) -> None:
     """The wake-up pipe has been told already."""
+
+
+def keys_in(text: str) -> list[str]:
+    """Names of keys, or the characters themselves. A sequence that means nothing here is passed over whole."""
+    found: list[str] = []
+    place = 0
+    while place < len(text):
+        match = _ESCAPE.match(text, place)
+        if match is not None:
+            place = match.end()
+            name = _KEYS.get(match[1])
+            if name is not None:
+                found.append(name)
+            continue
+        letter = text[place]
+        place += 1
+        if letter in _SINGLE:
+            found.append(_SINGLE[letter])
+        elif letter.isprintable():
+            found.append(letter)
+    return found

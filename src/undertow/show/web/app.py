@@ -24,10 +24,10 @@ from undertow.store.names import known_name
 from undertow.views import page_documents
 from undertow.views.density import STREAMS, density_of
 from undertow.views.line_points import line_of_layer, line_of_scalar
+from undertow.views.page_documents import weights
 from undertow.views.run_divergence import divergence
 from undertow.views.scale import scale_of, usual_of
 from undertow.views.tiles import COLUMNS, DEEPEST, STATISTICS, tile_of
-from undertow.views.weights_page import weights
 
 _MOST_COLUMNS = 4096
 _FARTHEST = 1 << 53  # steps: what a browser's numbers hold
