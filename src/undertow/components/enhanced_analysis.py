@@ -65,7 +65,7 @@ def enhanced_analysis(
     convergence = convergence_indicators(training, numbers.convergence, window, unit)
     agreement = micro_batch_agreement(training.noise_scale, window)
     if run_verdicts is None:
-        dynamics = training_dynamics(training, window, unit)
+        dynamics = training_dynamics(training, window, unit, None)
         overfits = dynamics.learning_phase is LearningPhase.OVERFITTING
         actions = network_actions(convergence.convergence_trend, dynamics.learning_phase)
         verdicts = replace(assess_layers(series, numbers, extremes, topology, overfits), network_actions=actions)

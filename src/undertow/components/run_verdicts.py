@@ -37,6 +37,7 @@ from undertow.schema.seeds.enhanced import (
     SuggestionType,
 )
 from undertow.schema.seeds.history import LayerHealth
+from undertow.schema.severity import worst_of
 
 NONFINITE, VANISHING, EXPLODING, DEAD = ("NUM001",), ("GRD001",), ("GRD002",), ("GRD003", "GRD004")
 OSCILLATING, CONFLICTING = ("GRD005",), ("GRD009",)
@@ -187,7 +188,7 @@ def level(finding: Finding) -> int:
 
 
 def _health(findings: Sequence[Finding], *, few: bool) -> LayerHealth:
-    worst = max((one.severity for one in findings), key=lambda severity: severity.rank, default=Severity.INFO)
+    worst = worst_of(one.severity for one in findings)
     if worst is Severity.INFO and few:
         return LayerHealth.UNKNOWN
     return _HEALTH.get(worst, LayerHealth.WARNING)

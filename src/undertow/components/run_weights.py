@@ -13,7 +13,7 @@ from undertow.analyze.weight_drift import Movement, whole_drift
 from undertow.analyze.weight_initialisation import scale_of
 from undertow.checkpoints.elements import STORED
 from undertow.components.run_verdicts import RunVerdicts
-from undertow.schema import Finding, Layer, Severity, health_of
+from undertow.schema import Finding, Layer, health_of
 from undertow.schema.checkpoints import (
     Drift,
     Initialisation,
@@ -24,6 +24,7 @@ from undertow.schema.checkpoints import (
     WeightIssue,
     WeightReport,
 )
+from undertow.schema.severity import worst_of
 
 ROWS = 64  # steps read at a time, the newest first
 MEASURED = "weight_nonfinite_count"  # a number whenever a weight was measured, whatever the weight is
@@ -84,13 +85,12 @@ def _issue(finding: Finding) -> WeightIssue:
 
 
 def _diagnosed_drift(drift: Drift, verdicts: RunVerdicts) -> Drift:
-    def severity(path: str) -> Severity:
-        found = [one.severity for one in verdicts.of(path, ("NUM003", "WGT006"))]
-        return max(found, key=lambda severity: severity.rank, default=Severity.INFO)
-
-    tensors = tuple(replace(one, severity=severity(one.path)) for one in drift.tensors)
-    worst = max((one.severity for one in tensors), key=lambda severity: severity.rank, default=Severity.INFO)
-    return replace(drift, severity=worst, tensors=tensors)
+    codes = ("NUM003", "WGT006")
+    tensors = tuple(
+        replace(tensor, severity=worst_of(one.severity for one in verdicts.of(tensor.path, codes)))
+        for tensor in drift.tensors
+    )
+    return replace(drift, severity=worst_of(one.severity for one in tensors), tensors=tensors)
 
 
 def _rows_of(run: RunNumbers, layers: Sequence[Layer], *, newest: bool) -> NDArray[np.int64]:

@@ -64,13 +64,10 @@ def measure_fall(loss: Floats, window: int) -> Fall:
     better = np.flatnonzero(means[1:] < running[:-1] - IMPROVEMENT * error) + 1
     since = count - 1 - (int(better[-1]) if len(better) else 0)
     room = 4 * error + FLATNESS * max(0.0, amount)
-    flat = next((blocks * size for blocks in _shorter(since) if _is_flat(loss, means, blocks, size, room)), 0)
+    # The whole stretch, then less of it: its beginning may still belong to the fall.
+    stretches = (round(since * share) for share in (1.0, 0.8, 0.65, 0.5))
+    flat = next((blocks * size for blocks in stretches if _is_flat(loss, means, blocks, size, room)), 0)
     return Fall(amount, kept and amount > FALL * error and amount > 1e-9 * scale_of(loss), flat)
-
-
-def _shorter(blocks: int) -> list[int]:
-    """The whole stretch, then less of it: its beginning may still belong to the fall."""
-    return [round(blocks * share) for share in (1.0, 0.8, 0.65, 0.5)]
 
 
 def _is_flat(loss: Floats, means: Floats, blocks: int, size: int, room: float) -> bool:
@@ -86,18 +83,23 @@ def rate_left(learning_rate: Floats | None) -> float:
     return float(known[-1] / known.max()) if len(known) and known.max() > 0 else 1.0
 
 
+def _usable(loss: Floats | None, needed: int) -> Floats | Missing:
+    if loss is None:
+        return NO_LOSS
+    if len(loss) < needed:
+        return Missing(f"{needed - len(loss)} more loss values are needed")
+    return loss if np.isfinite(loss).all() else Missing("the loss is not finite")
+
+
 def detect_plateau(loss: Floats | None, patience: int, rate: float = 1.0) -> PlateauDetection:
     """A stretch of at least `patience` samples without improvement, flat, after the loss had come down.
 
     `rate` is what is left of the learning rate: advice to lower it must not come when it is low already.
     """
-    if loss is None:
-        return _no_plateau(NO_LOSS)
-    if len(loss) < 2 * patience:
-        return _no_plateau(f"{2 * patience - len(loss)} more loss values are needed")
-    if not np.isfinite(loss).all():
-        return _no_plateau("the loss is not finite")
-    fall = measure_fall(loss, patience)
+    usable = _usable(loss, 2 * patience)
+    if isinstance(usable, Missing):
+        return record_of(PlateauDetection, suggested_actions=[], otherwise=usable)
+    fall = measure_fall(usable, patience)
     if not (fall.significant and fall.flat_samples >= patience):
         return PlateauDetection(False, 0, None, [])
     times = fall.flat_samples / patience
@@ -108,10 +110,6 @@ def detect_plateau(loss: Floats | None, patience: int, rate: float = 1.0) -> Pla
     if severity is not PlateauSeverity.MILD:
         actions.append("If it does not, more capacity, other data or an end of training are the choices left.")
     return PlateauDetection(True, fall.flat_samples, severity, actions)
-
-
-def _no_plateau(reason: str) -> PlateauDetection:
-    return record_of(PlateauDetection, suggested_actions=[], otherwise=reason)
 
 
 def is_overfitting(loss: Floats, validation: Floats | None) -> bool:
@@ -128,13 +126,9 @@ def is_overfitting(loss: Floats, validation: Floats | None) -> bool:
 
 def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetection) -> LearningPhase | Missing:
     """The phase, or why it cannot be told. First match of the rules below."""
-    loss = series.loss
-    if loss is None:
-        return NO_LOSS
-    if len(loss) < window:
-        return Missing(f"{window - len(loss)} more loss values are needed")
-    if not np.isfinite(loss).all():
-        return Missing("the loss is not finite")
+    loss = _usable(series.loss, window)
+    if isinstance(loss, Missing):
+        return loss
     if is_overfitting(loss, series.validation_loss):
         return LearningPhase.OVERFITTING
     if plateau.is_plateau:
@@ -151,10 +145,7 @@ def learning_phase(series: TrainingSeries, window: int, plateau: PlateauDetectio
 
 
 def training_dynamics(
-    series: TrainingSeries,
-    window: int,
-    unit: float = 1.0,
-    diagnosed: Callable[[PlateauDetection], PlateauDetection] | None = None,
+    series: TrainingSeries, window: int, unit: float, diagnosed: Callable[[PlateauDetection], PlateauDetection] | None
 ) -> TrainingDynamics:
     """`unit` is that of the losses. `diagnosed` puts the word of a diagnosis in place of that on a plateau; then
     overfitting is not looked for either."""
@@ -163,9 +154,9 @@ def training_dynamics(
         plateau, series = diagnosed(plateau), replace(series, validation_loss=None)
     velocity = _velocity(series.loss, window)
     seconds = _newest_median(series.step_seconds, window, "how long steps took is not known")
-    a_second = velocity if isinstance(velocity, Missing) else seconds
-    if not (isinstance(velocity, Missing) or isinstance(seconds, Missing)):
-        a_second = velocity / seconds * unit if seconds else None
+    a_second = next((one for one in (velocity, seconds) if isinstance(one, Missing)), None)
+    if not (isinstance(velocity, Missing) or isinstance(seconds, Missing)) and seconds:
+        a_second = velocity / seconds * unit
     return record_of(
         TrainingDynamics,
         learning_phase=learning_phase(series, window, plateau),

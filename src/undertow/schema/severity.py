@@ -41,7 +41,10 @@ _HEALTH_OF = {
 }
 
 
+def worst_of(severities: Iterable[Severity]) -> Severity:
+    return max(severities, key=lambda severity: severity.rank, default=Severity.INFO)
+
+
 def health_of(severities: Iterable[Severity]) -> Health:
     """Health follows the worst finding; no finding is healthy."""
-    worst = max(severities, key=lambda severity: severity.rank, default=Severity.INFO)
-    return _HEALTH_OF[worst]
+    return _HEALTH_OF[worst_of(severities)]
