@@ -69,18 +69,15 @@ def pooled(parts: list[WeightStatistics], arrays: list[Floats]) -> WeightStatist
     total = WeightStatistics()
     for part in parts:
         total.accumulate(part)
-    total.entropy = _common_entropy(arrays, total) if total.count and total.max > total.min else 0.0
-    return total
-
-
-def _common_entropy(arrays: list[Floats], total: WeightStatistics) -> float:
-    counts = np.zeros(BINS, np.int64)
-    for values in arrays:
-        finite = values[np.isfinite(values)]
+    total.entropy = 0.0
+    if total.count and total.max > total.min:
+        counts = np.zeros(BINS, np.int64)
         width = total.max / BINS - total.min / BINS
-        place = np.clip((finite / width - total.min / width).astype(np.int64), 0, BINS - 1)
-        counts += np.bincount(place, minlength=BINS)
-    return entropy_bits(counts)
+        for values in arrays:
+            place = (values[np.isfinite(values)] / width - total.min / width).astype(np.int64)
+            counts += np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS)
+        total.entropy = entropy_bits(counts)
+    return total
 
 
 def outliers(values: Floats, statistics: WeightStatistics, most: int) -> tuple[list[tuple[int, float]], int]:

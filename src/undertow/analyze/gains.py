@@ -52,11 +52,6 @@ def _measure(producer: Floats, consumer: Floats) -> tuple[Floats, Floats, Floats
     change[~np.isfinite(change)] = np.nan
     change[shut[1:] & shut[:-1]] = 0
     switches = ((shut[1:] != shut[:-1]) & usable[1:] & usable[:-1]).sum(axis=0)
-    return middle, 1 / (1 + column_median(change)), share, switches, _newest(shut, usable)
-
-
-def _newest(shut: Flags, usable: Flags) -> Flags:
-    if not len(shut):
-        return np.zeros(int(shut.shape[1]), bool)
-    place = len(usable) - 1 - np.argmax(usable[::-1], axis=0)
-    return shut[place, np.arange(int(shut.shape[1]))]
+    newest = len(usable) - 1 - np.argmax(usable[::-1], axis=0) if len(usable) else 0
+    blocked_now = shut[newest, np.arange(shut.shape[1])] if len(shut) else np.zeros(shut.shape[1], bool)
+    return middle, 1 / (1 + column_median(change)), share, switches, blocked_now

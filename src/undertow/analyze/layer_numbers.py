@@ -74,7 +74,7 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
     full = (count >= window) & np.isfinite(recent).all(axis=0)
     mean, std, skewness, kurtosis = _moments(values, finite, finite_count)
     swing, oscillating = _recent_oscillation(recent, count)
-    some = np.maximum(1, count)
+    some, top = np.maximum(1, count), recent.max(axis=0, initial=0.0)
     along = {
         "consistency": _consistency(values),
         "flow_rate": np.nansum(np.abs(steps), axis=0) / some * unit,
@@ -100,7 +100,7 @@ def _measure(samples: Floats, count: Counts, window: int) -> LayerNumbers:
         stability=_stability(recent),
         convergence=_norm_trend(recent, full),
         zero_share=(values == 0).sum(axis=0) / np.maximum(1, finite_count),
-        constant=full & _constant(recent),
+        constant=full & (top > 0) & (top - recent.min(axis=0, initial=np.inf) <= 1e-6 * top),
     )
 
 
@@ -194,10 +194,3 @@ def _gapped_spread(values: Floats, known: Flags, count: Counts) -> Floats:
     apart = np.where(known, clean - clean.sum(axis=0) / some, 0)
     slope = (index_apart * apart).sum(axis=0) / np.maximum(1e-300, np.square(index_apart).sum(axis=0))
     return np.sqrt(np.square(apart - slope * index_apart).sum(axis=0) / some)
-
-
-def _constant(recent: Floats) -> Flags:
-    if not len(recent):
-        return np.zeros(int(recent.shape[1]), bool)
-    top = recent.max(axis=0)
-    return (top > 0) & (top - recent.min(axis=0) <= 1e-6 * top)

@@ -73,21 +73,16 @@ def strongest_paths(topology: Topology, weights: dict[tuple[int, int], float], c
         for rank, (value, _, _) in enumerate(best[node])
     ]
     chosen = heapq.nsmallest(count, ends, key=lambda item: (-item[0], item[1:]))
-    return [_path(_walk_back(best, node, rank), value, total, weights) for value, node, rank in chosen]
-
-
-def _walk_back(best: dict[int, list[tuple[float, int, int]]], node: int, rank: int) -> tuple[int, ...]:
-    nodes: list[int] = []
-    while node >= 0:
-        nodes.append(node)
-        _, node, rank = best[node][rank]
-    return tuple(reversed(nodes))
-
-
-def _path(nodes: tuple[int, ...], value: float, total: float, weights: dict[tuple[int, int], float]) -> Path:
-    steps = list(itertools.pairwise(nodes))
-    weakest = min(steps, key=lambda step: weights[step])
-    return Path(nodes, value, float(np.exp(min(0.0, value - total))), weakest, weights[weakest])
+    paths: list[Path] = []
+    for value, node, rank in chosen:
+        nodes = [node]
+        while (before := best[nodes[0]][rank])[1] >= 0:
+            nodes.insert(0, before[1])
+            rank = before[2]
+        weakest = min(itertools.pairwise(nodes), key=lambda step: weights[step])
+        share = float(np.exp(min(0.0, value - total)))
+        paths.append(Path(tuple(nodes), value, share, weakest, weights[weakest]))
+    return paths
 
 
 def _log_sum(values: list[float]) -> float:

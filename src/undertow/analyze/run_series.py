@@ -180,7 +180,7 @@ def training_series(run: RunNumbers, layers: list[Layer], whole: RunNumbers) -> 
     def table(quantity: str) -> Floats | None:
         return run.matrix(quantity)[:, columns].astype(np.float64) if quantity in run.quantities and columns else None
 
-    names = run.scalar_names
+    names, shares = run.scalar_names, live_shares(run)
     validation = next((name for name in VALIDATION_NAMES if name in names), None)
     return TrainingSeries(
         loss=_loss(whole),
@@ -191,7 +191,7 @@ def training_series(run: RunNumbers, layers: list[Layer], whole: RunNumbers) -> 
         step_seconds=run.scalars("step_time") if "step_time" in names else None,
         update_cosine=table("update_gradient_cosine"),
         noise_scale=table("gradient_noise_scale"),
-        unit_activity=_activity(run, layers),
+        unit_activity={layer.path: shares[layer.group] for layer in layers if layer.group in shares},
     )
 
 
@@ -209,12 +209,6 @@ def _loss(run: RunNumbers) -> Floats | None:
 def _present(values: Floats) -> Floats | None:
     known = values[~np.isnan(values)]
     return known if len(known) else None
-
-
-def _activity(run: RunNumbers, layers: list[Layer]) -> dict[str, float]:
-    """Share of live units of the module that owns a parameter, newest value."""
-    shares = live_shares(run)
-    return {layer.path: shares[layer.group] for layer in layers if layer.group in shares}
 
 
 def live_shares(run: RunNumbers) -> dict[str, float]:

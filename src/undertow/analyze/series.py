@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -142,7 +143,11 @@ def successive_cosines(table: Mapping[str, GradientHistory], series: LayerSeries
             continue
         given = np.array([np.nan if c is None else c for c in history.gradient_cosines], dtype=np.float64)
         if np.isnan(given).all() and any(sketch is not None for sketch in history.gradient_sketches):
-            given = _successive(history)
+            given = np.full(len(history), np.nan)
+            for place, (before, after) in enumerate(pairwise(history.gradient_sketches), 1):
+                if before is not None and after is not None and len(before) == len(after):
+                    size = float(np.linalg.norm(before) * np.linalg.norm(after))
+                    given[place] = float(np.dot(before, after)) / size if size > 0 else np.nan
         if len(given) == len(history) and not np.isnan(given).all():
             columns[name] = given
     if not columns:
@@ -151,17 +156,6 @@ def successive_cosines(table: Mapping[str, GradientHistory], series: LayerSeries
     for name, column in columns.items():
         layer = series.index[name]
         cosines[series.recorded[:, layer], layer] = column
-    return cosines
-
-
-def _successive(history: GradientHistory) -> Floats:
-    cosines = np.full(len(history), np.nan)
-    sketches = list(history.gradient_sketches)
-    for place in range(1, len(sketches)):
-        before, after = sketches[place - 1], sketches[place]
-        if before is not None and after is not None and len(before) == len(after):
-            size = float(np.linalg.norm(before) * np.linalg.norm(after))
-            cosines[place] = float(np.dot(before, after)) / size if size > 0 else np.nan
     return cosines
 
 

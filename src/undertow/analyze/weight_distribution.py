@@ -184,7 +184,7 @@ def outliers(distribution: Distribution, shape: tuple[int, ...]) -> Outliers | N
         count=int(counts[bucket:].sum()),
         expected=moments.finite_count * erfc(limit / sqrt(2.0)),
         largest=tuple(
-            Extreme(index, _position(index, shape), value, size * distribution.farthest / scale)
+            Extreme(index, tuple(map(int, np.unravel_index(index, shape))), value, size * distribution.farthest / scale)
             for size, index, value in distribution.largest
         ),
     )
@@ -209,7 +209,3 @@ def _quantile(counts: NDArray[np.int64], share: float) -> float:
     before = below[bucket] - counts[bucket]
     inside = float((target - before) / counts[bucket])
     return 2.0 ** (log2(begin) + inside * (log2(end) - log2(begin)))
-
-
-def _position(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(int(place) for place in np.unravel_index(index, shape)) if shape else ()

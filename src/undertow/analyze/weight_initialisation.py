@@ -52,7 +52,11 @@ def initialisation(
         missing["resembles"] = "the tensor holds non-finite values"
         return Initialisation(fan_in, scale, missing=missing)
     if moments.std == 0:
-        constant = _constant(kind, moments.mean)
+        constant = None
+        if kind == LayerKind.NORM_SCALE and moments.mean == 1.0:
+            constant = "ones"
+        elif kind in (LayerKind.NORM_SHIFT, LayerKind.BIAS) and moments.mean == 0.0:
+            constant = "zeros"
         return Initialisation(fan_in, scale, constant, None if constant is None else 1.0, missing)
     if moments.count < FEWEST_ELEMENTS or dtype not in _MANTISSA_BITS:
         few = f"a distribution is tested from {FEWEST_ELEMENTS} elements on"
@@ -76,14 +80,6 @@ def scale_of(moments: Moments, kind: str, shape: tuple[int, ...]) -> tuple[int |
         reason = "fan-in is known for weights of two dimensions and more, with finite values"
         return fan_in, None, {"scale": reason}
     return fan_in, moments.norm / sqrt(moments.finite_count) * sqrt(fan_in), {}
-
-
-def _constant(kind: str, value: float | None) -> str | None:
-    if kind == LayerKind.NORM_SCALE and value == 1.0:
-        return "ones"
-    if kind in (LayerKind.NORM_SHIFT, LayerKind.BIAS) and value == 0.0:
-        return "zeros"
-    return None
 
 
 def _recipes(kind: str, shape: tuple[int, ...], owner_fan_in: int | None) -> list[_Recipe]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from undertow.schema import LayerKind, Severity
-from undertow.schema.checkpoints import Drift, Duplicates, Moments, TensorWeights, WeightIssue
+from undertow.schema.checkpoints import Drift, Duplicates, TensorWeights, WeightIssue
 from undertow.schema.codes import CODES
 from undertow.schema.seeds.weight_records import WeightDriftSeverity
 
@@ -43,7 +43,11 @@ def find_issues(
 ) -> tuple[WeightIssue, ...]:
     """The worst first; among equals in the order of the checkpoint, non-finite values before everything."""
     found = [issue for tensor in tensors for issue in _of_tensor(tensor)]
-    found += [*_of_duplicates(duplicates), *_of_initialisation(tensors), *(_of_drift(drift) if drift else ())]
+    for group in duplicates:
+        if not group.shared:
+            summary = f"{group.paths[0]} and {', '.join(group.paths[1:4])} hold the same values"
+            found.append(_issue("WGT002", Severity.MILD, group.paths, summary))
+    found += [*_of_initialisation(tensors), *(_of_drift(drift) if drift else ())]
     return tuple(sorted(found, key=lambda issue: -issue.severity.rank))
 
 
@@ -56,8 +60,9 @@ def _issue(
 
 def _of_tensor(tensor: TensorWeights) -> Iterator[WeightIssue]:
     path, moments = tensor.path, tensor.moments
-    if _is_mask(moments):
-        return
+    zeros_only = 0 < moments.zero_count == moments.finite_count
+    if zeros_only and 0 < moments.infinite_count == moments.nonfinite_count:
+        return  # a mask: what attention adds to its logits, kept as a buffer. No training ends there
     if moments.nonfinite_count:
         what = f"{moments.nan_count:,} NaN and {moments.infinite_count:,} infinite of {moments.count:,} elements"
         if moments.undivided_count:
@@ -73,11 +78,6 @@ def _of_tensor(tensor: TensorWeights) -> Iterator[WeightIssue]:
     yield from _of_scale(tensor)
     yield from _of_outliers(tensor)
     yield from _of_units(tensor)
-
-
-def _is_mask(moments: Moments) -> bool:
-    """Zeros and infinities alone: what attention adds to its logits, kept as a buffer. No training ends there."""
-    return 0 < moments.infinite_count == moments.nonfinite_count and 0 < moments.zero_count == moments.finite_count
 
 
 def _of_scale(tensor: TensorWeights) -> Iterator[WeightIssue]:
@@ -116,13 +116,6 @@ def _of_units(tensor: TensorWeights) -> Iterator[WeightIssue]:
     what = "entries" if tensor.kind == LayerKind.EMBEDDING else "output units"
     summary = f"{units.dead_rows:,} of the {units.rows:,} {what} of {tensor.path} have no weights but zero"
     yield _issue("WGT005", Severity.MODERATE if share > 0.5 else Severity.MILD, [tensor.path], summary, share, 0.0)
-
-
-def _of_duplicates(duplicates: Sequence[Duplicates]) -> Iterator[WeightIssue]:
-    for group in duplicates:
-        if not group.shared:
-            summary = f"{group.paths[0]} and {', '.join(group.paths[1:4])} hold the same values"
-            yield _issue("WGT002", Severity.MILD, group.paths, summary)
 
 
 def _of_initialisation(tensors: Sequence[TensorWeights]) -> Iterator[WeightIssue]:

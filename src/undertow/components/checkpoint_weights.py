@@ -72,11 +72,6 @@ def weigh(
     return None if found is None else study.report([found[place] for place in range(len(entries))])
 
 
-def _cores() -> set[int]:
-    """Those this process may use."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-
-
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What was found out about one tensor while it was loaded."""
@@ -119,8 +114,9 @@ class _Study:
             progress(done, total, paths[0])
         out: dict[int, _Found] = {}
         with one_thread() as alone:
+            allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
             # Where the threads of the linear algebra cannot be held back, ours would only stand in their way.
-            cores = len(_cores()) // (1 if team is None else team.on_this_machine)
+            cores = len(allowed) // (1 if team is None else team.on_this_machine)
             count = workers or (max(1, min(MOST_WORKERS, cores)) if alone else 1)
             turns = in_turn(entries, self.size, self.take, count)
             for place, upcoming, (entry, found) in zip(places, (*paths[1:], ""), turns, strict=True):

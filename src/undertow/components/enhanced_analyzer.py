@@ -50,11 +50,14 @@ class EnhancedGradientAnalyzer:
         """
         table = named_histories(histories)
         series = LayerSeries.from_histories(table)
+        ratios, shape = None if update_ratios is None else as_array(update_ratios, "update_ratios"), series.values.shape
+        if ratios is not None and ratios.shape != shape:
+            raise InputError(f"update_ratios has shape {ratios.shape}, expected (steps × layers) = {shape}")
         training = TrainingSeries(
             loss=_series(loss, "loss"),
             validation_loss=_series(validation_loss, "validation_loss"),
             learning_rate=_series(learning_rate, "learning_rate", len(series.steps)),
-            update_ratio=_ratios(update_ratios, series.values.shape),
+            update_ratio=ratios,
             gradient_cosine=successive_cosines(table, series),
             step_seconds=_series(step_seconds, "step_seconds"),
             unit_activity=dict(unit_activity or {}),
@@ -80,10 +83,3 @@ def _series(values: Any, name: str, steps: int | None = None) -> Floats | None:
     if series is not None and steps is not None and len(series) != steps:
         raise InputError(f"{name} has {len(series)} values, the histories have {steps} steps")
     return series
-
-
-def _ratios(values: Any, shape: tuple[int, ...]) -> Floats | None:
-    table = None if values is None else as_array(values, "update_ratios")
-    if table is not None and table.shape != shape:
-        raise InputError(f"update_ratios has shape {table.shape}, expected (steps × layers) = {shape}")
-    return table

@@ -15,8 +15,14 @@ def explosion_analysis(
     """
     finite = np.array([norm for norm in norms if np.isfinite(norm)], dtype=np.float64)
     median = float(np.median(finite)) if len(finite) else 0.0
+
+    def severity(norm: float) -> ExplosionSeverity:
+        limits = ((100, ExplosionSeverity.CRITICAL), (50, ExplosionSeverity.HIGH), (10, ExplosionSeverity.MEDIUM))
+        above = (level for times, level in limits if norm > times * median or not np.isfinite(norm))
+        return next(above, ExplosionSeverity.LOW)
+
     listed = [
-        ExplodingLayer(place, norm, _severity(norm, median), _action(norm, threshold), names[place], nonfinite[place])
+        ExplodingLayer(place, norm, severity(norm), _action(norm, threshold), names[place], nonfinite[place])
         for place, norm in enumerate(norms)
         if norm > threshold or not np.isfinite(norm)
     ]
@@ -35,13 +41,6 @@ def explosion_analysis(
         mitigation_recommendations=_advice(ratio, largest, bool(bad)),
         nonfinite_layers=bad,
     )
-
-
-def _severity(norm: float, median: float) -> ExplosionSeverity:
-    if not np.isfinite(norm):
-        return ExplosionSeverity.CRITICAL
-    limits = ((100, ExplosionSeverity.CRITICAL), (50, ExplosionSeverity.HIGH), (10, ExplosionSeverity.MEDIUM))
-    return next((level for times, level in limits if norm > times * median), ExplosionSeverity.LOW)
 
 
 def _action(norm: float, threshold: float) -> str:

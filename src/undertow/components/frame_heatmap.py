@@ -52,8 +52,11 @@ def draw_heatmap(
     lines.append("─" * (width + 2 + len(starts)))
     edges = [*starts, len(frames)]
     for row, name in enumerate(rows):
-        pieces = [_symbol(cells[row, a:b], marks[row][a:b]) for a, b in itertools.pairwise(edges)]
-        lines.append(_pad(name, width) + "  " + "".join(pieces))
+        line = _pad(name, width) + "  "
+        for a, b in itertools.pairwise(edges):
+            block = BLOCKS[min(4, math.floor(float(cells[row, a:b].max()) * 4 + 0.5))]
+            line += next((mark for mark in (NONFINITE, MISSING) if mark in marks[row][a:b]), block)
+        lines.append(line)
     if scale in _LEGEND:
         lines.append(_LEGEND[scale])
     if step_labels:
@@ -84,13 +87,6 @@ def _cells(frames: list[GradientFrame], rows: list[str], scale: HeatmapScale) ->
             with np.errstate(divide="ignore"):
                 intensity = np.clip(1 + np.log10(intensity) / DECADES, 0, 1)
     return intensity, ["".join(row) for row in marks]
-
-
-def _symbol(cells: NDArray[np.float64], marks: str) -> str:
-    for mark in (NONFINITE, MISSING):
-        if mark in marks:
-            return mark
-    return BLOCKS[min(4, math.floor(float(cells.max()) * 4 + 0.5))]
 
 
 def display_width(text: str) -> int:

@@ -97,7 +97,8 @@ def _forecast(
     confidence = _back_test(spread.segments, limit)
     level = StabilityOutlook.STABLE if overall >= threshold else StabilityOutlook.UNCERTAIN
     change = float(spread.segments[-1] - spread.segments[-2])
-    short = _outlook(change, limit, level)
+    short = StabilityOutlook.DETERIORATING if change > 0 else StabilityOutlook.IMPROVING
+    short = short if abs(change) >= limit else level
     long = {
         StabilityTrend.DEGRADING: StabilityOutlook.DETERIORATING,
         StabilityTrend.IMPROVING: StabilityOutlook.IMPROVING,
@@ -108,12 +109,6 @@ def _forecast(
     else:
         hints = ["Recording every few steps is enough."]
     return StabilityForecast(short, long, confidence, hints)
-
-
-def _outlook(change: float, limit: float, otherwise: StabilityOutlook) -> StabilityOutlook:
-    if abs(change) < limit:
-        return otherwise
-    return StabilityOutlook.DETERIORATING if change > 0 else StabilityOutlook.IMPROVING
 
 
 def _back_test(segments: Floats, limit: float) -> float:

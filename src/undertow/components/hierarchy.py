@@ -1,6 +1,7 @@
 """Layers in groups, groups in levels, and how levels move each other."""
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def group_layers(series: LayerSeries, mean: Floats, order: list[int]) -> Groupin
     if not any("." in name for name in names):
         return _bands(mean, order)
     parts = [name.split(".") for name in names]
-    shared = _shared_depth([part[:-1] for part in parts]) if len(parts) > 1 else 0
+    alike = takewhile(lambda words: len(set(words)) == 1, zip(*(part[:-1] for part in parts)))
+    shared = len(list(alike)) if len(parts) > 1 else 0  # leading words that all paths have in common
     groups: dict[str, list[int]] = {}
     levels: dict[str, list[str]] = {}
     for layer, part in zip(order, parts):
@@ -50,14 +52,6 @@ def group_layers(series: LayerSeries, mean: Floats, order: list[int]) -> Groupin
         if group not in levels.setdefault(level, []):
             levels[level].append(group)
     return Grouping(groups, levels)
-
-
-def _shared_depth(paths: list[list[str]]) -> int:
-    """Leading words that all paths have in common."""
-    depth = 0
-    while all(len(path) > depth and path[depth] == paths[0][depth] for path in paths):
-        depth += 1
-    return depth
 
 
 def _bands(mean: Floats, order: list[int]) -> Grouping:

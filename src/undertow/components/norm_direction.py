@@ -44,18 +44,13 @@ def recent_directions(samples: Floats, window: int) -> Directions:
         end = len(samples) - rows + row + 1
         part = samples[max(0, end - window) : end]
         filled = np.isfinite(part)
-        run = _unbroken(filled)
+        backward = filled[::-1]
+        run = np.where(backward.all(axis=0), len(filled), np.argmin(backward, axis=0))  # samples since the last gap
         for length in np.unique(run):
             if length >= 3:
                 chosen = np.flatnonzero(run == length)
                 kind[row, chosen], stability[row, chosen] = _judge(part[len(part) - length :, chosen])
     return Directions(kind, stability)
-
-
-def _unbroken(filled: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Samples since the last gap."""
-    backward = filled[::-1]
-    return np.where(backward.all(axis=0), len(filled), np.argmin(backward, axis=0))
 
 
 def _judge(values: Floats) -> tuple[NDArray[np.int8], Floats]:

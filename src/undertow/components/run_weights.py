@@ -58,7 +58,11 @@ def weights_of_run(
     tensors = tuple(_tensor(layer, recorded[layer.id]) for layer in measured)
     drift = _drift(run, measured, recorded, _rows_of(run, measured, newest=False))
     drift = None if drift is None else _diagnosed_drift(drift, RunVerdicts(findings))
-    issues = tuple(_issue(one) for one in findings if one.code.startswith(ABOUT_WEIGHTS))
+    issues: tuple[WeightIssue, ...] = ()
+    for one in findings:
+        if one.code.startswith(ABOUT_WEIGHTS):
+            shown = [(evidence.value, evidence.expected) for evidence in one.evidence[:1]] or [(None, None)]
+            issues += (WeightIssue(one.code, one.name, one.severity, one.layers, one.summary, *shown[0]),)
     steps = sorted({int(run.steps[newest[layer.id]]) for layer in measured})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     return WeightReport(
@@ -76,12 +80,6 @@ def weights_of_run(
         skipped=skipped,
         notes=(f"weights as measured after {when}", "duplicates are not looked for: that takes the elements"),
     )
-
-
-def _issue(finding: Finding) -> WeightIssue:
-    shown = finding.evidence[0] if finding.evidence else None
-    value, expected = (None, None) if shown is None else (shown.value, shown.expected)
-    return WeightIssue(finding.code, finding.name, finding.severity, finding.layers, finding.summary, value, expected)
 
 
 def _diagnosed_drift(drift: Drift, verdicts: RunVerdicts) -> Drift:

@@ -71,7 +71,9 @@ class WeightAnalyzer:
         counts: list[OutlierCount] = []
         for place, (value, part) in enumerate(zip(values, statistics)):
             found, count = outliers(value, part, OUTLIERS_LISTED)
-            listed += [_outlier(place, labels[place], value, index, z) for index, z in found]
+            for index, z in found:
+                severity = OutlierSeverity.HIGH if z > SEVERE_OUTLIER else OutlierSeverity.MEDIUM
+                listed.append(WeightOutlier(place, index, float(value[index]), z, severity, labels[place]))
             counts.append(OutlierCount(place, labels[place], count, expected_outliers(part.count), len(found)))
         overall = pooled(statistics, values)
         return WeightDistributionAnalysis(
@@ -138,11 +140,6 @@ def _layer(place: int, name: str, tensor: WeightStatistics) -> LayerWeightAnalys
         layer_name=name,
         kinds_of_issue=kinds,
     )
-
-
-def _outlier(place: int, name: str, values: Floats, index: int, z: float) -> WeightOutlier:
-    severity = OutlierSeverity.HIGH if z > SEVERE_OUTLIER else OutlierSeverity.MEDIUM
-    return WeightOutlier(place, index, float(values[index]), z, severity, name)
 
 
 def _health(overall: WeightStatistics) -> DistributionHealth:

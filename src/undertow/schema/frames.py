@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +9,8 @@ from numpy.typing import NDArray
 from undertow.schema.quantities import QUANTITIES, STREAMS
 
 _FLOAT = np.dtype(np.float32)
-
-
-@cache
-def _shape_of(stream: str) -> tuple[int, int]:
-    """Quantities, and numbers of each for a layer."""
-    quantities = STREAMS[stream].quantities
-    return len(quantities), quantities[0].width
+# Quantities of each stream, and numbers of each for a layer.
+_SHAPES = {name: (len(stream.quantities), stream.quantities[0].width) for name, stream in STREAMS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +24,7 @@ class Block:
     values: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        count, width = _shape_of(self.stream)
+        count, width = _SHAPES[self.stream]
         expected = (count, len(self.layer_ids) * width)
         if self.values.shape != expected or self.values.dtype != _FLOAT:
             raise ValueError(
