@@ -24,24 +24,15 @@ from undertow.components.training_phase import (
     typical_ratios,
     with_usable_losses,
 )
+from undertow.schema import seeds
 from undertow.schema.reasons import Missing, known, number_or_none, record_of
-from undertow.schema.seeds.dynamics import LearningPhase
-from undertow.schema.seeds.enhanced import (
-    AnalysisDepth,
-    EnhancedLayerGradientAnalysis,
-    GradientHierarchy,
-    LayerGradientDetails,
-    LayerInteraction,
-    NetworkLevelAnalysis,
-)
-from undertow.schema.seeds.history import FlowCharacteristics, GradientStatistics, LayerHealthMetrics
 
 # What a depth buys: pairs of layers reported, and how many steps one may lead another. Without pairs, no hierarchy.
 DEPTHS = {
-    AnalysisDepth.BASIC: (0, 0),
-    AnalysisDepth.STANDARD: (64, 1),
-    AnalysisDepth.COMPREHENSIVE: (256, 3),
-    AnalysisDepth.EXPERT: (1024, 5),
+    seeds.AnalysisDepth.BASIC: (0, 0),
+    seeds.AnalysisDepth.STANDARD: (64, 1),
+    seeds.AnalysisDepth.COMPREHENSIVE: (256, 3),
+    seeds.AnalysisDepth.EXPERT: (1024, 5),
 }
 SKIPPED = "left out at this depth of analysis"
 SMALLEST_SCALE = 1e-30  # of a loss
@@ -53,11 +44,11 @@ def enhanced_analysis(
     training: TrainingSeries | None = None,
     *,
     topology: Topology | None = None,
-    depth: AnalysisDepth = AnalysisDepth.STANDARD,
+    depth: seeds.AnalysisDepth = seeds.AnalysisDepth.STANDARD,
     window: int = 100,
     threshold: float = 0.8,
     run_verdicts: RunVerdicts | None = None,
-) -> EnhancedLayerGradientAnalysis:
+) -> seeds.EnhancedLayerGradientAnalysis:
     """`run_verdicts` are those of a run's diagnosis; without them the original's limits decide."""
     training, unit = with_usable_losses(training or TrainingSeries())
     numbers = with_directions(layer_numbers(series, window), training.gradient_cosine, window)
@@ -66,7 +57,7 @@ def enhanced_analysis(
     agreement = micro_batch_agreement(training.noise_scale, window)
     if run_verdicts is None:
         dynamics = training_dynamics(training, window, unit, None)
-        overfits = dynamics.learning_phase is LearningPhase.OVERFITTING
+        overfits = dynamics.learning_phase is seeds.LearningPhase.OVERFITTING
         actions = network_actions(convergence.convergence_trend, dynamics.learning_phase)
         verdicts = replace(assess_layers(series, numbers, extremes, topology, overfits), network_actions=actions)
         stability = assess_stability(series, numbers, extremes, threshold, verdicts.dead)
@@ -82,8 +73,8 @@ def enhanced_analysis(
     pairs, lags = DEPTHS[depth]
     order = list(topology.order) if topology else list(range(len(series.names)))
     grouping = group_layers(series, numbers.mean, order)
-    hierarchy = GradientHierarchy([], [], [], {"layer_groups": SKIPPED})
-    interactions: list[LayerInteraction] = []
+    hierarchy = seeds.GradientHierarchy([], [], [], {"layer_groups": SKIPPED})
+    interactions: list[seeds.LayerInteraction] = []
     if pairs:
         hierarchy = build_hierarchy(
             series, numbers, grouping, [health in ILL for health in verdicts.health],
@@ -91,7 +82,7 @@ def enhanced_analysis(
         )  # fmt: skip
         interactions = layer_interactions(series, topology, strongest=pairs, lags=lags)
     network = record_of(
-        NetworkLevelAnalysis,
+        seeds.NetworkLevelAnalysis,
         overall_gradient_health=verdicts.network_health,
         gradient_distribution=gradient_distribution(series, numbers.mean),
         layer_interactions=interactions,
@@ -103,7 +94,7 @@ def enhanced_analysis(
         unavailable={} if pairs else {"layer_interactions": SKIPPED},
     )
     details = {
-        series.names[layer]: LayerGradientDetails(
+        series.names[layer]: seeds.LayerGradientDetails(
             layer_name=series.names[layer],
             gradient_statistics=_statistics(numbers, layer),
             flow_characteristics=_characteristics(numbers, layer, bool(verdicts.oscillating[layer])),
@@ -115,7 +106,7 @@ def enhanced_analysis(
     }
     potentials = [item.optimization_potential for item in compared]
     priorities = optimization_priorities(series, numbers, verdicts, potentials, grouping.groups)
-    return EnhancedLayerGradientAnalysis(details, network, hierarchy, priorities)
+    return seeds.EnhancedLayerGradientAnalysis(details, network, hierarchy, priorities)
 
 
 def _scales_of(loss: Floats | None, unit: float) -> tuple[float, float]:
@@ -129,10 +120,10 @@ def _scales_of(loss: Floats | None, unit: float) -> tuple[float, float]:
     return min(1.0, max(latest, SMALLEST_SCALE)), max(1.0, min(least, 1 / SMALLEST_SCALE))
 
 
-def _statistics(numbers: LayerNumbers, layer: int) -> GradientStatistics:
+def _statistics(numbers: LayerNumbers, layer: int) -> seeds.GradientStatistics:
     names = ("mean", "std", "median", "percentile_95", "percentile_5", "skewness", "kurtosis")
     values = {name: number_or_none(getattr(numbers, name)[layer]) for name in names}
-    return GradientStatistics(
+    return seeds.GradientStatistics(
         **values,
         samples=int(numbers.count[layer]),
         variance=None if values["std"] is None else values["std"] * values["std"],
@@ -140,11 +131,11 @@ def _statistics(numbers: LayerNumbers, layer: int) -> GradientStatistics:
     )
 
 
-def _characteristics(numbers: LayerNumbers, layer: int, oscillating: bool) -> FlowCharacteristics:
+def _characteristics(numbers: LayerNumbers, layer: int, oscillating: bool) -> seeds.FlowCharacteristics:
     why = _why_missing(numbers, layer)
     z, cosine = number_or_none(numbers.oscillation_z[layer]), number_or_none(numbers.direction_cosine[layer])
     return record_of(
-        FlowCharacteristics,
+        seeds.FlowCharacteristics,
         consistency_score=known(numbers.consistency[layer], why),
         smoothness_index=known(numbers.smoothness[layer], why),
         trend_strength=known(np.minimum(1.0, abs(numbers.slope[layer])), why),
@@ -166,11 +157,11 @@ def _why_missing(numbers: LayerNumbers, layer: int) -> str:
 
 def _metrics(
     numbers: LayerNumbers, verdicts: LayerVerdicts, layer: int, activity: float | None, window: int
-) -> LayerHealthMetrics:
+) -> seeds.LayerHealthMetrics:
     why, missing = _why_missing(numbers, layer), window - int(numbers.count[layer])
     short = f"{missing} more samples are needed" if missing > 0 else "zero or non-finite samples in the window"
     return record_of(
-        LayerHealthMetrics,
+        seeds.LayerHealthMetrics,
         overall_health=verdicts.health[layer],
         gradient_stability=known(numbers.stability[layer], why),
         information_flow_rate=known(numbers.flow_rate[layer], why),

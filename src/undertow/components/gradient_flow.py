@@ -20,26 +20,15 @@ from undertow.components.flow_network import (
 from undertow.components.norm_direction import KINDS, recent_directions
 from undertow.components.problem_regions import dead_zones, diagnosed_dead_zones, diagnosed_regions, problem_regions
 from undertow.components.run_verdicts import EXPLODING, LOSING, RunVerdicts
+from undertow.schema import seeds
 from undertow.schema.reasons import known, number_or_none, record_of
-from undertow.schema.seeds.flow_records import (
-    ExplodingRegion,
-    FlowDirection,
-    GradientDeadZone,
-    GradientDirections,
-    GradientFlowVisualization,
-    GradientLayerFlow,
-    GradientVisualizationConfig,
-    NonFiniteLayer,
-    TemporalGradientFlow,
-    VanishingRegion,
-)
 
 NO_DIRECTIONS = "norms alone have no direction: give cosines of successive gradients, or sketches"
 
 
 def gradient_flow(
     series: LayerSeries,
-    config: GradientVisualizationConfig | None = None,
+    config: seeds.GradientVisualizationConfig | None = None,
     *,
     current_step: int | None = None,
     topology: Topology | None = None,
@@ -49,7 +38,7 @@ def gradient_flow(
     sketches: dict[str, dict[int, Floats]] | None = None,
     unit_activity: Mapping[str, float] | None = None,
     run_verdicts: RunVerdicts | None = None,
-) -> GradientFlowVisualization:
+) -> seeds.GradientFlowVisualization:
     """The flow visualization of the layers of `series`.
 
     `topology` joins the layers of `node_series` when that is given (modules, say), else those of `series`;
@@ -58,7 +47,7 @@ def gradient_flow(
     `unit_activity` (share of live units, by name) tells whether a dead gradient can come back.
     `run_verdicts` are those of a run's diagnosis; without them the original's limits decide.
     """
-    config = config or GradientVisualizationConfig()
+    config = config or seeds.GradientVisualizationConfig()
     numbers = layer_numbers(series)
     nodes = series if node_series is None else node_series
     node_numbers = numbers if node_series is None else layer_numbers(nodes)
@@ -72,16 +61,16 @@ def gradient_flow(
         dead = np.array([run_verdicts.is_dead(name, series.names) for name in nodes.names], bool)
         loses, grows = run_verdicts.says(LOSING), run_verdicts.says(EXPLODING)
         types = node_types(dead, flow, bottlenecks=loses, amplifiers=grows)
-    vanishing: list[VanishingRegion] = []
-    exploding: list[ExplodingRegion] = []
-    zones: list[GradientDeadZone] = []
+    vanishing: list[seeds.VanishingRegion] = []
+    exploding: list[seeds.ExplodingRegion] = []
+    zones: list[seeds.GradientDeadZone] = []
     if config.show_problem_regions and run_verdicts is not None:
         vanishing, exploding = diagnosed_regions(series, run_verdicts)
         zones = diagnosed_dead_zones(series, window, run_verdicts, unit_activity)
     elif config.show_problem_regions:
         vanishing, exploding = problem_regions(series, window, current_step, region_topology)
         zones = dead_zones(series, window, current_step, unit_activity)
-    return GradientFlowVisualization(
+    return seeds.GradientFlowVisualization(
         layer_flows=_layer_flows(series, numbers, flow if node_series is None else None, cosines, sketches),
         temporal_flows=_temporal_flows(series, window) if config.show_temporal_flows else [],
         flow_network=build_network(nodes, node_numbers, flow, config.flow_threshold, types),
@@ -101,9 +90,9 @@ def _layer_flows(
     flow: NetworkFlow | None,
     cosines: NDArray[np.floating] | None,
     sketches: dict[str, dict[int, Floats]] | None,
-) -> dict[str, GradientLayerFlow]:
+) -> dict[str, seeds.GradientLayerFlow]:
     order = flow.topology.order if flow else range(len(series.names))
-    flows: dict[str, GradientLayerFlow] = {}
+    flows: dict[str, seeds.GradientLayerFlow] = {}
     for layer in order:
         name = series.names[layer]
         steps, values = series.column(layer)
@@ -116,10 +105,10 @@ def _layer_flows(
         if flow is not None:
             score = known(flow.bottleneck_score[layer], "the layer feeds no measured layer, or no gain was measured")
         flows[name] = record_of(
-            GradientLayerFlow,
+            seeds.GradientLayerFlow,
             layer_name=name,
             gradient_magnitudes=values.tolist(),
-            gradient_directions=GradientDirections(steps, values, cosine, sketched),
+            gradient_directions=seeds.GradientDirections(steps, values, cosine, sketched),
             flow_consistency=known(numbers.consistency[layer], incomparable),
             bottleneck_score=score,
             information_flow_rate=known(numbers.flow_rate[layer], spoilt),
@@ -130,14 +119,14 @@ def _layer_flows(
     return flows
 
 
-def _temporal_flows(series: LayerSeries, window: int) -> list[TemporalGradientFlow]:
+def _temporal_flows(series: LayerSeries, window: int) -> list[seeds.TemporalGradientFlow]:
     """The newest `window` samples of every layer, by step, then by layer."""
     directions = recent_directions(series.samples, window)
     rows, columns = directions.kind.shape
     values, steps = series.samples[len(series.samples) - rows :], series.sample_steps[len(series.samples) - rows :]
-    kinds: tuple[FlowDirection | None, ...] = (*KINDS, None)  # −1 picks the last
+    kinds: tuple[seeds.FlowDirection | None, ...] = (*KINDS, None)  # −1 picks the last
     flows = [
-        TemporalGradientFlow(
+        seeds.TemporalGradientFlow(
             step=int(steps[row, layer]),
             layer_name=series.names[layer],
             gradient_magnitude=float(values[row, layer]),
@@ -151,13 +140,14 @@ def _temporal_flows(series: LayerSeries, window: int) -> list[TemporalGradientFl
     return flows if series.complete else sorted(flows, key=lambda flow: flow.step)
 
 
-def _nonfinite_layers(series: LayerSeries, topology: Topology | None) -> list[NonFiniteLayer]:
+def _nonfinite_layers(series: LayerSeries, topology: Topology | None) -> list[seeds.NonFiniteLayer]:
     """First to turn bad first; of several at one step, the first executed first."""
     bad = series.recorded & ~np.isfinite(series.values)
     layers = np.flatnonzero(bad.any(axis=0))
     first = series.steps[np.argmax(bad[:, layers], axis=0)] if len(layers) else np.empty(0, np.int64)
     found = [
-        NonFiniteLayer(series.names[layer], int(bad[:, layer].sum()), int(step)) for layer, step in zip(layers, first)
+        seeds.NonFiniteLayer(series.names[layer], int(bad[:, layer].sum()), int(step))
+        for layer, step in zip(layers, first)
     ]
     place = topology.position if topology else {}
     return sorted(found, key=lambda item: (item.first_step, place.get(series.index[item.layer_name], 0)))

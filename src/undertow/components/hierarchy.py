@@ -8,16 +8,8 @@ import numpy as np
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.series import Floats, LayerSeries
 from undertow.components.interactions import chance_limit, movements
+from undertow.schema import seeds
 from undertow.schema.reasons import Missing, record_of
-from undertow.schema.seeds.enhanced import (
-    CrossLevelInteraction,
-    GradientHierarchy,
-    GroupCharacteristics,
-    HierarchyLevel,
-    InteractionDirection,
-    LayerGroup,
-    OptimizationDifficulty,
-)
 
 BAND_GAP = 1.0  # decades of empty space between two bands
 NOISE = (0.2, 0.5, 1.0)  # relative spread around the trend: easy, moderate, difficult, very difficult
@@ -78,7 +70,7 @@ def build_hierarchy(
     *,
     learning_rate: Floats | None = None,
     update_ratio: Floats | None = None,
-) -> GradientHierarchy:
+) -> seeds.GradientHierarchy:
     moves = movements(series)
     column = {layer: place for place, layer in enumerate(moves.layers)}
     groups = [
@@ -89,21 +81,21 @@ def build_hierarchy(
     size = np.nan_to_num(numbers.mean)
     power = (size / max(float(size.max(initial=0.0)), 1e-300)) ** 2
     total = float(power.sum())
-    levels: list[HierarchyLevel] = []
+    levels: list[seeds.HierarchyLevel] = []
     rows: list[list[int]] = []
     for place, (name, members) in enumerate(grouping.levels.items()):
         layers = [layer for member in members for layer in grouping.groups[member]]
         importance = float(power[layers].sum()) / total if total > 0 else None
         ill = sum(unhealthy[layer] for layer in layers) / len(layers)
         impact = None if importance is None else importance * ill
-        levels.append(HierarchyLevel(place, name, list(members), importance, impact))
+        levels.append(seeds.HierarchyLevel(place, name, list(members), importance, impact))
         rows.append([column[layer] for layer in layers if layer in column])
-    return GradientHierarchy(groups, levels, _cross_level(moves.changes, rows))
+    return seeds.GradientHierarchy(groups, levels, _cross_level(moves.changes, rows))
 
 
 def _group(
     name: str, layers: list[int], series: LayerSeries, numbers: LayerNumbers, changes: Floats, rate: float | Missing
-) -> LayerGroup:
+) -> seeds.LayerGroup:
     means = numbers.mean[layers]
     finite, positive = means[~np.isnan(means)], means[means > 0]
     count = changes.shape[1]
@@ -114,18 +106,18 @@ def _group(
     noise = spread[~np.isnan(spread)]
     unknown = Missing("no live layer with three finite samples")
     characteristics = record_of(
-        GroupCharacteristics,
+        seeds.GroupCharacteristics,
         average_gradient_norm=float(finite.mean()) if len(finite) else Missing("no finite samples"),
         gradient_synchronization=together,
         learning_rate_sensitivity=rate,
         optimization_difficulty=difficulty(float(np.median(noise))) if len(noise) else unknown,
     )
     coherence = 1 / (1 + float(np.std(np.log10(positive)))) if len(positive) >= 2 else None
-    return LayerGroup(name, [series.names[layer] for layer in layers], characteristics, coherence)
+    return seeds.LayerGroup(name, [series.names[layer] for layer in layers], characteristics, coherence)
 
 
-def difficulty(noise: float) -> OptimizationDifficulty:
-    return list(OptimizationDifficulty)[sum(noise >= limit for limit in NOISE)]
+def difficulty(noise: float) -> seeds.OptimizationDifficulty:
+    return list(seeds.OptimizationDifficulty)[sum(noise >= limit for limit in NOISE)]
 
 
 def sensitivity(update_ratio: Floats | None, learning_rate: Floats | None, layers: list[int]) -> float | Missing:
@@ -145,7 +137,7 @@ def sensitivity(update_ratio: Floats | None, learning_rate: Floats | None, layer
     return float(rate @ (response - response.mean()) / (rate @ rate))
 
 
-def _cross_level(changes: Floats, rows: list[list[int]]) -> list[CrossLevelInteraction]:
+def _cross_level(changes: Floats, rows: list[list[int]]) -> list[seeds.CrossLevelInteraction]:
     """Lagged correlation of the levels' mean movements; the one that leads gives the direction."""
     usable = [place for place, columns in enumerate(rows) if columns]
     if len(usable) < 2:
@@ -157,17 +149,17 @@ def _cross_level(changes: Floats, rows: list[list[int]]) -> list[CrossLevelInter
     far = len(usable) if len(usable) <= ALL_PAIRS else 2
     pairs = [(a, b) for a in range(len(usable)) for b in range(a + 1, min(len(usable), a + far))]
     limit = chance_limit(len(means), len(pairs) * (2 * LAGS + 1))
-    found: list[CrossLevelInteraction] = []
+    found: list[seeds.CrossLevelInteraction] = []
     for a, b in pairs:
         strengths = {lag: _lagged(means, a, b, lag) for lag in range(-LAGS, LAGS + 1)}
         best = max(strengths, key=lambda lag: (abs(strengths[lag]), -abs(lag)))
         if abs(strengths[best]) <= limit:
             continue
         leader, follower = (a, b) if best >= 0 else (b, a)
-        direction = InteractionDirection.BOTTOM_UP if best > 0 else InteractionDirection.TOP_DOWN
-        direction = direction if best else InteractionDirection.BIDIRECTIONAL
+        direction = seeds.InteractionDirection.BOTTOM_UP if best > 0 else seeds.InteractionDirection.TOP_DOWN
+        direction = direction if best else seeds.InteractionDirection.BIDIRECTIONAL
         size = min(1.0, abs(strengths[best]))
-        found.append(CrossLevelInteraction(usable[leader], usable[follower], size, direction, abs(best)))
+        found.append(seeds.CrossLevelInteraction(usable[leader], usable[follower], size, direction, abs(best)))
     return found
 
 

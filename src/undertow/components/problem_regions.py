@@ -21,16 +21,7 @@ from undertow.components.regions import (
     severity_level,
 )
 from undertow.components.run_verdicts import DEAD, EXPLODING, VANISHING, RunVerdicts, covers, level
-from undertow.schema import Finding
-from undertow.schema.seeds.flow_records import (
-    ExplodingRegion,
-    ExplodingSeverity,
-    GradientDeadZone,
-    RecoveryPotential,
-    RegionExtent,
-    VanishingRegion,
-    VanishingSeverity,
-)
+from undertow.schema import Finding, seeds
 
 NO_ACTIVATIONS = "activations around the layer are not known: recovery is judged by whether earlier dead runs ended"
 _Judged = tuple[Region, int, list[str]]  # with its severity (0 mild … 3 critical) and what to do
@@ -38,7 +29,7 @@ _Judged = tuple[Region, int, list[str]]  # with its severity (0 mild … 3 criti
 
 def problem_regions(
     series: LayerSeries, window: int, current_step: int | None, topology: Topology | None
-) -> tuple[list[VanishingRegion], list[ExplodingRegion]]:
+) -> tuple[list[seeds.VanishingRegion], list[seeds.ExplodingRegion]]:
     extremes = Extremes.of(series)
     where: dict[str, Any] = {"window": window, "current_step": current_step, "topology": topology}
     small = recent_regions(series, extremes.vanishing, extremes.decades_below, persistence=PERSISTENCE, **where)
@@ -53,7 +44,7 @@ def problem_regions(
 
 def diagnosed_regions(
     series: LayerSeries, verdicts: RunVerdicts
-) -> tuple[list[VanishingRegion], list[ExplodingRegion]]:
+) -> tuple[list[seeds.VanishingRegion], list[seeds.ExplodingRegion]]:
     """One region for each finding of vanishing and of exploding gradients that these steps still see."""
     found: list[tuple[str, _Judged]] = []
     for finding in verdicts.findings:
@@ -68,24 +59,24 @@ def diagnosed_regions(
 
 def _described(
     series: LayerSeries, small: Sequence[_Judged], large: Sequence[_Judged]
-) -> tuple[list[VanishingRegion], list[ExplodingRegion]]:
+) -> tuple[list[seeds.VanishingRegion], list[seeds.ExplodingRegion]]:
     def names(region: Region) -> list[str]:
         return [series.names[layer] for layer in region.layers]
 
-    mild, bad = list(VanishingSeverity), list(ExplodingSeverity)
+    mild, bad = list(seeds.VanishingSeverity), list(seeds.ExplodingSeverity)
     return (
-        [VanishingRegion(f"vanishing_{place}", names(one), mild[severity], _extent(series, one), advice)
+        [seeds.VanishingRegion(f"vanishing_{place}", names(one), mild[severity], _extent(series, one), advice)
          for place, (one, severity, advice) in enumerate(small, 1)],
-        [ExplodingRegion(f"exploding_{place}", names(one), bad[severity], _extent(series, one), advice)
+        [seeds.ExplodingRegion(f"exploding_{place}", names(one), bad[severity], _extent(series, one), advice)
          for place, (one, severity, advice) in enumerate(large, 1)],
     )  # fmt: skip
 
 
-def _extent(series: LayerSeries, region: Region) -> RegionExtent:
+def _extent(series: LayerSeries, region: Region) -> seeds.RegionExtent:
     first, last = series.names[region.layers[0]], series.names[region.layers[-1]]
     size = series.sizes[list(region.layers)].sum()
     size = None if np.isnan(size) else int(size)
-    return RegionExtent(first, last, size, region.samples, region.start_step, region.end_step, region.ongoing)
+    return seeds.RegionExtent(first, last, size, region.samples, region.start_step, region.end_step, region.ongoing)
 
 
 def _against_vanishing(series: LayerSeries, region: Region, whole_network: bool) -> list[str]:
@@ -112,7 +103,7 @@ def _against_exploding(series: LayerSeries, region: Region) -> list[str]:
 
 def dead_zones(
     series: LayerSeries, window: int, current_step: int | None, unit_activity: Mapping[str, float] | None
-) -> list[GradientDeadZone]:
+) -> list[seeds.GradientDeadZone]:
     """Layers whose norm is below 1e-8 in more than half of their samples.
 
     `unit_activity` is the share of live units among the activations of a layer, for those where it is known.
@@ -121,7 +112,7 @@ def dead_zones(
     runs = runs_of(flags, series)
     share = runs.total / np.maximum(1, series.counts)
     return [
-        GradientDeadZone(
+        seeds.GradientDeadZone(
             zone_id=f"dead_zone_{place}",
             affected_layers=[series.names[layer]],
             dead_duration=int(runs.total[layer]),
@@ -138,16 +129,16 @@ def dead_zones(
 
 def diagnosed_dead_zones(
     series: LayerSeries, window: int, verdicts: RunVerdicts, unit_activity: Mapping[str, float] | None
-) -> list[GradientDeadZone]:
+) -> list[seeds.GradientDeadZone]:
     """One zone for each layer that a finding says gets no gradient."""
-    zones: list[GradientDeadZone] = []
+    zones: list[seeds.GradientDeadZone] = []
     for layer, name in enumerate(series.names):
         found = [one for one in verdicts.of(name, DEAD) if _seen(series, one)]
         if not found:
             continue
         samples, ongoing = max(_samples(series, layer, one) for one in found), any(one.ongoing for one in found)
         zones.append(
-            GradientDeadZone(
+            seeds.GradientDeadZone(
                 zone_id=f"dead_zone_{len(zones) + 1}",
                 affected_layers=[name],
                 dead_duration=samples,
@@ -171,15 +162,15 @@ def _recovery(
     """
     activity, count = (unit_activity or {}).get(series.names[layer]), int(series.counts[layer])
     if activity is not None and activity <= 0:
-        potential = RecoveryPotential.LOW if recoveries else RecoveryPotential.NONE
+        potential = seeds.RecoveryPotential.LOW if recoveries else seeds.RecoveryPotential.NONE
     elif activity is not None:
-        potential = RecoveryPotential.HIGH if recoveries else RecoveryPotential.MEDIUM
+        potential = seeds.RecoveryPotential.HIGH if recoveries else seeds.RecoveryPotential.MEDIUM
     elif recoveries >= 2:
-        potential = RecoveryPotential.HIGH
+        potential = seeds.RecoveryPotential.HIGH
     elif dead == count >= window:
-        potential = RecoveryPotential.NONE
+        potential = seeds.RecoveryPotential.NONE
     else:
-        potential = RecoveryPotential.LOW if dead > 0.9 * count else RecoveryPotential.MEDIUM
+        potential = seeds.RecoveryPotential.LOW if dead > 0.9 * count else seeds.RecoveryPotential.MEDIUM
     unavailable = {} if activity is not None else {"unit_activity": NO_ACTIVATIONS}
     return {"recovery_potential": potential, "unit_activity": activity, "unavailable": unavailable}
 

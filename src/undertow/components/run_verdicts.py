@@ -13,30 +13,7 @@ import numpy as np
 from undertow.analyze.layer_numbers import LayerNumbers
 from undertow.analyze.series import Counts, LayerSeries
 from undertow.components.layer_health import FEW, LayerVerdicts
-from undertow.schema import Finding, Severity
-from undertow.schema.seeds.dynamics import (
-    ConvergenceIndicators,
-    ConvergenceTrend,
-    InstabilitySource,
-    InstabilityType,
-    LearningPhase,
-    PlateauDetection,
-    PlateauSeverity,
-    StabilityAssessment,
-    StabilityForecast,
-    StabilityOutlook,
-    StabilityTrend,
-    TrainingDynamics,
-)
-from undertow.schema.seeds.enhanced import (
-    ActionType,
-    ImplementationComplexity,
-    ImplementationEffort,
-    LayerOptimizationSuggestion,
-    PrioritizedAction,
-    SuggestionType,
-)
-from undertow.schema.seeds.history import LayerHealth
+from undertow.schema import Finding, Severity, seeds
 from undertow.schema.severity import worst_of
 
 NONFINITE, VANISHING, EXPLODING, DEAD = ("NUM001",), ("GRD001",), ("GRD002",), ("GRD003", "GRD004")
@@ -46,33 +23,35 @@ UNSTABLE = ("NUM001", "NUM002", "GRD002", "GRD005", "GRD006", "OPT001", "OPT003"
 NOT_CONVERGING = ("NUM002", "OPT001", "OPT004", "OPT005", "OPT006")
 NO_OBJECTION = "the numbers hint at it, and the diagnosis finds nothing wrong"
 
-_HEALTH = {Severity.INFO: LayerHealth.HEALTHY, Severity.CRITICAL: LayerHealth.CRITICAL}  # else a warning
+_HEALTH = {Severity.INFO: seeds.LayerHealth.HEALTHY, Severity.CRITICAL: seeds.LayerHealth.CRITICAL}  # else a warning
 _TRENDS = {
-    **dict.fromkeys(("NUM002", "OPT001"), ConvergenceTrend.DIVERGING),
-    "OPT004": ConvergenceTrend.OSCILLATING,
-    **dict.fromkeys(("OPT005", "OPT002"), ConvergenceTrend.STABLE),
+    **dict.fromkeys(("NUM002", "OPT001"), seeds.ConvergenceTrend.DIVERGING),
+    "OPT004": seeds.ConvergenceTrend.OSCILLATING,
+    **dict.fromkeys(("OPT005", "OPT002"), seeds.ConvergenceTrend.STABLE),
 }
 _PHASES = {
     **dict.fromkeys(("NUM002", "OPT001", "OPT004")),
-    "OPT005": LearningPhase.INITIAL_LEARNING,
-    "OPT006": LearningPhase.OVERFITTING,
-    "OPT002": LearningPhase.PLATEAU,
+    "OPT005": seeds.LearningPhase.INITIAL_LEARNING,
+    "OPT006": seeds.LearningPhase.OVERFITTING,
+    "OPT002": seeds.LearningPhase.PLATEAU,
 }
 _SOURCES = {
-    **dict.fromkeys((*VANISHING, *DEAD), InstabilityType.GRADIENT_VANISHING),
-    **dict.fromkeys(EXPLODING, InstabilityType.GRADIENT_EXPLOSION),
-    **dict.fromkeys((*OSCILLATING, "OPT004"), InstabilityType.OSCILLATION),
-    **dict.fromkeys(("GRD006", "OPT003"), InstabilityType.CHAOS),
-    "OPT002": InstabilityType.STAGNATION,
+    **dict.fromkeys((*VANISHING, *DEAD), seeds.InstabilityType.GRADIENT_VANISHING),
+    **dict.fromkeys(EXPLODING, seeds.InstabilityType.GRADIENT_EXPLOSION),
+    **dict.fromkeys((*OSCILLATING, "OPT004"), seeds.InstabilityType.OSCILLATION),
+    **dict.fromkeys(("GRD006", "OPT003"), seeds.InstabilityType.CHAOS),
+    "OPT002": seeds.InstabilityType.STAGNATION,
 }
 # The original's kinds of advice, by code or else by family.
 _ADVICE = {
-    **dict.fromkeys(("NUM", "UPD"), (SuggestionType.OPTIMIZATION_ALGORITHM, ActionType.OPTIMIZATION_TECHNIQUE)),
-    "WGT": (SuggestionType.WEIGHT_INITIALIZATION, ActionType.PARAMETER_ADJUSTMENT),
-    "OPT": (SuggestionType.LEARNING_RATE_ADJUSTMENT, ActionType.LEARNING_RATE_SCHEDULING),
-    "OPT006": (SuggestionType.REGULARIZATION_ADD, ActionType.REGULARIZATION_METHOD),
+    **dict.fromkeys(
+        ("NUM", "UPD"), (seeds.SuggestionType.OPTIMIZATION_ALGORITHM, seeds.ActionType.OPTIMIZATION_TECHNIQUE)
+    ),
+    "WGT": (seeds.SuggestionType.WEIGHT_INITIALIZATION, seeds.ActionType.PARAMETER_ADJUSTMENT),
+    "OPT": (seeds.SuggestionType.LEARNING_RATE_ADJUSTMENT, seeds.ActionType.LEARNING_RATE_SCHEDULING),
+    "OPT006": (seeds.SuggestionType.REGULARIZATION_ADD, seeds.ActionType.REGULARIZATION_METHOD),
 }
-_OTHER_ADVICE = (SuggestionType.ARCHITECTURAL_MODIFICATION, ActionType.ARCHITECTURAL_CHANGE)
+_OTHER_ADVICE = (seeds.SuggestionType.ARCHITECTURAL_MODIFICATION, seeds.ActionType.ARCHITECTURAL_CHANGE)
 
 
 class RunVerdicts:
@@ -122,15 +101,15 @@ class RunVerdicts:
             network_actions=_actions(everywhere),
         )
 
-    def of_convergence(self, measured: ConvergenceIndicators) -> ConvergenceIndicators:
+    def of_convergence(self, measured: seeds.ConvergenceIndicators) -> seeds.ConvergenceIndicators:
         unavailable = dict(measured.unavailable)
         finding = self.ongoing(tuple(_TRENDS))
         trend = measured.convergence_trend
         if finding is not None:
             trend = _TRENDS[finding.code]
             unavailable.pop("convergence_trend", None)
-        elif trend in (ConvergenceTrend.DIVERGING, ConvergenceTrend.OSCILLATING):
-            trend, unavailable["convergence_trend"] = ConvergenceTrend.UNKNOWN, NO_OBJECTION
+        elif trend in (seeds.ConvergenceTrend.DIVERGING, seeds.ConvergenceTrend.OSCILLATING):
+            trend, unavailable["convergence_trend"] = seeds.ConvergenceTrend.UNKNOWN, NO_OBJECTION
         measured = replace(measured, convergence_trend=trend, unavailable=unavailable)
         against = self.ongoing(NOT_CONVERGING)
         if against is None:
@@ -138,7 +117,7 @@ class RunVerdicts:
         unavailable["estimated_steps_to_convergence"] = f"{against.code} {against.name}"
         return replace(measured, estimated_steps_to_convergence=None, steps_interval=None)
 
-    def of_phase(self, measured: TrainingDynamics) -> TrainingDynamics:
+    def of_phase(self, measured: seeds.TrainingDynamics) -> seeds.TrainingDynamics:
         finding = self.ongoing(tuple(_PHASES))
         if finding is None:
             return measured
@@ -148,34 +127,34 @@ class RunVerdicts:
             unavailable["learning_phase"] = f"{finding.code} {finding.name}"
         return replace(measured, learning_phase=phase, unavailable=unavailable)
 
-    def of_plateau(self, steps: Counts, measured: PlateauDetection) -> PlateauDetection:
+    def of_plateau(self, steps: Counts, measured: seeds.PlateauDetection) -> seeds.PlateauDetection:
         finding = self.ongoing(("OPT002",))
         if finding is None:
-            return measured if measured.is_plateau is None else PlateauDetection(False, 0, None, [])
+            return measured if measured.is_plateau is None else seeds.PlateauDetection(False, 0, None, [])
         duration = int(((steps >= finding.first_step) & (steps <= finding.last_step)).sum())
-        severity = list(PlateauSeverity)[min(level(finding), 2)]
-        return PlateauDetection(True, duration, severity, [remedy.what for remedy in finding.remedies])
+        severity = list(seeds.PlateauSeverity)[min(level(finding), 2)]
+        return seeds.PlateauDetection(True, duration, severity, [remedy.what for remedy in finding.remedies])
 
-    def of_stability(self, measured: StabilityAssessment) -> StabilityAssessment:
+    def of_stability(self, measured: seeds.StabilityAssessment) -> seeds.StabilityAssessment:
         finding = self.ongoing(UNSTABLE)
         trend, outlook = measured.stability_trend, measured.stability_forecast
         unavailable = dict(measured.unavailable)
         if finding is not None:
-            trend = StabilityTrend.DEGRADING
+            trend = seeds.StabilityTrend.DEGRADING
             unavailable.pop("stability_trend", None)
-            worse = StabilityOutlook.DETERIORATING
-            outlook = StabilityForecast(worse, worse, finding.confidence, [one.what for one in finding.remedies])
-        elif StabilityOutlook.DETERIORATING in (outlook.short_term_outlook, outlook.long_term_outlook):
-            unsure = StabilityOutlook.UNCERTAIN
-            outlook = StabilityForecast(unsure, unsure, outlook.confidence_level, [])
-        if finding is None and trend is StabilityTrend.DEGRADING:
+            worse = seeds.StabilityOutlook.DETERIORATING
+            outlook = seeds.StabilityForecast(worse, worse, finding.confidence, [one.what for one in finding.remedies])
+        elif seeds.StabilityOutlook.DETERIORATING in (outlook.short_term_outlook, outlook.long_term_outlook):
+            unsure = seeds.StabilityOutlook.UNCERTAIN
+            outlook = seeds.StabilityForecast(unsure, unsure, outlook.confidence_level, [])
+        if finding is None and trend is seeds.StabilityTrend.DEGRADING:
             trend, unavailable["stability_trend"] = None, NO_OBJECTION
         sources = [
-            InstabilitySource(_SOURCES[one.code], list(one.layers), one.severity.rank / 4, one.summary)
+            seeds.InstabilitySource(_SOURCES[one.code], list(one.layers), one.severity.rank / 4, one.summary)
             for one in self.findings
             if one.code in _SOURCES
         ]
-        return StabilityAssessment(measured.overall_stability, trend, sources, outlook, unavailable)
+        return seeds.StabilityAssessment(measured.overall_stability, trend, sources, outlook, unavailable)
 
 
 def covers(finding: Finding, path: str) -> bool:
@@ -187,26 +166,29 @@ def level(finding: Finding) -> int:
     return max(0, finding.severity.rank - 1)
 
 
-def _health(findings: Sequence[Finding], *, few: bool) -> LayerHealth:
+def _health(findings: Sequence[Finding], *, few: bool) -> seeds.LayerHealth:
     worst = worst_of(one.severity for one in findings)
     if worst is Severity.INFO and few:
-        return LayerHealth.UNKNOWN
-    return _HEALTH.get(worst, LayerHealth.WARNING)
+        return seeds.LayerHealth.UNKNOWN
+    return _HEALTH.get(worst, seeds.LayerHealth.WARNING)
 
 
-def _kinds(finding: Finding) -> tuple[SuggestionType, ActionType]:
+def _kinds(finding: Finding) -> tuple[seeds.SuggestionType, seeds.ActionType]:
     return _ADVICE.get(finding.code) or _ADVICE.get(finding.code[:3]) or _OTHER_ADVICE
 
 
-def _suggestions(finding: Finding) -> list[LayerOptimizationSuggestion]:
-    effort = ImplementationComplexity.MODERATE
+def _suggestions(finding: Finding) -> list[seeds.LayerOptimizationSuggestion]:
+    effort = seeds.ImplementationComplexity.MODERATE
     return [
-        LayerOptimizationSuggestion(_kinds(finding)[0], one.what, finding.summary, None, effort, [one.risk])
+        seeds.LayerOptimizationSuggestion(_kinds(finding)[0], one.what, finding.summary, None, effort, [one.risk])
         for one in finding.remedies
     ]
 
 
-def _actions(findings: Sequence[Finding]) -> list[PrioritizedAction]:
+def _actions(findings: Sequence[Finding]) -> list[seeds.PrioritizedAction]:
     """The first remedy of each."""
     kinds = {one.remedies[0].what: _kinds(one)[1] for one in findings if one.remedies}
-    return [PrioritizedAction(what, kind, None, ImplementationEffort.MODERATE, []) for what, kind in kinds.items()]
+    return [
+        seeds.PrioritizedAction(what, kind, None, seeds.ImplementationEffort.MODERATE, [])
+        for what, kind in kinds.items()
+    ]

@@ -8,51 +8,38 @@ import numpy as np
 from undertow.analyze.array_statistics import array_statistics, expected_outliers, outliers, pooled, scaled_norm
 from undertow.components.checkpoint_issues import drift_level
 from undertow.components.explosion import explosion_analysis
+from undertow.schema import seeds
 from undertow.schema.reasons import Missing, record_of
 from undertow.schema.seeds.arrays import Floats, InputError, as_array
-from undertow.schema.seeds.weight_records import (
-    DistributionHealth,
-    DistributionHealthStatus,
-    GradientExplosionAnalysis,
-    LayerWeightAnalysis,
-    OutlierCount,
-    OutlierSeverity,
-    WeightDistributionAnalysis,
-    WeightDriftAnalysis,
-    WeightHealth,
-    WeightIssue,
-    WeightOutlier,
-    WeightStatistics,
-)
 
 SEVERE_OUTLIER = 5.0
 OUTLIERS_LISTED = 100  # per tensor; all are counted
 
 # When a tensor has the issue, what that costs of a score of 100, the sentence, and the advice.
-_ISSUES: dict[WeightIssue, tuple[Callable[[WeightStatistics], bool], int, str, str]] = {
-    WeightIssue.NONFINITE: (
+_ISSUES: dict[seeds.WeightIssue, tuple[Callable[[seeds.WeightStatistics], bool], int, str, str]] = {
+    seeds.WeightIssue.NONFINITE: (
         lambda tensor: tensor.nonfinite_count > 0, 100,
         "Non-finite weights: {tensor.nonfinite_count} of {total} elements are NaN or infinite",
         "Go back to a checkpoint without NaN or infinite weights and find the step that produced them"),
-    WeightIssue.ZEROS: (
+    seeds.WeightIssue.ZEROS: (
         lambda tensor: tensor.zero_fraction > 0.5, 30,
         "Many zero weights: {tensor.zero_fraction:.1%} are exactly zero (dead neurons, or pruning)",
         "If it is not pruned on purpose, check the learning rate and the activation function for dead units"),
-    WeightIssue.SKEWED: (
+    seeds.WeightIssue.SKEWED: (
         lambda tensor: abs(tensor.skewness) > 2, 15,
         "Skewed weights: skewness {tensor.skewness:.2f}",
         "Consider weight normalisation or another initialisation"),
-    WeightIssue.HEAVY_TAILED: (
+    seeds.WeightIssue.HEAVY_TAILED: (
         lambda tensor: tensor.kurtosis > 10, 15,
         "Heavy-tailed weights: excess kurtosis {tensor.kurtosis:.2f}",
         "Watch the few large weights: they make training unstable and quantisation coarse"),
-    WeightIssue.EXTREME: (
+    seeds.WeightIssue.EXTREME: (
         lambda tensor: abs(tensor.max) > 10 or abs(tensor.min) > 10, 20,
         "Extreme weights: from {tensor.min:.3g} to {tensor.max:.3g}",
         "Consider weight decay, or clipping of weights or gradients"),
 }  # fmt: skip
-_STATUS = ((90, DistributionHealthStatus.EXCELLENT), (75, DistributionHealthStatus.GOOD),
-           (60, DistributionHealthStatus.FAIR), (40, DistributionHealthStatus.POOR))  # fmt: skip
+_STATUS = ((90, seeds.DistributionHealthStatus.EXCELLENT), (75, seeds.DistributionHealthStatus.GOOD),
+           (60, seeds.DistributionHealthStatus.FAIR), (40, seeds.DistributionHealthStatus.POOR))  # fmt: skip
 
 
 class WeightAnalyzer:
@@ -63,20 +50,22 @@ class WeightAnalyzer:
         return scaled_norm(as_array(array, "array").reshape(-1))
 
     @staticmethod
-    def analyze_weight_distribution(arrays: Any, names: Iterable[str] | None = None) -> WeightDistributionAnalysis:
+    def analyze_weight_distribution(
+        arrays: Any, names: Iterable[str] | None = None
+    ) -> seeds.WeightDistributionAnalysis:
         labels, values = named_arrays(arrays, names)
         statistics = [array_statistics(value) for value in values]
         layers = [_layer(place, labels[place], part) for place, part in enumerate(statistics)]
-        listed: list[WeightOutlier] = []
-        counts: list[OutlierCount] = []
+        listed: list[seeds.WeightOutlier] = []
+        counts: list[seeds.OutlierCount] = []
         for place, (value, part) in enumerate(zip(values, statistics)):
             found, count = outliers(value, part, OUTLIERS_LISTED)
             for index, z in found:
-                severity = OutlierSeverity.HIGH if z > SEVERE_OUTLIER else OutlierSeverity.MEDIUM
-                listed.append(WeightOutlier(place, index, float(value[index]), z, severity, labels[place]))
-            counts.append(OutlierCount(place, labels[place], count, expected_outliers(part.count), len(found)))
+                severity = seeds.OutlierSeverity.HIGH if z > SEVERE_OUTLIER else seeds.OutlierSeverity.MEDIUM
+                listed.append(seeds.WeightOutlier(place, index, float(value[index]), z, severity, labels[place]))
+            counts.append(seeds.OutlierCount(place, labels[place], count, expected_outliers(part.count), len(found)))
         overall = pooled(statistics, values)
-        return WeightDistributionAnalysis(
+        return seeds.WeightDistributionAnalysis(
             layer_analyses=layers,
             overall_statistics=overall,
             distribution_health=_health(overall) if values else None,
@@ -89,7 +78,7 @@ class WeightAnalyzer:
     @staticmethod
     def detect_gradient_explosion(
         arrays: Any, threshold: float, names: Iterable[str] | None = None
-    ) -> GradientExplosionAnalysis:
+    ) -> seeds.GradientExplosionAnalysis:
         """Which gradients are larger than `threshold`, and how far above the median of all."""
         labels, values = named_arrays(arrays, names)
         if not threshold > 0:
@@ -99,13 +88,13 @@ class WeightAnalyzer:
         return explosion_analysis(labels, norms, nonfinite, float(threshold))
 
     @staticmethod
-    def assess_weight_health(array: Any, name: str = "array") -> WeightHealth:
+    def assess_weight_health(array: Any, name: str = "array") -> seeds.WeightHealth:
         """Score, issues and advice for one tensor."""
         layer = _layer(0, name, array_statistics(as_array(array, name).reshape(-1)))
-        return WeightHealth(layer.health_score, layer.issues, layer.recommendations)
+        return seeds.WeightHealth(layer.health_score, layer.issues, layer.recommendations)
 
     @staticmethod
-    def analyze_weight_drift(before: Any, after: Any, names: Iterable[str] | None = None) -> WeightDriftAnalysis:
+    def analyze_weight_drift(before: Any, after: Any, names: Iterable[str] | None = None) -> seeds.WeightDriftAnalysis:
         """How far weights moved: ‖after − before‖ / ‖before‖ per tensor, and for all of them together."""
         labels, old = named_arrays(before, names)
         after_labels, new = named_arrays(after, names if names is None else labels)
@@ -128,10 +117,10 @@ def named_arrays(arrays: Any, names: Iterable[str] | None) -> tuple[list[str], l
     return labels, [as_array(item, label).reshape(-1) for item, label in zip(items, labels)]
 
 
-def _layer(place: int, name: str, tensor: WeightStatistics) -> LayerWeightAnalysis:
+def _layer(place: int, name: str, tensor: seeds.WeightStatistics) -> seeds.LayerWeightAnalysis:
     kinds = [kind for kind, (applies, *_) in _ISSUES.items() if applies(tensor)]
     total = tensor.count + tensor.nonfinite_count
-    return LayerWeightAnalysis(
+    return seeds.LayerWeightAnalysis(
         layer_index=place,
         statistics=tensor,
         health_score=max(0.0, 100.0 - sum(_ISSUES[kind][1] for kind in kinds)),
@@ -142,16 +131,18 @@ def _layer(place: int, name: str, tensor: WeightStatistics) -> LayerWeightAnalys
     )
 
 
-def _health(overall: WeightStatistics) -> DistributionHealth:
+def _health(overall: seeds.WeightStatistics) -> seeds.DistributionHealth:
     score = 100.0 - 25 * (overall.zero_fraction > 0.3)
     score -= 15 * (abs(overall.skewness) > 1) + 15 * (overall.kurtosis > 5)
     score -= 20 * (abs(overall.max) > 5 or abs(overall.min) > 5)
     score = 0.0 if overall.nonfinite_count else score
-    status = next((status for limit, status in _STATUS if score >= limit), DistributionHealthStatus.CRITICAL)
-    return DistributionHealth(score, status)
+    status = next((status for limit, status in _STATUS if score >= limit), seeds.DistributionHealthStatus.CRITICAL)
+    return seeds.DistributionHealth(score, status)
 
 
-def _by_kind(names: list[str], statistics: list[WeightStatistics], values: list[Floats]) -> dict[str, WeightStatistics]:
+def _by_kind(
+    names: list[str], statistics: list[seeds.WeightStatistics], values: list[Floats]
+) -> dict[str, seeds.WeightStatistics]:
     """Pooled by what the last word of the name says: weights, biases and norm scales do not mix."""
     kinds: dict[str, list[int]] = {}
     for place, name in enumerate(names):
@@ -165,7 +156,7 @@ def _by_kind(names: list[str], statistics: list[WeightStatistics], values: list[
     }
 
 
-def _drift(names: list[str], before: list[Floats], after: list[Floats]) -> WeightDriftAnalysis:
+def _drift(names: list[str], before: list[Floats], after: list[Floats]) -> seeds.WeightDriftAnalysis:
     drifts: list[float | None] = [None] * len(names)
     cosines: list[float | None] = [None] * len(names)
     unavailable: dict[str, str] = {}
@@ -188,7 +179,7 @@ def _drift(names: list[str], before: list[Floats], after: list[Floats]) -> Weigh
     mean = scaled_norm(changes) / whole if whole > 0 else None
     far = [place for place, drift in enumerate(drifts) if drift is not None and mean and drift > 2 * mean]
     return record_of(
-        WeightDriftAnalysis,
+        seeds.WeightDriftAnalysis,
         mean_drift=Missing("no finite, non-zero weights before") if mean is None else mean,
         max_drift=max((drift for drift in drifts if drift is not None), default=None),
         severity=None if mean is None else drift_level(mean),
