@@ -117,8 +117,13 @@ def _header(flatbuffer: bytes, kind: int, what: str) -> tuple[_Table, _Table]:
 
 def read_schema(flatbuffer: bytes) -> SchemaMessage:
     _, schema = _header(flatbuffer, _HEADER_SCHEMA, "schema")
-    names = tuple(field.text(0) for field in schema.tables(1))
-    metadata = {pair.text(0): pair.text(1) for pair in schema.tables(2)}
+    fields, pairs = schema.tables(1), schema.tables(2)
+    texts = [*((one, 0) for one in fields), *((one, place) for one in pairs for place in (0, 1))]
+    # Parts may be named by many: a small header that says the same text a million times would fill the memory.
+    if sum(one.vector(place, 1)[1] for one, place in texts) > len(flatbuffer):
+        raise DamagedMessageError("its names are longer than the header")
+    names = tuple(field.text(0) for field in fields)
+    metadata = {pair.text(0): pair.text(1) for pair in pairs}
     return SchemaMessage(PREFIX_SIZE + len(flatbuffer), names, metadata)
 
 

@@ -12,6 +12,10 @@ import msgspec
 from undertow.store.run_documents import file_mode
 
 EVENTS_FILE = "events.jsonl"
+# A journal is a few kilobytes per finding. What lies beyond these bounds is somebody's hole in a file, not ours.
+_LARGEST = 1 << 26
+_MOST_EVENTS = 200_000
+_LONGEST_LINE = 1 << 22
 
 
 class Journal:
@@ -58,7 +62,10 @@ def _ends_within_a_line(path: Path) -> bool:
 
 
 def read_journal(folder: Path) -> tuple[list[dict[str, Any]], int]:
-    """All events that can be read, and how many lines could not. A last line without its end is still being written."""
+    """All events that can be read, and how many lines could not. A last line without its end is still being written.
+
+    What lies beyond the bounds counts as one line that could not be read.
+    """
     path = folder / EVENTS_FILE
     events: list[dict[str, Any]] = []
     damaged = 0
@@ -66,8 +73,11 @@ def read_journal(folder: Path) -> tuple[list[dict[str, Any]], int]:
         if not stat.S_ISREG(path.stat().st_mode):
             return events, 1
         with path.open("rb") as file:
-            for line in file:
+            left = _LARGEST
+            while (line := file.readline(_LONGEST_LINE)) and left > 0 and len(events) < _MOST_EVENTS:
+                left -= len(line)
                 if not line.endswith(b"\n") or not line.strip():
+                    damaged += len(line) == _LONGEST_LINE
                     continue
                 try:
                     record = msgspec.json.decode(line)
@@ -78,6 +88,7 @@ def read_journal(folder: Path) -> tuple[list[dict[str, Any]], int]:
                     events.append(record)  # pyright: ignore[reportUnknownArgumentType]
                 else:
                     damaged += 1
+            damaged += bool(line)
     except FileNotFoundError:
         pass
     except OSError:

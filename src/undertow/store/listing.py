@@ -1,6 +1,5 @@
 """The runs below a folder, the newest first; a damaged one is listed with what is wrong with it."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +60,9 @@ def summary_of(folder: Path, *, whole: bool = True) -> RunSummary:
             steps=len(reader.steps),
             last_step=int(reader.steps[-1]) if len(reader.steps) else None,
             last_loss=float(losses[-1]) if len(losses) else None,
-            created=reader.facts.created if math.isfinite(reader.facts.created) else 0.0,
+            created=reader.facts.created,
             problem="; ".join([*reader.problems, *(missing_parts(reader) if whole else [])]),
         )
-    except (UndertowError, OSError) as error:
-        why = error.message if isinstance(error, UndertowError) else str(error)
+    except Exception as error:  # whatever is wrong with one run must not hide the others
+        why = error.message if isinstance(error, UndertowError) else f"{type(error).__name__}: {error}"
         return RunSummary(folder, folder.name, "unreadable", 0, None, None, 0.0, why)

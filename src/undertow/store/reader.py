@@ -189,9 +189,13 @@ class RunReader:
     ) -> NDArray[np.float32]:
         ids = self._layer_ids(layer_ids)
         stream = self._stream(quantity)
-        places = np.arange(len(self.steps))[slice(None) if wanted is None else wanted]
         width = QUANTITIES[quantity].width if quantity in QUANTITIES else 1
-        return self._stable(lambda: overlay(*self._table(stream), quantity, ids, places, width))
+
+        def read() -> NDArray[np.float32]:
+            places = np.arange(len(self.steps))[slice(None) if wanted is None else wanted]
+            return overlay(*self._table(stream), quantity, ids, places, width)
+
+        return self._stable(read)
 
     def frames(self, after_sequence: int = -1) -> Iterator[Frame]:
         """Frames as they were appended, in order. A frame that a disk budget thinned has its scalars only."""
@@ -200,10 +204,14 @@ class RunReader:
             if first >= self.frame_count:
                 return
             chunk = self._stable(lambda first=first: self._frames(first, first + _FRAMES_AT_ONCE))
+            if not chunk:
+                return  # somebody has cut the run short
             yield from chunk
             after_sequence = chunk[-1].sequence
 
     def _frames(self, first: int, last: int) -> list[Frame]:
+        if first >= self.frame_count:
+            return []
         streams = [stream for stream in STREAMS if (stream, 1) in self._segments.keys]
         source = FrameSource(self._timeline, {stream: self._table(stream)[0] for stream in streams})
         return source.frames(first, last)

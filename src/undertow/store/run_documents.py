@@ -15,7 +15,9 @@ from undertow.schema import FORMAT_VERSION, Layer, LayerGraph, LayerTable, RunFa
 RUN_FILE = "run.json"
 LAYERS_FILE = "layers.json"
 _BLOCK, _SPARE = 4096, 1024  # bytes that a file system gives at once, and those to be left free in the last
-_LARGEST = 1 << 28  # bytes; no run has a description near this size, a damaged disk may
+# Bytes, before anything is decoded: Python objects take up to twenty times as much.
+_LARGEST = {RUN_FILE: 1 << 24, LAYERS_FILE: 1 << 26}  # 200,000 layers
+_LATEST = 253_402_300_799  # the last second of the year 9999: calendars end there
 
 
 def file_mode(folder: Path) -> int:
@@ -73,11 +75,13 @@ def read_facts(folder: Path) -> RunFacts:
             way_out="Upgrade Undertow to open it.",
         )
     try:
-        return msgspec.convert(record, RunFacts)
+        facts = msgspec.convert(record, RunFacts)
     except msgspec.ValidationError as error:
         where = re.search(r"`\$\.(.*)`$", str(error))
         what = repr(where[1]) if where else "something"
         raise _damaged(folder / RUN_FILE, f"what it says of {what} cannot be understood") from None
+    facts.created = facts.created if 0 <= facts.created <= _LATEST else 0.0  # as if it did not say
+    return facts
 
 
 def read_layers(folder: Path) -> tuple[LayerTable, LayerGraph]:
@@ -121,7 +125,7 @@ def _layer(entry: Any) -> Layer:
 def _read(path: Path) -> dict[str, Any]:
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST[path.name]:
             raise UnreadableRunError(f"{path} is no ordinary file of a run")
         record = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
@@ -130,8 +134,8 @@ def _read(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise UnreadableRunError(f"{path} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, MemoryError) as error:
+        raise _damaged(path, str(error) or type(error).__name__) from None
     if not isinstance(record, dict):
         raise _damaged(path, "it holds no JSON object")
     return record  # pyright: ignore[reportUnknownVariableType]

@@ -1,7 +1,8 @@
-"""Reading one segment file: a header that is checked, and rows that are copied out of a memory map.
+"""Reading one segment file: a header that is checked, and rows that are read when somebody wants them.
 
 Nothing is kept open between calls, so a run of a thousand files needs no thousand handles, and a
-file that the writer replaces (packed or thinned) is noticed by its inode.
+file that the writer replaces (packed or thinned) is noticed by its inode. Nothing is mapped: a map
+of a file that somebody cuts short kills the process.
 """
 
 import os
@@ -24,8 +25,12 @@ from undertow.store.arrow_messages import (
     read_schema,
 )
 from undertow.store.layout import LAST_SEQUENCE, METADATA_KEY, SEQUENCE, Column, SegmentFacts, columns_of, data_places
+from undertow.store.scattered_reads import read_pieces
 
 _FIRST_READ = 1 << 16
+# A writer ends a segment at 65,536 rows or a few megabytes; a hole in a file costs nothing and can claim any size.
+MOST_ROWS = 1 << 20
+LARGEST_HEADER = 1 << 22  # bytes: the ids of half a million layers
 
 
 class DamagedSegmentError(Exception):
@@ -66,6 +71,8 @@ class Segment:
                     self._header_size = message.header_size
                     self._stride = message.header_size + message.body_size
                     self.batches = (self.size - self._start) // self._stride
+                    if self.row_count > MOST_ROWS:
+                        raise DamagedSegmentError(f"its {self.size:,} bytes would be {self.row_count:,} rows")
             except DamagedMessageError as error:
                 raise DamagedSegmentError(str(error)) from None
         self._index: list[NDArray[Any]] | None = None
@@ -93,8 +100,9 @@ class Segment:
     def extent(self) -> tuple[int, int]:
         """The first and the last sequence number as they stand there, before anybody has checked them."""
         if self._extent is None:
-            raw, last = self._map(), SEQUENCE if self.facts.level == 1 else LAST_SEQUENCE
-            self._extent = int(self._view(raw, SEQUENCE)[0, 0]), int(self._view(raw, last)[-1, -1])
+            last = SEQUENCE if self.facts.level == 1 else LAST_SEQUENCE
+            first_row, last_row = np.array([0]), np.array([self.row_count - 1])
+            self._extent = int(self.read(SEQUENCE, first_row)[0]), int(self.read(last, last_row)[0])
         return self._extent
 
     def index(self) -> tuple[Rows, list[NDArray[Any]]]:
@@ -104,48 +112,48 @@ class Segment:
             if not self.batches:
                 self._index = [np.empty(0, column.dtype) for column in self._columns[:count]]
             else:
-                raw = self._map()
-                good = self._intact_batches(raw)
-                key = [np.array(self._view(raw, place)[good]).reshape(-1) for place in range(count)]
-                rows = (np.flatnonzero(good)[:, None] * self.rows_per_batch + np.arange(self.rows_per_batch)).reshape(
-                    -1
-                )
+                good = self._intact_batches()
+                every = np.arange(self.row_count).reshape(self.batches, -1)[good].reshape(-1)
+                key = [self.read(place, every) for place in range(count)]
                 kept = _in_order(key[SEQUENCE], key[LAST_SEQUENCE] if count == 6 else key[SEQUENCE])
-                self._rows = rows[kept]
+                self._rows = every[kept]
                 self._index = [column[kept] for column in key]
                 self.damaged_rows = self.batches * self.rows_per_batch - len(self._rows)
         return self._rows, self._index
 
     def read(self, column: int, rows: Rows, cells: slice | None = None) -> NDArray[Any]:
         """A copy of some rows of a column; of a list column, optionally only some of its numbers."""
-        view = self._view(self._map(), column)
-        if cells is not None:
-            view = view[..., cells]
-        return view[rows // self.rows_per_batch, rows % self.rows_per_batch]
+        facts = self._columns[column]
+        first, last, _ = (cells or slice(None)).indices(1 if facts.size is None else facts.size)
+        dtype = np.dtype(facts.dtype)
+        batch, row = np.divmod(rows, self.rows_per_batch)
+        places = batch * self._stride + row * facts.bytes_per_row
+        places += self._start + self._header_size + self._places[column] + first * dtype.itemsize
+        values = self._pieces(places, (last - first) * dtype.itemsize).view(dtype)
+        return values[:, 0] if facts.size is None else values
 
-    def _map(self) -> NDArray[np.uint8]:
+    def _intact_batches(self) -> NDArray[np.bool_]:
+        """Batches whose header is, as it must be, the same as the first one's."""
+        good = np.empty(self.batches, np.bool_)
+        model = self._pieces(np.array([self._start]), self._header_size)
+        together = max(1, _FIRST_READ * 64 // self._header_size)
+        for first in range(0, self.batches, together):
+            numbers = np.arange(first, min(first + together, self.batches))
+            headers = self._pieces(self._start + numbers * self._stride, self._header_size)
+            good[numbers] = (headers == model).all(axis=1)
+        return good
+
+    def _pieces(self, places: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
         with _open(self.path) as file:
             status = os.fstat(file.fileno())
             if status.st_ino != self.inode or status.st_size < self.size:
                 raise SegmentReplacedError(str(self.path))
-            return np.memmap(file, np.uint8, "r", shape=(self._start + self.batches * self._stride,))
-
-    def _view(self, raw: NDArray[np.uint8], place: int) -> NDArray[Any]:
-        """A column as (batches × rows per batch), with its numbers as a third axis if it is of lists."""
-        column = self._columns[place]
-        step = column.bytes_per_row
-        shape = (self.batches, self.rows_per_batch)
-        strides = (self._stride, step)
-        if column.size is not None:
-            shape = (*shape, column.size)
-            strides = (*strides, np.dtype(column.dtype).itemsize)
-        offset = self._start + self._header_size + self._places[place]
-        return np.ndarray(shape, column.dtype, raw, offset, strides)  # pyright: ignore[reportArgumentType]
-
-    def _intact_batches(self, raw: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Batches whose header is, as it must be, the same as the first one's."""
-        headers = np.ndarray((self.batches, self._header_size), np.uint8, raw, self._start, (self._stride, 1))  # pyright: ignore[reportArgumentType]
-        return (headers == headers[0]).all(axis=1)
+            try:
+                return read_pieces(file.fileno(), places, size)
+            except EOFError:
+                raise SegmentReplacedError(str(self.path)) from None
+            except OSError as error:
+                raise DamagedSegmentError(f"it cannot be read ({error.strerror})") from None
 
 
 def _open(path: Path) -> Any:
@@ -166,6 +174,8 @@ def _read_message(file: Any, position: int, size: int) -> bytes:
     length = flatbuffer_size(head)
     if position + PREFIX_SIZE + length > size:
         return b""
+    if length > LARGEST_HEADER:
+        raise DamagedMessageError(f"a header claims a size of {length:,} bytes")
     if PREFIX_SIZE + length > len(head):
         head = os.pread(file.fileno(), PREFIX_SIZE + length, position)
     return head[PREFIX_SIZE : PREFIX_SIZE + length]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from undertow.detect.engine.ledger import Change, FindingChange
-from undertow.detect.engine.registry import condition_of
+from undertow.detect.engine.registry import condition_of, conditions_of
 from undertow.schema import Finding
 
 EVENT = "finding"
@@ -27,6 +27,8 @@ def changes_in(events: Sequence[Mapping[str, Any]]) -> Iterator[FindingChange]:
             continue
         try:
             finding = msgspec.convert(event.get("finding"), Finding)
+            if not conditions_of(finding.code):
+                continue  # of a later version, or of nobody
             yield FindingChange(Change(event.get("change", "")), _with_variant(finding, str(event.get("key", ""))))
         except (msgspec.ValidationError, ValueError):
             continue

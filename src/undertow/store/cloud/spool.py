@@ -67,10 +67,16 @@ def _root() -> Path:
     root = Path(given).expanduser() if given else Path(tempfile.gettempdir()) / f"undertow-spool-{_user()}"
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = root.stat() if given else root.lstat()  # whose link it is counts where anybody may lay one
     except OSError as problem:
         raise SettingError(
             f"the spool folder {root} cannot be made: {problem.strerror}", way_out="Set UNDERTOW_SPOOL to a folder"
         ) from None
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        raise SettingError(
+            f"the spool folder {root} belongs to another user, who could read and change the run",
+            way_out="Set UNDERTOW_SPOOL to a folder of your own",
+        )
     return root
 
 

@@ -1,0 +1,55 @@
+"""One hostile run among good ones: every command answers in words, and the good ones are listed beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests import limited
+from tests.crash.hostile_runs import HOSTILE, make_run
+
+from undertow.show.web.library import Library
+from undertow.store.listing import find_runs
+from undertow.views.verdict import Glance
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every kind of hostile run in it, and a good one."""
+    root = tmp_path_factory.mktemp("runs")
+    make_run(root / "good")
+    for number, harm in enumerate(HOSTILE.values()):
+        harm(make_run(root / f"bad-{number}"))
+    return root
+
+
+def test_the_list_shows_the_good_run_beside_all_bad_ones(root: Path) -> None:
+    ended = limited.undertow("runs", root, "--json")
+    assert ended.code == 0, ended.err
+    listed = {Path(one["folder"]).name: one for one in msgspec.json.decode(ended.out)}
+    assert len(listed) == len(HOSTILE) + 1
+    assert listed["good"]["steps"] == 5
+    assert listed["good"]["problem"] is None
+    assert ended.memory < limited.GIGABYTE
+    ended = limited.undertow("runs", root)
+    assert ended.code == 0, ended.err
+    assert "\x1b" not in ended.out
+
+
+def test_the_list_of_the_dashboard_shows_them(root: Path) -> None:
+    listed = Library(root).runs()
+    assert len(listed) == len(find_runs(root)) == len(HOSTILE) + 1
+    assert all(isinstance(one.glance, Glance) and msgspec.json.encode(one.document()) for one in listed)
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)), ids=list(HOSTILE))
+@pytest.mark.parametrize("command", ["report", "check"])
+def test_every_command_answers_in_words(root: Path, command: str, number: int) -> None:
+    ended = limited.undertow(command, root / f"bad-{number}")
+    assert ended.code in (0, 1, 3), ended.err
+    assert "internal error" not in ended.err
+    assert "Traceback" not in ended.err
+    assert "\x1b" not in ended.out + ended.err
+    assert ended.memory < limited.GIGABYTE
+    assert ended.seconds < 10
