@@ -23,21 +23,20 @@ class Ended:
     memory: int  # bytes, at most
 
 
-def undertow(*arguments: object, address_space: int = 3 * GIGABYTE // 2, patience: float = 60) -> Ended:
-    """`undertow ARGUMENTS`. A process that exceeds the address space sees a MemoryError, one that hangs is ended."""
-    command = [sys.executable, "-m", "undertow", *map(str, arguments)]
+def undertow(*arguments: object, address_space: int = 3 * GIGABYTE // 2, patience: float = 120) -> Ended:
+    return python("-m", "undertow", *arguments, address_space=address_space, patience=patience)
+
+
+def python(*arguments: object, address_space: int = 3 * GIGABYTE // 2, patience: float = 120) -> Ended:
+    """A process that exceeds the address space sees a MemoryError, one that hangs is ended."""
+    command = [sys.executable, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1"}
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
         began = time.monotonic()
         with out.open("wb") as first, err.open("wb") as second:
-            process = subprocess.Popen(
-                command,
-                stdout=first,
-                stderr=second,
-                env=environment,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space)),
-            )
+            process = subprocess.Popen(command, stdout=first, stderr=second, env=environment)
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (address_space, address_space))
             pid, status, used = 0, 0, None
             while not pid:
                 pid, status, used = os.wait4(process.pid, os.WNOHANG)

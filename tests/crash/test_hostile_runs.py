@@ -43,13 +43,24 @@ def test_the_list_of_the_dashboard_shows_them(root: Path) -> None:
     assert all(isinstance(one.glance, Glance) and msgspec.json.encode(one.document()) for one in listed)
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)), ids=list(HOSTILE))
-@pytest.mark.parametrize("command", ["report", "check"])
-def test_every_command_answers_in_words(root: Path, command: str, number: int) -> None:
-    ended = limited.undertow(command, root / f"bad-{number}")
-    assert ended.code in (0, 1, 3), ended.err
+EVERY_COMMAND = """
+import sys, time
+from pathlib import Path
+from undertow.cli import main
+
+for folder in sorted(Path(sys.argv[1]).glob("bad-*")):
+    for command in ("report", "check"):
+        began = time.process_time()
+        code = main([command, str(folder)])
+        print(f"\\n{folder.name} {command}: {code} after {time.process_time() - began:.0f} s", file=sys.stderr)
+        assert code in (0, 1, 3), code
+        assert time.process_time() - began < 10
+"""
+
+
+def test_every_command_answers_in_words(root: Path) -> None:
+    ended = limited.python("-c", EVERY_COMMAND, root)
+    assert ended.code == 0, ended.err
     assert "internal error" not in ended.err
-    assert "Traceback" not in ended.err
     assert "\x1b" not in ended.out + ended.err
     assert ended.memory < limited.GIGABYTE
-    assert ended.seconds < 10

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from undertow import __version__
+from undertow.cli.output import say
 from undertow.errors import UndertowError
 
 # Name → what it does. The module `undertow.cli.NAME` holds the click command `command`.
@@ -94,10 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as problem:
         if os.environ.get("UNDERTOW_DEBUG"):
             raise
-        print(
+        say(
             f"undertow: internal error: {type(problem).__name__}: {problem}. "
             "This is a fault of Undertow; UNDERTOW_DEBUG=1 shows where.",
-            file=sys.stderr,
+            err=True,
         )
         return INTERNAL_ERROR
     if callable(result):
@@ -120,12 +121,12 @@ def _refuse(problem: click.ClickException) -> int:
     context = problem.ctx if isinstance(problem, click.UsageError) else None
     path = context.command_path if context is not None else "undertow"
     message += "" if message.endswith((".", "?", "!")) else "."
-    print(f"undertow: error UT001: {message} Try: {path} --help", file=sys.stderr)
+    say(f"undertow: error UT001: {message} Try: {path} --help", err=True)
     return problem.exit_code
 
 
 def fail(problem: UndertowError) -> int:
     """One line on stderr: code, what, way out."""
     message = " ".join(str(problem).split())
-    print(f"undertow: error {problem.code}: {message}{'' if message.endswith('.') else '.'}", file=sys.stderr)
+    say(f"undertow: error {problem.code}: {message}{'' if message.endswith('.') else '.'}", err=True)
     return problem.exit_code

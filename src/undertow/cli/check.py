@@ -2,7 +2,7 @@
 
 import click
 
-from undertow.cli.output import RUN_HELP, busy, print_json, run_argument
+from undertow.cli.output import RUN_HELP, busy, print_json, run_argument, say
 from undertow.schema import Severity
 
 FOUND, CANNOT_JUDGE = 1, 3
@@ -60,10 +60,10 @@ def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
         for finding in failing:
             where = finding.layers[0] if finding.layers else "-"
             place = f"{finding.severity} {finding.code} {where} step {finding.first_step}"
-            click.echo(f"{diagnosis.run}: {place}: {finding.summary}")
+            say(f"{diagnosis.run}: {place}: {finding.summary}")
         if not unknown:
             number = "no finding" if not failing else f"{len(failing)} finding{'s' if len(failing) > 1 else ''}"
-            click.echo(f"{diagnosis.run}: {number} at or above {fail_on} in {diagnosis.steps.recorded:,} steps")
+            say(f"{diagnosis.run}: {number} at or above {fail_on} in {diagnosis.steps.recorded:,} steps")
     if unknown:
-        click.echo(f"undertow: cannot judge {diagnosis.run}: {unknown}.", err=True)
+        say(f"undertow: cannot judge {diagnosis.run}: {unknown}.", err=True)
     ctx.exit(code)

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from undertow.cli.output import print_json
+from undertow.cli.output import print_json, say
 from undertow.probe.torch_version import OLDEST as OLDEST_TORCH
 
 LITTLE_SPACE = 1_000_000_000
@@ -42,9 +42,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
     else:
         for check in checks:
             glyph = {True: "✔", False: "✖", None: "·"}[check.fine]
-            click.echo(f"{glyph} {check.name:<10} {check.says}")
+            say(f"{glyph} {check.name:<10} {check.says}")
             if check.hint:
-                click.echo(f"  {'':<10} {check.hint}")
+                say(f"  {'':<10} {check.hint}")
     ctx.exit(1 if any(check.fine is False for check in checks) else 0)
 
 

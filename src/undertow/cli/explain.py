@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from undertow.cli.output import print_json, show
+from undertow.cli.output import print_json, say, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,7 +42,7 @@ def _print_list(as_json: bool) -> None:
         print_json([{"code": code, "name": name, "exists": code in spoken} for code, name in CODES.items()])
         return
     for code, name in CODES.items():
-        click.echo(f"{code}  {name}{'' if code in spoken else '  (reserved)'}")
+        say(f"{code}  {name}{'' if code in spoken else '  (reserved)'}")
 
 
 def _rendered(page: Page) -> RenderableType:

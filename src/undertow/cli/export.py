@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from undertow.cli.output import RUN_HELP, bar, busy, run_argument
+from undertow.cli.output import RUN_HELP, bar, busy, run_argument, say
 from undertow.errors import UnknownNameError, UnwritableRunError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def command(
             _to_stdout(write, kind)
         else:
             _to_file(write, output)
-            click.echo(f"wrote {output}", err=True)
+            say(f"wrote {output}", err=True)
 
 
 def _layers(run: Run, globs: tuple[str, ...]) -> list[int]:

@@ -3,23 +3,57 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderResult
+
+# All but line feeds and tabs that could steer a terminal or turn the order of letters round.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """Names and reasons in a run or a checkpoint come from anywhere: what could steer a terminal is written as JSON
+    writes it, so that JSON stays what it was.
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def say(text: str, *, err: bool = False, end: str = "\n") -> None:
+    """Everything that is not drawn by a console."""
+    click.echo(plain(text) + end, nl=False, err=err)
 
 
 def console(*, to_stderr: bool = False) -> Console:
     """Honours NO_COLOR and COLUMNS. No markup: layer paths may hold brackets."""
-    from rich.console import Console
+    from rich.console import Console, RenderHook
+
+    class Hook(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [_Plain(one) for one in renderables]
 
     stream = sys.stderr if to_stderr else sys.stdout
-    return Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    out = Console(file=stream, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    out.push_render_hook(Hook())
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """Text is cleaned when it is laid out: colours and movements of the cursor are no text yet."""
+
+    inner: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in console.render(self.inner, options):
+            yield part if part.control else type(part)(plain(part.text), part.style)
 
 
 def show(renderable: RenderableType) -> None:
@@ -30,14 +64,15 @@ def show(renderable: RenderableType) -> None:
         return
     with out.capture() as captured:
         out.print(renderable)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    # What a console shows is clean, and has colours of its own where somebody forces them.
+    click.echo("\n".join(line.rstrip() for line in captured.get().split("\n")), nl=False)
 
 
 def print_json(record: object) -> None:
     """Indented, for people as well. msgspec writes NaN and infinity as null: strict JSON has no word for them."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(record), indent=2).decode())
+    say(msgspec.json.format(msgspec.json.encode(record), indent=2).decode())
 
 
 def _nobody_looks() -> bool:
@@ -53,8 +88,8 @@ def busy(message: str) -> Generator[Callable[[str], None]]:
     if _nobody_looks():
         yield _tell_nobody
         return
-    with console(to_stderr=True).status(message) as status:
-        yield status.update
+    with console(to_stderr=True).status(plain(message)) as status:
+        yield lambda message: status.update(plain(message))
 
 
 @contextmanager
@@ -72,7 +107,7 @@ def bar(label: str, *, in_bytes: bool = False, wanted: bool = True) -> Generator
         task = shown.add_task("", total=None, what="")
 
         def update(done: int, total: int, what: str = "") -> None:
-            shown.update(task, completed=done, total=total, what=what)
+            shown.update(task, completed=done, total=total, what=plain(what))
 
         yield update
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from undertow.cli.output import RUN_HELP, busy, print_json, run_argument, show
+from undertow.cli.output import RUN_HELP, busy, print_json, run_argument, say, show
 
 SECTION_NAMES = ("flow", "dynamics", "weights")
 
@@ -37,7 +37,7 @@ def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, detai
 
         with busy("reading the run") as tell:
             size = write_report(open_run(run), html, tell)
-        click.echo(f"wrote {html} ({size / 1e6:.1f} MB)", err=True)
+        say(f"wrote {html} ({size / 1e6:.1f} MB)", err=True)
         return
     with busy("reading the run"):
         opened = open_run(run)
@@ -52,7 +52,7 @@ def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, detai
     elif as_markdown:
         from undertow.show.report.markdown import to_markdown
 
-        click.echo(to_markdown(diagnosis, tensors), nl=False)
+        say(to_markdown(diagnosis, tensors), end="")
     else:
         from undertow.show.report.text import report
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from undertow.cli.output import busy, console, print_json, show
+from undertow.cli.output import busy, console, print_json, say, show
 from undertow.errors import UnreadableRunError
 from undertow.schema.addresses import address_of
 
@@ -38,7 +38,7 @@ def command(root: Path | None, as_json: bool) -> None:
     elif summaries:
         _print_table(summaries, root)
     else:
-        click.echo(f"There are no runs in {root}. `undertow run SCRIPT` or `undertow demo` makes one.", err=True)
+        say(f"There are no runs in {root}. `undertow run SCRIPT` or `undertow demo` makes one.", err=True)
 
 
 def _record(summary: RunSummary) -> dict[str, object]:

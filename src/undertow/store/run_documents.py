@@ -75,6 +75,7 @@ def read_facts(folder: Path) -> RunFacts:
             way_out="Upgrade Undertow to open it.",
         )
     try:
+        msgspec.convert(record, _Optimizers)
         facts = msgspec.convert(record, RunFacts)
     except msgspec.ValidationError as error:
         where = re.search(r"`\$\.(.*)`$", str(error))
@@ -100,6 +101,17 @@ def read_layers(folder: Path) -> tuple[LayerTable, LayerGraph]:
         return layers, msgspec.convert(record.get("graph"), LayerGraph)
     except msgspec.ValidationError:
         raise _damaged(folder / LAYERS_FILE, "it does not say how the layers are connected") from None
+
+
+class _Optimizer(msgspec.Struct):
+    type: str = ""
+    groups: list[dict[str, Any]] | None = None
+
+
+class _Optimizers(msgspec.Struct):
+    """What `RunFacts` leaves open."""
+
+    optimizers: list[_Optimizer] = []
 
 
 class _LayerRecord(msgspec.Struct, frozen=True, omit_defaults=True):

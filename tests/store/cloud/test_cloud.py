@@ -28,6 +28,7 @@ from undertow.store.cloud import mirror as mirror_module
 from undertow.store.cloud.mirror import Mirror
 from undertow.store.cloud.place import Place
 from undertow.store.cloud.run_files import files_here
+from undertow.store.cloud.spool import begin_upload
 from undertow.store.cloud.upload import Upload, Uploader, send_run
 from undertow.store.reader import RunReader
 
@@ -354,3 +355,18 @@ def test_the_module_sends_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert send([str(tmp_path / "nothing"), "memory://bucket/other"]) == 3
     assert send([]) == 2
     assert len(undertow.open_run("memory://bucket/run").steps) == 2
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_spool_folder_of_another_user_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: bool
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if not given:
+        monkeypatch.delenv("UNDERTOW_SPOOL")
+    owner = os.getuid()
+    monkeypatch.setattr("os.getuid", lambda: owner + 1)
+    if not given:  # it was there before
+        (tmp_path / f"undertow-spool-{owner + 1}").symlink_to(tmp_path)
+    with pytest.raises(SettingError, match="belongs to another user"):
+        begin_upload("memory://bucket/run", resume=False, say=print)
