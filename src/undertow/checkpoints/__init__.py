@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ from undertow.checkpoints.elements import Elements
 from undertow.checkpoints.folder import read_file, read_folder
 from undertow.checkpoints.in_memory import as_mapping, is_module, read_mapping, read_module
 from undertow.checkpoints.naming import cleaned
+from undertow.schema.checkpoints import Skipped
 
 __all__ = ["Checkpoint", "Elements", "Entry", "UnreadableCheckpointError", "open_checkpoint"]
+
+_LARGEST_RANK = 32  # of any numpy
+_MOST_ELEMENTS = 1 << 59  # whose bytes a signed number of 64 bits can count
 
 
 def open_checkpoint(source: str | os.PathLike[str] | Mapping[str, Any] | Any) -> Checkpoint:
@@ -31,7 +36,15 @@ def open_checkpoint(source: str | os.PathLike[str] | Mapping[str, Any] | Any) ->
         )
     paths = cleaned([entry.path for entry in checkpoint.entries])
     entries = tuple(replace(entry, path=path) for entry, path in zip(checkpoint.entries, paths, strict=True))
-    return replace(checkpoint, entries=entries)
+    checked = [_measurable(entry) for entry in entries]
+    return Checkpoint.of(checkpoint.source, checkpoint.format, [*checkpoint.skipped, *checked], checkpoint.notes)
+
+
+def _measurable(entry: Entry) -> Entry | Skipped:
+    """A tensor without elements may claim dimensions that numpy cannot count."""
+    if len(entry.shape) > _LARGEST_RANK or prod(max(1, one) for one in entry.shape) > _MOST_ELEMENTS:
+        return Skipped(entry.path, f"its shape {list(entry.shape)[:8]} is beyond what can be counted")
+    return entry
 
 
 def _read_path(path: Path) -> Checkpoint:

@@ -16,7 +16,7 @@ from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpo
 from undertow.checkpoints.elements import STORED, Elements
 from undertow.checkpoints.naming import arrange, kind_of
 from undertow.checkpoints.records import Chunk, TensorPlan, read_plans
-from undertow.checkpoints.torch_file import import_torch
+from undertow.checkpoints.torch_file import check_archive, import_torch
 from undertow.schema.checkpoints import Skipped
 
 METADATA = ".metadata"
@@ -62,6 +62,8 @@ def _chunk(folder: Path, path: str, plan: TensorPlan, chunk: Chunk) -> Elements:
 
     try:
         with file.open("rb") as whole:
+            part = _Part(whole, chunk.begin, chunk.length)
+            check_archive(part, chunk.length)
             tensor = torch.load(_Part(whole, chunk.begin, chunk.length), map_location="cpu", weights_only=True)
     except Exception as problem:  # torch raises anything at all for damaged bytes
         why = (str(problem).strip().splitlines() or ["no reason given"])[0][:200]

@@ -13,7 +13,7 @@ from undertow.checkpoints.torch_file import read_torch_file
 from undertow.schema.checkpoints import Skipped
 
 INDEX_ENDING = ".index.json"
-LARGEST_INDEX = 500_000_000
+LARGEST_INDEX = 50_000_000  # bytes: half a million tensors
 _TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt")
 
 

@@ -1,5 +1,6 @@
 """The `.metadata` of a distributed checkpoint, without torch and without running anything it says."""
 
+import io
 import itertools
 import pickle
 from collections.abc import Callable
@@ -9,9 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from undertow.checkpoints.checkpoint import UnreadableCheckpointError
+from undertow.checkpoints.pickle_bounds import LARGEST_PICKLE, check_pickle
 
-# A name per tensor part and rank: even the largest models stay far below.
-LARGEST_METADATA = 1 << 30
 _ROOM = "torch.distributed.checkpoint"
 
 
@@ -88,16 +88,17 @@ class _Reader(pickle.Unpickler):
 
 def read_plans(path: Path) -> list[TensorPlan]:
     """All tensors of a distributed checkpoint, and where their parts lie."""
-    if path.stat().st_size > LARGEST_METADATA:
+    if path.stat().st_size > LARGEST_PICKLE:
         raise _damaged(path, f"it has {path.stat().st_size:,} bytes")
     try:
-        with path.open("rb") as file:
-            metadata = _Reader(file).load()
+        data = path.read_bytes()
+        check_pickle(data)
+        metadata = _Reader(io.BytesIO(data)).load()
     except Exception as problem:  # a damaged pickle raises anything at all
         raise _damaged(path, str(problem) or type(problem).__name__) from problem
     try:
         return _plans(path, metadata)
-    except (AttributeError, TypeError, KeyError, ValueError, IndexError) as problem:
+    except (AttributeError, TypeError, KeyError, ValueError, IndexError, RecursionError) as problem:
         raise _damaged(path, f"its records are not as expected ({problem})") from problem
 
 

@@ -17,7 +17,8 @@ from undertow.checkpoints.elements import STORED, Elements
 from undertow.checkpoints.naming import kind_of
 from undertow.schema.checkpoints import Skipped
 
-LARGEST_HEADER = 100_000_000
+LARGEST_HEADER = 1 << 25  # bytes; Python objects take up to twenty times as much
+MOST_TENSORS = 100_000  # in one file; the largest models have as many in a hundred
 LARGEST_RANK = 64
 _NAMES = {
     "F64": "float64",
@@ -83,6 +84,8 @@ def _header(path: Path) -> tuple[list[_Place], int]:
         raise _damaged(path, "its header is no JSON object")
     table = cast(dict[str, Any], header)
     table.pop("__metadata__", None)
+    if len(table) > MOST_TENSORS:
+        raise _damaged(path, f"it names {len(table):,} tensors")
     places = [_place(path, name, record) for name, record in table.items()]
     _check_layout(path, places, size - 8 - length)
     return places, 8 + length

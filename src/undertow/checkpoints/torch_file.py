@@ -4,6 +4,7 @@ Torch is imported here and nowhere earlier, and only for such a file.
 """
 
 import pickle
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,17 +12,25 @@ from typing import Any, cast
 
 from undertow.checkpoints.checkpoint import Checkpoint, UnreadableCheckpointError
 from undertow.checkpoints.naming import arrange
+from undertow.checkpoints.pickle_bounds import LARGEST_PICKLE, PickleBombError, check_pickle
 
 # How torch's own format before 1.6 begins; any other pickle is refused unread.
 _LEGACY = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _DEEPEST = 32
+MOST_VALUES = 1_000_000  # in all containers; one list may stand in many, so a small file can hold any number
+_LARGEST_DIRECTORY = 1 << 24  # bytes of a zip archive's table of contents: 150,000 tensors
 
 
 def read_torch_file(path: Path) -> Checkpoint:
     mapped = _check_format(path)
     torch = import_torch(path)
     content = _load(torch, path, mapped)
-    found = dict(_tensors(content, torch.Tensor, ()))
+    found: dict[tuple[str, ...], Any] = {}
+    for number, (key, value) in enumerate(_values(content, torch.Tensor, ())):
+        if isinstance(value, torch.Tensor):
+            found[key] = value
+        if number > MOST_VALUES:
+            raise damaged(path, f"it holds more than {MOST_VALUES:,} values within each other")
     paths, skipped, notes = arrange(list(found))
     if not mapped:
         notes.append("a torch file of before 1.6 cannot be mapped: all of it was loaded")
@@ -47,11 +56,13 @@ def _check_format(path: Path) -> bool:
         first = file.read(len(_LEGACY))
     if first[:2] == b"PK":
         try:
-            with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
+            with path.open("rb") as file:
+                names = check_archive(file, path.stat().st_size)
+        except PickleBombError as problem:
+            raise damaged(path, str(problem)) from problem
         except Exception as problem:  # zipfile raises anything at all for a damaged directory
             raise damaged(path, f"its end is missing or damaged ({problem})") from problem
-        if any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in names):
+        if _is_program(names):
             raise UnreadableCheckpointError(
                 f"{path} is a TorchScript program, not a checkpoint",
                 way_out="Save its state_dict() with torch.save, or as safetensors",
@@ -62,6 +73,7 @@ def _check_format(path: Path) -> bool:
             )
         return True
     if first == _LEGACY:
+        _check_legacy(path)
         return False
     if first[:1] == b"\x80":
         raise UnreadableCheckpointError(
@@ -72,6 +84,45 @@ def _check_format(path: Path) -> bool:
         f"{path} is no checkpoint that Undertow knows",
         way_out="Give a .safetensors file, a file of torch.save, or a folder of a sharded or distributed checkpoint",
     )
+
+
+def check_archive(file: Any, size: int) -> list[str]:
+    """The names in a zip archive of `torch.save`, which packs nothing and writes no byte twice."""
+    file.seek(max(0, size - (1 << 17)))
+    end = file.read(1 << 17)
+    for mark, place, kind in ((b"PK\x05\x06", 12, "<I"), (b"PK\x06\x06", 40, "<Q")):
+        at = end.rfind(mark)
+        length = struct.unpack_from(kind, end, at + place)[0] if at >= 0 else 0
+        if length > _LARGEST_DIRECTORY and length != 0xFFFFFFFF:  # the sign that the longer form has it
+            raise PickleBombError(f"its table of contents would have {length:,} bytes")
+    with zipfile.ZipFile(file) as archive:
+        records, names = archive.infolist(), archive.namelist()
+        if any(one.compress_type != zipfile.ZIP_STORED for one in records):
+            raise PickleBombError("it is compressed, which torch.save never does")
+        if sum(one.file_size for one in records) > size:
+            raise PickleBombError("its parts are larger than the whole")
+        for one in records:
+            if one.filename.endswith("/data.pkl") and not _is_program(names):
+                if one.file_size > LARGEST_PICKLE:
+                    raise PickleBombError(f"it describes its tensors in {one.file_size:,} bytes")
+                check_pickle(archive.read(one))
+        return names
+
+
+def _is_program(names: list[str]) -> bool:
+    return any(name.endswith("/constants.pkl") and name.count("/") == 1 for name in names)
+
+
+def _check_legacy(path: Path) -> None:
+    """Five pickles, one after another, and then the numbers."""
+    with path.open("rb") as file:
+        data = file.read(LARGEST_PICKLE)
+    try:
+        at = 0
+        for _ in range(5):
+            at = check_pickle(data, at)
+    except PickleBombError as problem:
+        raise damaged(path, str(problem)) from problem
 
 
 def _load(torch: Any, path: Path, mapped: bool) -> Any:
@@ -108,19 +159,23 @@ def damaged(path: Path, why: str) -> UnreadableCheckpointError:
     )
 
 
-def _tensors(value: Any, tensor: type, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every tensor in nested dictionaries and lists, with the keys that lead to it."""
+def _values(value: Any, tensor: type, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Everything in nested dictionaries and lists, with the keys that lead to it."""
     if isinstance(value, tensor):
         yield key or ("tensor",), value
-    elif len(key) >= _DEEPEST:
         return
-    elif isinstance(value, Mapping):
+    yield key, None
+    if len(key) >= _DEEPEST:
+        return
+    if isinstance(value, Mapping):
         table = cast(Mapping[Any, Any], value)
         # An optimizer's state, whatever it is called.
         if key and "param_groups" in table and "state" in table:
             key = ("optimizer", *key[1:])
-        for name, one in table.items():
-            yield from _tensors(one, tensor, (*key, str(name)))
+        for place, (name, one) in enumerate(table.items()):
+            # Of other objects the text could be longer than any memory.
+            plain = isinstance(name, str) or (isinstance(name, int) and abs(name) < 1 << 63)
+            yield from _values(one, tensor, (*key, str(name) if plain else f"<{type(name).__name__} {place}>"))
     elif isinstance(value, (list, tuple)):
         for place, one in enumerate(cast(list[Any], value)):
-            yield from _tensors(one, tensor, (*key, str(place)))
+            yield from _values(one, tensor, (*key, str(place)))

@@ -14,6 +14,7 @@ from undertow.checkpoints.naming import kind_of
 from undertow.schema.checkpoints import Skipped
 
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in STORED if hasattr(torch, name)}
+_MOST_REPEATED = 1 << 30  # bytes that an expanded tensor may come to; laid out it takes that much memory
 _BITS = {1: torch.uint8, 2: torch.int16}
 
 
@@ -59,6 +60,9 @@ def _unsuitable(tensor: torch.Tensor) -> str:
         return f"its elements are {str(tensor.dtype).removeprefix('torch.')}, which are not weights in plain floats"
     if tensor.is_meta:
         return "it holds no values (meta device)"
+    size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
+    if size > max(stored, _MOST_REPEATED):
+        return f"it repeats {stored:,} stored bytes until they are {size:,}"
     return ""
 
 
