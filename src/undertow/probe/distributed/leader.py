@@ -23,7 +23,7 @@ class Leader:
     def __init__(self, place: RankPlace, earlier: LayerTable, message: Mapping[str, Any]) -> None:
         self._closing = False
         self._is_broken = False
-        self._failed: Callable[[Exception], None] = _raise
+        self._failed: Callable[[Exception], None] | None = None
         self.merged: Callable[[float], None] | None = None  # is told the processor time each measured frame took
         self._message = message
         self._rendezvous: Rendezvous | None = Rendezvous(place)
@@ -73,6 +73,8 @@ class Leader:
             try:
                 return self._take()
             except Exception as error:
+                if self._failed is None:
+                    raise
                 self._is_broken = True
                 self._failed(error)
         notes: list[Item] = [item for item in self._own if isinstance(item, Note)]
@@ -142,10 +144,6 @@ class Leader:
 
 def _notes(words: Iterable[Word]) -> list[Item]:
     return [Note(word.kind, word.step, {"rank": word.rank, **word.fields}) for word in words]
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -23,12 +23,16 @@ class RankPlace:
         return self.rank == 0
 
 
+def group_is_made() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 def rank_now() -> RankPlace | None:
     """None when this process trains alone.
 
     Before the process group is made, the variables that `torchrun` sets tell.
     """
-    if dist.is_available() and dist.is_initialized():
+    if group_is_made():
         found = RankPlace(dist.get_rank(), dist.get_world_size())
     else:
         try:
@@ -36,10 +40,6 @@ def rank_now() -> RankPlace | None:
         except (KeyError, ValueError):
             return None
     return found if found.world > 1 and 0 <= found.rank < found.world else None
-
-
-def group_is_made() -> bool:
-    return dist.is_available() and dist.is_initialized()
 
 
 STAR = 16  # up to so many ranks all send to the first one

@@ -145,15 +145,11 @@ class Rendezvous:
 
     def met(self, message: Mapping[str, Any] | None = None) -> Connections | None:
         """None while somebody is still missing."""
-        if not group_is_made():
-            return self._without_group()
+        if not group_is_made():  # processes that `torchrun` started, but that never join: each trains for itself
+            self._since = self._since or time.monotonic()
+            return None if time.monotonic() - self._since < PATIENCE else Connections()
         store = self._enter()
         return self._call(store, message or {}) if self._place.leads else self._answer(store)
-
-    def _without_group(self) -> Connections | None:
-        """Processes that `torchrun` started, but that never join: each trains for itself."""
-        self._since = self._since or time.monotonic()
-        return None if time.monotonic() - self._since < PATIENCE else Connections()
 
     def _call(self, store: Store, message: Mapping[str, Any]) -> Connections | None:
         others = range(1, self._place.world)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from undertow.probe.signals.graph_values import NOTHING, SAME_VALUES, SUMS, Value, number_of, value_of
-from undertow.probe.signals.overlap_loss import is_overlap
 from undertow.schema import Floor
 
 _MOST_NODES = 512
@@ -22,6 +21,10 @@ _SUMS = SUMS | {"Gather", "Index", "Select"}
 _GROWING = frozenset({"Logsumexp", "Log", "Sqrt"})
 _SIZES = frozenset({"Pow", "Abs", "Mul", "LinalgVectorNorm", "Norm"})
 _POSITIVE = frozenset({"Exp", "Softplus", "Sigmoid", "Softmax", "Abs", "Sqrt", "Relu"})
+_MOST_PARTS = 24  # of a quotient
+_ADDED = SAME_VALUES | {"Sum", "Mean", "Add"}
+_MEASURED = _ADDED | {"Sub", "Mul", "Pow", "Clamp", "ClampMin"}
+_FEW = 1 << 14  # elements of a mask that are looked at
 _LOOKED_UP = SAME_VALUES | {"Embedding", "Select", "Index", "IndexSelect"}
 
 
@@ -44,7 +47,7 @@ def rewards(root: torch.Tensor) -> float | None:
         value, way = waiting.pop()
         if value.operation in _SIZES:
             found.add(_sized(value, way))
-        elif value.operation == "Div" and way.sign > 0 and not way.is_weighted and is_overlap(value):
+        elif value.operation == "Div" and way.sign > 0 and not way.is_weighted and _is_overlap(value):
             found.add(Floor.PUNISHES_OVERLAP)
         waiting += _beyond(value, way)
     if _HELD in found:  # where errors stand in the loss with both signs, as in a contrast, they hold each other
@@ -112,3 +115,51 @@ def _is_square(value: Value) -> bool:
         return len(inputs) == 2 and inputs[0] == inputs[1]
     power = value.saved("exponent") if value.operation == "Pow" else None
     return isinstance(power, (int, float)) and power % 2 == 0
+
+
+# -- Dice's coefficient, or intersection over union ---------------------------------------------------------------
+
+
+def _is_overlap(division: Value) -> bool:
+    """`2 * (p * mask).sum() / (p.sum() + …)`, or `i / (p.sum() + … - i)` with `i = (p * mask).sum()`."""
+    product, twice = _intersection(division.side(0))
+    if not product.only or not division.side(1):
+        return False
+    parts = _parts(division.side(1))
+    return product.only in parts and (twice or product in parts)
+
+
+def _intersection(value: Value) -> tuple[Value, bool]:
+    """The product of a prediction with a mask that is summed up here, and whether it counts twice."""
+    twice = False
+    for _ in range(_MOST_PARTS):
+        if value.operation == "Mul" and value.only:
+            factor = value.factor
+            number = number_of(factor)
+            if number is None:
+                return (value, twice) if isinstance(factor, torch.Tensor) and _is_mask(factor) else (NOTHING, False)
+            twice |= number == 2
+        elif value.operation not in _ADDED:
+            break
+        value = value.only
+    return NOTHING, False
+
+
+def _is_mask(values: torch.Tensor) -> bool:
+    """Zeros and ones. Elsewhere than on the CPU the training would have to wait for it."""
+    if values.device.type != "cpu" or values.numel() < 2:
+        return values.device.type != "cpu"
+    some = values.detach().reshape(-1)[:_FEW]
+    return bool(((some == 0) | (some == 1)).all())
+
+
+def _parts(total: Value) -> set[Value]:
+    """What a sum is made of."""
+    found: set[Value] = set()
+    waiting = [total]
+    while waiting and len(found) < _MOST_PARTS:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting += value.inputs if value.operation in _MEASURED else []
+    return found

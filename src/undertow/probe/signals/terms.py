@@ -19,14 +19,10 @@ MAX_NODES = 96  # looked at in one search
 _FEW_LEVELS = 1 << 10  # quantiles; more numbers are no levels
 
 _FUNCTIONS = {
-    "NllLoss": LossKind.NEGATIVE_LOG_LIKELIHOOD,
-    "NllLossNd": LossKind.NEGATIVE_LOG_LIKELIHOOD,
-    "NllLoss2D": LossKind.NEGATIVE_LOG_LIKELIHOOD,
-    "CtcLoss": LossKind.ALIGNMENT,
-    "CudnnCtcLoss": LossKind.ALIGNMENT,
+    **dict.fromkeys(("NllLoss", "NllLossNd", "NllLoss2D"), LossKind.NEGATIVE_LOG_LIKELIHOOD),
+    **dict.fromkeys(("CtcLoss", "CudnnCtcLoss"), LossKind.ALIGNMENT),
+    **dict.fromkeys(("SmoothL1Loss", "HuberLoss"), LossKind.ABSOLUTE),
     "MseLoss": LossKind.MEAN_SQUARE,
-    "SmoothL1Loss": LossKind.ABSOLUTE,
-    "HuberLoss": LossKind.ABSOLUTE,
     "BinaryCrossEntropy": LossKind.BINARY_OF_PROBABILITIES,
     "BinaryCrossEntropyWithLogits": LossKind.BINARY_OF_LOGITS,
 }
@@ -208,14 +204,11 @@ def _divergence(value: Value, path: _Path) -> Term | None:
 
 
 _BY_HAND = {
-    "Gather": _picked,
-    "Index": _picked,
-    "Pow": _difference,
-    "Abs": _difference,
+    **dict.fromkeys(("Gather", "Index"), _picked),
+    **dict.fromkeys(("Pow", "Abs"), _difference),
+    **dict.fromkeys(("Maximum", "Minimum"), _quantile),
     "Mul": _product,
     "Sub": _divergence,
-    "Maximum": _quantile,
-    "Minimum": _quantile,
 }
 
 
