@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale chromium clean
+.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale fuzz chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -25,6 +25,10 @@ test-slow: $(INSTALLED)
 	@echo "Every fault at every severity, every healthy training, ranks that die, a checkpoint of 4 GB, and more:"
 	@echo "about a quarter of an hour on two idle cores, and 9 GB of disk for a while. A summary comes at the end."
 	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal --durations 10 $(ARGS)
+
+# Every reader on spoiled files, other ones each time, with a limit on memory: make fuzz MINUTES=10
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz $(or $(MINUTES),10)
 
 # Also with the heavy packages of other people, which `make test` does without.
 test-integrations: $(INSTALLED)
