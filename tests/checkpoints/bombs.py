@@ -55,6 +55,12 @@ def _expanded(path: Path) -> None:
     torch.save({"a": torch.zeros(1).expand(1 << 40), "b": torch.ones(2, 2)}, path)
 
 
+def _huge_tensor(path: Path) -> None:
+    size = 60 * 10**9
+    safetensors(path, {"a": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}})
+    os.truncate(path, path.stat().st_size + size)
+
+
 BOMBS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "lists in lists": ("a.pt", lambda path: archive(path, NESTED + b".")),
     "lists in lists, legacy": ("a.pt", _legacy),
@@ -66,6 +72,7 @@ BOMBS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "many lists": ("a.pt", lambda path: archive(path, b"\x80\x02" + b"]" * 30_000_000 + b".")),
     "many lists in metadata": (".metadata", lambda path: path.write_bytes(b"\x80\x02" + b"]" * 30_000_000 + b".")),
     "900,000 empty tensors": ("a.safetensors", _empty_tensors),
+    "a tensor of 60 GB": ("a.safetensors", _huge_tensor),
     "a shape beyond counting": (
         "a.safetensors",
         lambda path: safetensors(path, {"a": {"dtype": "F32", "shape": [0, 2**61], "data_offsets": [0, 0]}}),

@@ -10,7 +10,7 @@ import click
 
 from undertow import __version__
 from undertow.cli.output import say
-from undertow.errors import UndertowError
+from undertow.errors import UndertowError, UnreadableRunError
 
 # Name → what it does. The module `undertow.cli.NAME` holds the click command `command`.
 COMMANDS = {
@@ -86,6 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(problem)
     except UndertowError as problem:
         return fail(problem)
+    except MemoryError:
+        return fail(
+            UnreadableRunError("what is asked for takes more memory than there is", way_out="Ask for less of it")
+        )
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except (BrokenPipeError, ClosedPipeError):
