@@ -2,16 +2,7 @@
 
 import numpy as np
 
-from undertow.detect.engine import (
-    Condition,
-    FrameView,
-    Judgement,
-    LayerStreak,
-    LayerValues,
-    Limit,
-    Stage,
-    having,
-)
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, LayerValues, Limit, Stage, having
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART
 from undertow.schema import Evidence, Remedy, Severity

@@ -2,16 +2,7 @@
 
 import numpy as np
 
-from undertow.detect.engine import (
-    Condition,
-    FrameView,
-    Judgement,
-    LayerStreak,
-    LayerValues,
-    Limit,
-    Shared,
-    Stage,
-)
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, LayerValues, Limit, Shared, Stage
 from undertow.detect.features.remedies import BALANCE_THE_ROUTER
 from undertow.detect.features.routers import Routers
 from undertow.detect.features.wording import name_layers

@@ -3,16 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import (
-    Condition,
-    FrameView,
-    Judgement,
-    LayerIndex,
-    LayerStreak,
-    LayerValues,
-    Limit,
-    Stage,
-)
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, LayerValues, Limit, Stage
 from undertow.detect.features.module_structure import NONE, structure_of
 from undertow.detect.features.remedies import INITIALISE_FOR_THE_ACTIVATION, STANDARDISE_THE_INPUTS
 from undertow.detect.features.wording import name_layers

@@ -43,15 +43,11 @@ class HeavyDropout(Condition):
         if settings == self._settings:  # as they nearly always are
             return self.stay()
         self._settings = settings
-        heavy = (modes == 1) & (rates >= self.rate)
-        if not heavy.any():
-            return self.end()
-        members = tuple(view.layout.in_order(ids[heavy]))
-        rate = float(rates[heavy][0])
-        return self.hold(members, lambda: _describe(view, members, rate))
+        return self.hold_of(view, ids[(modes == 1) & (rates >= self.rate)], _describe)
 
 
-def _describe(view: FrameView, members: tuple[int, ...], rate: float) -> Judgement:
+def _describe(view: FrameView, members: tuple[int, ...]) -> Judgement:
+    rate = float(view.all_layers("dropout_rate")[members[0]])
     how = "as it is set; PyTorch's rate is the share that is dropped, not the share that is kept"
     evidence = tuple(Evidence("dropout_rate", view.layout.path(i), rate, 0.5, how) for i in members[:3])
     summary = (

@@ -60,17 +60,15 @@ class TooFewValues(Condition):
             few |= measured & (samples <= self.samples)
         self._few.follow(ids, measured, few, view.step)
         self._values[ids[few]] = values[few]
-        members = tuple(view.layout.in_order(np.flatnonzero(self._few.length >= self.patience)))
-        return self.hold(members, lambda: self._describe(view, members)) if members else self.end()
+        return self.hold_of(view, np.flatnonzero(self._few.length >= self.patience), self._describe)
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         chosen = list(members)
-        count, since = float(self._values[chosen].max()), self._few.began(members)
-        samples = view.all_layers("norm_samples")[chosen]
+        count, samples = float(self._values[chosen].max()), view.all_layers("norm_samples")[chosen]
         how = "values from which each statistic was computed"
         if not np.isnan(samples).all():
             how += f", of {count_of(int(np.nanmax(samples)), 'sample')}"
         evidence = tuple(Evidence("norm_values", view.layout.path(i), count, 16.0, how) for i in members[:3])
         of = count_of(int(count), "value") if count <= self.values else "one or two samples"
         summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {of} only (16 is little)."
-        return Judgement(Severity.SEVERE, members, since, 0.97, summary, evidence)
+        return Judgement(Severity.SEVERE, members, self._few.began(members), 0.97, summary, evidence)

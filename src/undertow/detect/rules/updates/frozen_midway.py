@@ -5,16 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import (
-    Condition,
-    FrameView,
-    Judgement,
-    LayerStreak,
-    LayerValues,
-    Limit,
-    Shared,
-    Stage,
-)
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, LayerValues, Limit, Shared, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
 from undertow.detect.features.remedies import UNFREEZE
 from undertow.detect.features.wording import name_layers

@@ -3,16 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import (
-    Condition,
-    FrameView,
-    Judgement,
-    LayerIndex,
-    LayerStreak,
-    LayerValues,
-    Limit,
-    Stage,
-)
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, LayerValues, Limit, Stage
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import INITIALISE_AT_RANDOM
 from undertow.detect.features.wording import known, name_layers

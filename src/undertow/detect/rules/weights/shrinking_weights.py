@@ -5,16 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import (
-    Condition,
-    FrameView,
-    Judgement,
-    LayerIndex,
-    LayerStreak,
-    LayerValues,
-    Limit,
-    Stage,
-)
+from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, LayerValues, Limit, Stage
 from undertow.detect.features.between_steps import WRITTEN, BetweenSteps
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import structure_of
