@@ -37,8 +37,7 @@ def command(root_or_run: Path | None, port: int | None, no_open: bool, host: str
     from undertow.show.web.server import Dashboard
 
     dashboard = Dashboard(root, host, port, allowed)
-    address = dashboard.address(page)
-    click.echo(address)
+    click.echo(dashboard.address(page))
     sys.stdout.flush()
     if host not in LOOPBACK:
         click.echo(
@@ -47,7 +46,7 @@ def command(root_or_run: Path | None, port: int | None, no_open: bool, host: str
             err=True,
         )
     if not no_open:
-        webbrowser.open(address)
+        webbrowser.open(dashboard.address_for_once(page))
     dashboard.serve()
 
 

@@ -28,6 +28,9 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(stranger: TestClient)
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
+    assert "path=/" in cookie
+    assert cookie.startswith("undertow-7007-")
+    assert TOKEN not in cookie  # it goes to other ports of this host, too
     assert stranger.get("/").status_code == 200
     assert stranger.get("/api/runs").status_code == 200
 
@@ -81,3 +84,13 @@ def test_a_dashboard_for_the_network_knows_the_names_of_its_machine(root: Path) 
             assert client.get("/api/runs", headers={"host": "evil.example"}).status_code == 421
     finally:
         dashboard._socket.close()
+
+
+def test_a_code_opens_the_door_once(root: Path) -> None:
+    app = build_app(root, TOKEN)
+    code = app.new_code()
+    for status in (303, 403):
+        with TestClient(app, base_url="http://127.0.0.1:7007", follow_redirects=False) as client:
+            assert client.get("/api/runs", params={"code": code}).status_code == 403
+            assert client.get("/", params={"code": code}).status_code == status
+            assert client.get("/").status_code == (200 if status == 303 else 403)

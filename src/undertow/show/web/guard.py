@@ -1,7 +1,9 @@
 """Who may ask, and what an answer may do: host, token, method, and the headers that keep a page harmless."""
 
 import hmac
+import ipaddress
 import secrets
+import time
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -11,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LONGEST_QUERY = 8_000
-_COOKIE = "undertow"
+_CODE_SECONDS = 120.0
 _HEADERS = {
     # Nothing from elsewhere, no script or style in the page itself: a name that holds markup stays text.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -29,14 +31,22 @@ def new_token() -> str:
 
 
 class Guard:
-    """Around the whole application. A token in the address becomes a cookie, and leaves the address."""
+    """Around the whole application. A token or a code in the address becomes a cookie, and leaves the address.
+
+    Browsers send cookies to every port of a host, so the cookie holds a secret of its own and never the token.
+    """
 
     def __init__(self, app: ASGIApp, token: str, hosts: tuple[str, ...] = LOOPBACK) -> None:
         self._app = app
         self._token = token
         self._hosts = {host.casefold() for host in hosts}
-        # Cookies do not know ports: two dashboards on one machine must not take each other's.
-        self._cookie = f"{_COOKIE}-{token[:6]}"
+        self._session = new_token()
+        self._codes: dict[str, float] = {}  # until when each may be exchanged
+
+    def new_code(self) -> str:
+        code = new_token()
+        self._codes[code] = time.monotonic() + _CODE_SECONDS
+        return code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,41 +65,60 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         query = scope["query_string"]
-        if _host_name(headers.get("host", "")) not in self._hosts:
+        host, port = _host_and_port(headers.get("host", ""))
+        own_address, own_port = scope.get("server") or ("", None)
+        # A page of a foreign name that points here still sends that name: an address cannot be forged so.
+        if host not in self._hosts and not _same_address(host, own_address):
             return _say(421, "This name is not served here. `undertow serve --allow-host NAME` allows it.")
         if scope["method"] not in ("GET", "HEAD"):
             return _say(405, "This server is read-only: it takes GET requests.")
         if len(query) > _LONGEST_QUERY:
             return _say(414, "This address is too long.")
         fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-        given = dict(fields).get("token", "")
-        if self._is_token(given):
-            return self._welcome(fields) if scope["path"] in ("", "/") else None
-        if self._is_token(_cookie(headers.get("cookie", ""), self._cookie)):
+        given = dict(fields)
+        # Two dashboards must not take each other's cookie: tunnels differ in the first port, proxies in the second.
+        cookie = f"undertow-{port}-{own_port}"
+        is_entry = scope["path"] in ("", "/")
+        if _equal(given.get("token", ""), self._token):
+            return self._welcome(fields, cookie) if is_entry else None
+        if is_entry and self._codes.pop(given.get("code", ""), 0.0) > time.monotonic():
+            return self._welcome(fields, cookie)
+        if _equal(_cookie(headers.get("cookie", ""), cookie), self._session):
             return None
         return _say(403, "Open the address that `undertow serve` printed: it holds the token that this page needs.")
 
-    def _welcome(self, fields: list[tuple[str, str]]) -> Response:
-        rest = urlencode([field for field in fields if field[0] != "token"])
+    def _welcome(self, fields: list[tuple[str, str]], cookie: str) -> Response:
+        rest = urlencode([field for field in fields if field[0] not in ("token", "code")])
         # Relative, so that it holds behind a path prefix, too.
         response = RedirectResponse(f"./?{rest}" if rest else "./", status_code=303)
-        response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+        response.set_cookie(cookie, self._session, path="/", httponly=True, samesite="strict")
         return response
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token.encode())
+
+def _equal(given: str, secret: str) -> bool:
+    return hmac.compare_digest(given.encode(), secret.encode())
 
 
 def _say(status: int, text: str) -> Response:
     return PlainTextResponse(text + "\n", status)
 
 
-def _host_name(header: str) -> str:
-    """Without port and brackets; empty if there is none to understand."""
+def _host_and_port(header: str) -> tuple[str, int]:
+    """Without brackets; empty if there is none to understand."""
     try:
-        return (urlsplit(f"//{header}").hostname or "").casefold()
+        parts = urlsplit(f"//{header}")
+        return (parts.hostname or "").casefold(), parts.port or 80
     except ValueError:
-        return ""
+        return "", 80
+
+
+def _same_address(host: str, own: str) -> bool:
+    """Whether `host` is the very address at which the request arrived."""
+    try:
+        asked, here = ipaddress.ip_address(host), ipaddress.ip_address(own)
+    except ValueError:
+        return False
+    return asked in (here, getattr(here, "ipv4_mapped", None))
 
 
 def _cookie(header: str, name: str) -> str:

@@ -8,6 +8,7 @@ import uvicorn
 from undertow.errors import SettingError
 from undertow.show.web.app import build_app
 from undertow.show.web.guard import LOOPBACK, new_token
+from undertow.show.web.patience import LONGEST_HEAD, PatientProtocol
 
 PORT = 7007
 _TRIES = 20  # ports that are tried one after another when none was asked for
@@ -30,13 +31,23 @@ class Dashboard:
         return int(self._socket.getsockname()[1])
 
     def address(self, page: str = "") -> str:
+        """To copy by hand: good as long as the dashboard runs."""
+        return f"{self._base()}?token={self.token}{page}"
+
+    def address_for_once(self, page: str = "") -> str:
+        """For a browser's command line, which every user of the machine can read: worthless once it was opened."""
+        return f"{self._base()}?code={self._app.new_code()}{page}"
+
+    def _base(self) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}/?token={self.token}{page}"
+        return f"http://{host}:{self.port}/"
 
     def serve(self) -> None:
         """Until interrupted."""
         config = uvicorn.Config(
             self._app,
+            http=PatientProtocol,
+            h11_max_incomplete_event_size=LONGEST_HEAD,
             log_level="error",
             access_log=False,
             server_header=False,
