@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from undertow.measure.kernels.tensors import is_freed
 from undertow.probe.distributed.fsdp import POST_BACKWARD
-from undertow.probe.distributed.portions import is_freed, is_spread
+from undertow.probe.distributed.portions import is_spread
 from undertow.schema import GraphNode, GraphSource, LayerGraph
 
 MAX_NODES = 200_000

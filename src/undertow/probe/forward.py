@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from undertow.measure.kernels.interface import Kernel, Want
+from undertow.measure.kernels.tensors import is_freed
 from undertow.measure.partials import Moment, Partials
 from undertow.probe.signals.modules import (
     norm_samples,
@@ -232,7 +233,7 @@ class ForwardTap:
             samples = norm_samples(reading.module, inputs)
             if samples is not None:
                 reading.norm_samples = min(samples, reading.norm_samples or samples)
-        if self.data is None and (data := raw_data(reading.module, inputs)) is not None:
+        if self.data is None and (data := raw_data(reading.module, inputs)) is not None and not is_freed(data):
             self.data = measure(self._kernel_for(data.device.type), _leading(data))
             self.data_address = data.data_ptr()
 
@@ -242,7 +243,8 @@ class ForwardTap:
         def receive(gradient: torch.Tensor) -> None:
             began = time.thread_time()
             try:
-                sink.append(measure(kernel, gradient.detach()))
+                if not is_freed(gradient):
+                    sink.append(measure(kernel, gradient.detach()))
             except Exception as error:
                 self.error = error
             self.seconds += time.thread_time() - began
@@ -268,7 +270,7 @@ def _first_tensor(output: Any) -> torch.Tensor | None:
         found = output if isinstance(output, torch.Tensor) else None
     if found is None or not found.is_floating_point() or found.device.type == "meta" or found.layout != torch.strided:
         return None
-    if type(found) not in (torch.Tensor, nn.Parameter) or _is_wrapped(found):
+    if type(found) not in (torch.Tensor, nn.Parameter) or _is_wrapped(found) or is_freed(found):
         return None
     return found
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from undertow.measure.kernels import choose
 from undertow.measure.kernels.interface import MARKS, Kernel, Want
+from undertow.measure.kernels.tensors import FreedMemoryError, is_freed
 from undertow.measure.partials import Moment
 from undertow.probe.cuda_events import Events, record_events
 from undertow.probe.readings import Number, Reading, Slots
@@ -88,7 +89,11 @@ class TensorReader:
     def _read_slowly(self, of: TensorList, found: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
         with torch.no_grad():
             tensors = [tensor.detach() for tensor in found]
-            readings = self._read_by_device(of.slots, tensors, want, factor)
+            try:
+                readings = self._read_by_device(of.slots, tensors, want, factor)
+            except FreedMemoryError:
+                there = [place for place, tensor in enumerate(tensors) if not is_freed(tensor)]
+                readings = self._read_by_device(of.slots[there], [tensors[place] for place in there], want, factor)
             return of.placed(readings, found, self.kernel_for)
 
     def _read_by_device(self, slots: Slots, tensors: list[torch.Tensor], want: Want, factor: Number) -> list[Reading]:
@@ -152,7 +157,10 @@ class TensorReader:
     def _contents(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
         if not len(tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
             return None
-        return self.kernel_for("cpu").fingerprint(tensors)
+        try:
+            return self.kernel_for("cpu").fingerprint(tensors)
+        except FreedMemoryError:
+            return None
 
     def any_nonfinite(self, of: TensorList) -> bool:
         """False also where looking would make the training wait."""
@@ -176,7 +184,7 @@ class TensorReader:
         if contents is not None:
             return contents == 0.0
         with torch.no_grad():
-            return np.array([not bool(_few(tensor).any()) for tensor in tensors], np.bool_)
+            return np.array([is_freed(tensor) or not bool(_few(tensor).any()) for tensor in tensors], np.bool_)
 
 
 def _identity(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:

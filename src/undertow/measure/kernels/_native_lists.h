@@ -3,6 +3,7 @@
 
 static struct {
     PyObject *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version, *numel, *grad, *requires_grad, *is_neg;
+    PyObject *storage_offset, *itemsize;
 } names;
 
 static int make_names(void) {
@@ -13,7 +14,7 @@ static int make_names(void) {
         {&names.dtype, "dtype"},       {&names.layout, "layout"},     {&names.is_cpu, "is_cpu"},
         {&names.data_ptr, "data_ptr"}, {&names.version, "_version"},  {&names.is_contiguous, "is_contiguous"},
         {&names.numel, "numel"},       {&names.grad, "grad"},         {&names.requires_grad, "requires_grad"},
-        {&names.is_neg, "is_neg"},
+        {&names.is_neg, "is_neg"},     {&names.itemsize, "itemsize"}, {&names.storage_offset, "storage_offset"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!(*all[i].name = PyUnicode_InternFromString(all[i].text))) return 0;
@@ -39,6 +40,15 @@ static uint64_t number_of(PyObject *value) {
     return number;
 }
 
+/* Where a tensor lies, in its last moment before it is read; 0 when its memory was given back: what is left of its
+ * address then is its offset, so only the lowest ones have to be looked at twice. */
+static uint64_t address_of(PyObject *tensor) {
+    const uint64_t address = number_of(PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL));
+    if (!address || address >> 32) return address;
+    const uint64_t offset = number_of(PyObject_CallMethodObjArgs(tensor, names.storage_offset, NULL));
+    return address == offset * number_of(PyObject_GetAttr(tensor, names.itemsize)) ? 0 : address;
+}
+
 /* Address and version of a plain tensor with so many elements. Returns 0 when it is none. */
 static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int64_t count, uint64_t *address,
                     uint64_t *version) {
@@ -46,9 +56,9 @@ static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int64_t
         !attribute_is(tensor, names.is_cpu, Py_True) || !says_yes(tensor, names.is_contiguous))
         return 0;
     if (number_of(PyObject_CallMethodObjArgs(tensor, names.numel, NULL)) != (uint64_t)count) return 0;
-    *address = number_of(PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL));
+    *address = address_of(tensor);
     *version = number_of(PyObject_GetAttr(tensor, names.version));
-    return !PyErr_Occurred();
+    return (*address || !count) && !PyErr_Occurred();
 }
 
 /* One byte per item of a list: 1 where the attribute is neither None nor False. */
@@ -84,7 +94,7 @@ static const float *plain_floats(PyObject *tensor, PyObject *type, uint64_t *cou
     if (attribute_is(tensor, names.dtype, type) && attribute_is(tensor, names.is_cpu, Py_True) &&
         says_yes(tensor, names.is_contiguous) && !says_yes(tensor, names.is_neg)) {
         *count = number_of(PyObject_CallMethodObjArgs(tensor, names.numel, NULL));
-        data = (const float *)(uintptr_t)number_of(PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL));
+        data = (const float *)(uintptr_t)address_of(tensor);
     }
     if (PyErr_Occurred()) data = NULL; /* what has no memory of its own says so */
     PyErr_Clear();

@@ -87,8 +87,9 @@ static double plain_fingerprint(const struct plain *self, size_t t, uint64_t add
     return fingerprint_of((const void *)(uintptr_t)address, (size_t)self->counts[t], self->formats[t]);
 }
 
-/* Returns 0 when any tensor is not plain memory of the expected type and size on the processor, or is not there. */
-static int plain_fill_mark(const struct plain *self, uint64_t *mark) {
+/* Returns 0 when any tensor is not plain memory of the expected type and size on the processor, or is not there. The
+ * tensors go into the list `held` if there is one: another thread may let go of them while they are read. */
+static int plain_fill_mark(const struct plain *self, uint64_t *mark, PyObject *held) {
     uint64_t *address = mark, *version = mark + self->n, *identity = mark + 3 * self->n;
     double *fingerprint = (double *)(mark + 2 * self->n);
     for (size_t t = 0; t < self->n; t++) {
@@ -97,6 +98,7 @@ static int plain_fill_mark(const struct plain *self, uint64_t *mark) {
         const int is_plain =
             tensor && type && describe(tensor, type, self->strided, self->counts[t], &address[t], &version[t]);
         if (is_plain) fingerprint[t] = plain_fingerprint(self, t, address[t]);
+        if (held && tensor) PyList_SetItem(held, (Py_ssize_t)t, Py_NewRef(tensor));
         Py_XDECREF(tensor);
         if (!is_plain) {
             PyErr_Clear(); /* a tensor that cannot even be asked is not plain */
@@ -110,7 +112,7 @@ static PyObject *plain_mark(PyObject *object, PyObject *nothing) {
     const struct plain *self = (struct plain *)object;
     PyObject *answer = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(self->n * MARKS * 8));
     (void)nothing;
-    if (answer && !plain_fill_mark(self, (uint64_t *)PyBytes_AsString(answer))) {
+    if (answer && !plain_fill_mark(self, (uint64_t *)PyBytes_AsString(answer), NULL)) {
         Py_DECREF(answer);
         return Py_NewRef(Py_None);
     }
@@ -180,7 +182,10 @@ static PyObject *plain_read(PyObject *object, PyObject *arguments) {
     PyObject *answer = plain_memory(self, want, (n * MARKS + moments + exponents + sketches) * 8);
     if (!answer) return NULL;
     uint64_t *mark = (uint64_t *)PyBytes_AsString(answer);
-    if (!plain_fill_mark(self, mark)) {
+    PyObject *held = self->elements < WORTH_THE_LOCK ? NULL : PyList_New((Py_ssize_t)n);
+    PyErr_Clear(); /* without a list the lock is kept */
+    if (!plain_fill_mark(self, mark, held)) {
+        Py_XDECREF(held);
         Py_DECREF(answer);
         return Py_NewRef(Py_None);
     }
@@ -190,13 +195,14 @@ static PyObject *plain_read(PyObject *object, PyObject *arguments) {
         values + moments + exponents, self->offsets,
     };
     int done;
-    if (self->elements < WORTH_THE_LOCK) {
+    if (!held) {
         done = measure_all(&request);
     } else {
         Py_BEGIN_ALLOW_THREADS
         done = measure_all(&request);
         Py_END_ALLOW_THREADS
     }
+    Py_XDECREF(held);
     if (done) return answer;
     Py_DECREF(answer);
     return PyErr_NoMemory();

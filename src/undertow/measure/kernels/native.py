@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
-from undertow.measure.kernels.tensors import FORMATS, plain
+from undertow.measure.kernels.tensors import FORMATS, addresses_of, plain
 from undertow.measure.packed import Packed
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
 
@@ -26,7 +26,7 @@ class PlainTensors:
 
     def __init__(self, tensors: list[torch.Tensor], of: list[torch.Tensor], of_gradients: bool) -> None:
         """`tensors` are those of the list `of`, or their gradients."""
-        _, counts, formats = _describe(tensors)
+        counts, formats = _describe(tensors)
         dtypes = [tensor.dtype for tensor in tensors]
         self.offsets = offsets_of(counts)
         native = _native.PlainTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
@@ -54,7 +54,7 @@ class NativeKernel:
             if any(map(is_sparse, tensors)):
                 return measure_mixed(lambda some, wanted: self.measure(some, wanted, threads), tensors, want)
             tensors = _copied(tensors)
-        addresses, counts, formats = _describe(tensors)
+        counts, formats = _describe(tensors)
         number, offsets, flags = len(counts), offsets_of(counts), int(want)
         moments = np.empty((number, _MOMENTS))
         exponents = np.empty((number, EXPONENT_BUCKETS), np.int64) if flags & _EXPONENTS else None
@@ -63,7 +63,7 @@ class NativeKernel:
             moments.fill(np.nan)
             moments[:, Moment.COUNT] = counts
         _native.measure(
-            addresses,
+            addresses_of(tensors),
             counts,
             formats,
             flags,
@@ -82,15 +82,16 @@ class NativeKernel:
         unit_dim %= len(shape)
         active = np.zeros(shape[unit_dim], np.uint8)
         outer, inner = prod(shape[:unit_dim]), prod(shape[unit_dim + 1 :])
-        _native.unit_activity(tensor.data_ptr(), tensor.element_size(), outer, len(active), inner, active)
+        (address,) = addresses_of([tensor]).tolist()
+        _native.unit_activity(address, tensor.element_size(), outer, len(active), inner, active)
         return active
 
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> NDArray[np.float64] | None:
         if not _readable(tensors):
             tensors = _copied([t.detach().coalesce().values() if is_sparse(t) else t for t in tensors])
-        addresses, counts, formats = _describe(tensors)
+        counts, formats = _describe(tensors)
         out = np.empty(len(counts))
-        _native.fingerprint(addresses, counts, formats, out)
+        _native.fingerprint(addresses_of(tensors), counts, formats, out)
         return out
 
     def plain(self, tensors: list[torch.Tensor], of: list[torch.Tensor], of_gradients: bool) -> PlainTensors | None:
@@ -115,11 +116,7 @@ def _copied(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [plain(tensor) for tensor in tensors]
 
 
-def _describe(
-    tensors: Sequence[torch.Tensor],
-) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint8]]:
-    return (
-        np.array([tensor.data_ptr() for tensor in tensors], np.uint64),
-        np.array([tensor.numel() for tensor in tensors], np.int64),
-        np.array([FORMATS[tensor.dtype] for tensor in tensors], np.uint8),
-    )
+def _describe(tensors: Sequence[torch.Tensor]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """How many elements each has, in which format."""
+    counts = np.array([tensor.numel() for tensor in tensors], np.int64)
+    return counts, np.array([FORMATS[tensor.dtype] for tensor in tensors], np.uint8)

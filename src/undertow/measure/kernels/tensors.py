@@ -1,6 +1,11 @@
 """Bringing a user's tensor into a form that kernels read: dense, row-major, a floating dtype."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 # The formats the native kernel reads, and their numbers there.
 FORMATS: dict[torch.dtype, int] = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
@@ -11,6 +16,8 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if tensor.device.type == "meta":
         raise TypeError(f"cannot measure a tensor of dtype {tensor.dtype} on the meta device: it holds no values")
+    if is_freed(tensor):
+        raise FreedMemoryError
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_complex():
@@ -22,3 +29,33 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in FORMATS:  # float8 and the like
         tensor = tensor.to(torch.float32)
     return tensor.resolve_neg().contiguous()
+
+
+class FreedMemoryError(TypeError):
+    """A tensor whose memory was given back cannot be measured; its neighbours in the list can."""
+
+    def __init__(self) -> None:
+        super().__init__("cannot measure a tensor whose memory has been given back")
+
+
+def is_freed(tensor: torch.Tensor) -> bool:
+    """Its memory has been given back (`untyped_storage().resize_(0)`), perhaps until it is needed again."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return False
+    last = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    return tensor.untyped_storage().nbytes() <= last * tensor.element_size()
+
+
+def addresses_of(tensors: Sequence[torch.Tensor]) -> NDArray[np.int64]:
+    """For the last moment before they are read. What is left of the address of freed memory is the tensor's offset:
+    only the lowest ones have to be looked at twice.
+    """
+    addresses = np.array([tensor.data_ptr() for tensor in tensors], np.int64)
+    if any(is_freed(tensors[place]) for place in np.flatnonzero(addresses >> 32 == 0).tolist()):
+        raise FreedMemoryError
+    return addresses
+
+
+def array_of(tensor: torch.Tensor) -> NDArray[Any]:
+    """The user's own memory, on the processor, as an array for a moment. After `.numpy()` it could never be resized."""
+    return np.from_dlpack(tensor.detach())

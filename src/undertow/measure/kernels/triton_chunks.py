@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undertow.measure.kernels.tensors import addresses_of
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS
 
 _FEWEST_ROWS, _MOST_ROWS = 32, 508  # of a chunk; a row is as wide as a sketch, and a counter holds no more than 511
@@ -108,7 +109,7 @@ class AddressTables:
         self._tables: OrderedDict[tuple[torch.device, bytes], torch.Tensor] = OrderedDict()
 
     def table(self, tensors: list[torch.Tensor], device: torch.device) -> torch.Tensor:
-        addresses = np.array([tensor.data_ptr() for tensor in tensors], np.int64)
+        addresses = addresses_of(tensors)
         key = device, addresses.tobytes()
         found = self._tables.get(key)
         if found is None:

@@ -20,7 +20,7 @@ from undertow.errors import write_stderr
 from undertow.measure.kernels import triton_fast, triton_merge, triton_parts
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
-from undertow.measure.kernels.tensors import FORMATS, plain
+from undertow.measure.kernels.tensors import FORMATS, FreedMemoryError, plain
 from undertow.measure.kernels.torch_portable import DevicePartials, TorchKernel
 from undertow.measure.kernels.triton_chunks import (
     MERGED_COLUMNS,
@@ -100,6 +100,8 @@ class TritonKernel:
         try:
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 return self._arriving(self._launch(flat, want, device))
+        except FreedMemoryError:
+            raise
         except Exception as error:
             self.broken = True
             _say(error, "measuring with plain torch operations instead, which is slower")
@@ -117,6 +119,8 @@ class TritonKernel:
         try:
             with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
                 return self._arriving(self._launch_parts(flat, parts, device))
+        except FreedMemoryError:
+            raise
         except Exception as error:
             self._parts_broken = True
             _say(error, "updates and directions of shards are not measured")

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undertow.measure.kernels.tensors import array_of
+
 Ints = NDArray[np.int64]
 
 
@@ -116,12 +118,7 @@ def summand_of(tensor: Any) -> Summand | None:
     local = local_of(tensor).detach()
     if factor == 0.0 or local.numel() > MOST_SUMMAND_ELEMENTS:
         return Summand(number, count, None)
-    return Summand(number, count, local.to("cpu", torch.float64).numpy() * factor)
-
-
-def is_freed(tensor: torch.Tensor) -> bool:
-    """A gathered parameter whose memory has been given back until it is needed again."""
-    return tensor.layout is torch.strided and tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+    return Summand(number, count, array_of(local.to("cpu", torch.float64)) * factor)
 
 
 def whole_here(tensor: Any) -> torch.Tensor | None:

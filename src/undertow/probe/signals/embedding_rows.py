@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
+from undertow.measure.kernels.tensors import array_of, is_freed
+
 _ROWS = 64
 _ELEMENTS = 1 << 14
 _COLUMNS = 4  # of an embedding's rows, enough to see whether a row is zero
@@ -20,10 +22,12 @@ def row_spread(weight: torch.Tensor) -> float:
     NaN where there is none."""
     if weight.dim() < 2 or weight.shape[0] < 2 or weight.device.type != "cpu" or weight.layout is not torch.strided:
         return math.nan
+    if is_freed(weight):
+        return math.nan
     rows = weight.detach()[:: -(-weight.shape[0] // _ROWS)].flatten(1)
     if rows.numel() > _ELEMENTS:
         rows = rows[:, :: -(-rows.numel() // _ELEMENTS)]
-    values = rows.double().numpy()
+    values = array_of(rows.double())
     difference = values - values[0]  # equal rows then give exactly 0
     # Not `np.vdot`: that would wake the threads of the linear algebra library, beside those that train.
     length = math.sqrt(float(np.square(values).sum()))
@@ -42,9 +46,9 @@ class RowBook:
 
     def note_gradient(self, weight: torch.Tensor) -> None:
         gradient = weight.grad
-        if gradient is None or gradient.device.type != "cpu":
+        if gradient is None or gradient.device.type != "cpu" or is_freed(gradient):
             return
-        touched = gradient._indices()[0].numpy() if gradient.is_sparse else _touched(gradient)
+        touched = array_of(gradient._indices()[0]) if gradient.is_sparse else _touched(gradient)
         self._rows(weight)[touched] = True
 
     def note_state(self, optimizer: Optimizer, weight: torch.Tensor) -> None:
@@ -71,7 +75,7 @@ def memory_of(optimizer: Optimizer, weight: torch.Tensor) -> torch.Tensor | None
     for name in ("exp_avg_sq", "square_avg", "sum", "momentum_buffer"):
         kept = state.get(name)
         if isinstance(kept, torch.Tensor) and kept.shape == weight.shape and kept.device.type == "cpu":
-            return kept
+            return None if is_freed(kept) else kept
     return None
 
 

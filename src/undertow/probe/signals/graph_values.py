@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from undertow.probe.distributed.portions import is_freed
+from undertow.measure.kernels.tensors import is_freed
 
 Node = Any  # torch.autograd.graph.Node; its methods are not typed
 Factor = torch.Tensor | float

@@ -12,6 +12,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
+from undertow.measure.kernels.tensors import array_of
+
 _is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
 _CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
 _SPREAD_SAMPLES = 64
@@ -67,7 +69,7 @@ def running_average(module: nn.Module) -> float | None:
     means = module.running_mean
     if means is None or means.device.type != "cpu" or means.numel() > _MOST_MEANS or not means.is_floating_point():
         return None
-    return float(np.sqrt(np.square(means.detach().double().numpy()).sum()))
+    return float(np.sqrt(np.square(array_of(means.double())).sum()))
 
 
 def raw_data(module: nn.Module, inputs: Any) -> torch.Tensor | None:
@@ -87,7 +89,7 @@ def sample_spread(values: torch.Tensor) -> float | None:
     some = values[:_SPREAD_SAMPLES].flatten(1)
     if some.numel() > _SPREAD_ELEMENTS:
         some = some[:, :: -(-some.numel() // _SPREAD_ELEMENTS)]
-    array: NDArray[np.float32] = some.float().numpy()
+    array: NDArray[np.float32] = array_of(some.float())
     with np.errstate(all="ignore"):
         typical = array.mean(axis=0)  # the output of no sample in particular
         around = (array - typical).ravel()

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import Optimizer
 
+from undertow.measure.kernels.tensors import array_of, is_freed
 from undertow.probe.distributed.portions import local_of
 from undertow.probe.tensor_list import sample
 from undertow.schema.quantities import OPTIMIZER
@@ -126,10 +127,10 @@ def _some(tensor: Any) -> Floats | None:
     tensor = local_of(tensor)
     if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return None
-    if not tensor.numel() or (not tensor.is_contiguous() and tensor.numel() > _MOST_TO_COPY):
+    if not tensor.numel() or is_freed(tensor) or (not tensor.is_contiguous() and tensor.numel() > _MOST_TO_COPY):
         return None
     flat, stride = tensor.detach().reshape(-1), max(1, tensor.numel() // _ELEMENTS)
-    return flat[::stride].double().numpy()
+    return array_of(flat[::stride].double())
 
 
 def _median(values: Floats) -> float:
