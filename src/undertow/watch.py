@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from undertow.errors import write_stderr
-from undertow.probe.torch_version import require_torch, too_old
+from undertow.probe.torch_version import require_torch, too_old, without_lock
 from undertow.recording.watch_handle import NullWatch, Watch
 from undertow.schema import Finding
 from undertow.settings import Settings
@@ -68,10 +68,11 @@ def _begin(settings: Settings, model: Models, optimizer: Optimizers) -> Watch:
     if settings.disabled:
         return NullWatch("Undertow is disabled", "Unset UNDERTOW_DISABLED")
     require_torch()
-    reason = too_old()
-    if reason is not None:
-        write_stderr(f"undertow: {reason}. Nothing is recorded; your training goes on")
-        return NullWatch(reason, "Install a newer torch")
+    refusals = ((too_old(), "Install a newer torch"), (without_lock(), "Start it with PYTHON_GIL=1"))
+    for reason, way_out in refusals:
+        if reason is not None:
+            write_stderr(f"undertow: {reason}. Nothing is recorded; your training goes on")
+            return NullWatch(reason, way_out)
     from undertow.recording.live_watch import begin_watch
 
     return begin_watch(settings, model, optimizer)

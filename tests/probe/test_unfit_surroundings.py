@@ -66,6 +66,18 @@ def test_a_torch_that_is_too_old_is_named_and_the_training_goes_on(
     assert capsys.readouterr().err == ""
 
 
+def test_a_python_without_its_lock_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    monkeypatch.delitem(vars(undertow), "watch", raising=False)
+    assert undertow.watch(nn.Linear(2, 2), run_dir="nowhere").closed
+    assert capsys.readouterr().err == (
+        "undertow: this Python runs without its global lock, which watching relies on. "
+        "Nothing is recorded; your training goes on\n"
+    )
+
+
 def test_a_script_under_a_torch_that_is_too_old_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('trained')\n")
     program = (

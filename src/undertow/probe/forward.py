@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,7 @@ class ForwardTap:
     def __init__(self, kernel_for: Callable[[str], Kernel]) -> None:
         self._kernel_for = kernel_for
         self._handles: list[Any] = []
+        self._thread: int | None = None  # modules that run in others are not of this training
         self._entered: list[int] = []  # the number of the next operation when each module under way began
         self._outermost_counts = False
         self._paused = False
@@ -121,6 +123,13 @@ class ForwardTap:
         self._handles = []
         self._measured = {}
 
+    def follow(self, thread: int) -> None:
+        """Until then the first thread that runs a module is followed."""
+        if self._thread != thread:
+            self._thread = thread
+            self._entered = []
+            self.take()
+
     def pause(self, paused: bool) -> None:
         """Checkpointed modules run again during the backward pass: those runs are not new activations."""
         self._paused = paused
@@ -141,6 +150,10 @@ class ForwardTap:
         if self._paused:
             self._note_recomputation(module, inputs)
             return
+        if self._thread != get_ident():
+            if self._thread is not None:
+                return
+            self._thread = get_ident()
         if type(module).__name__ == "OptimizedModule":
             self.stop()  # what is inside is about to be compiled: our hooks must not become part of it
             return
@@ -163,7 +176,7 @@ class ForwardTap:
             self._redrawn.enter(module, inputs)
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if self._paused:
+        if self._paused or self._thread != get_ident():
             return
         entered = self._entered.pop() if self._entered else None
         if not self._outermost_counts or self.error is not None or not self._handles:

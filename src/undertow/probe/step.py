@@ -4,17 +4,22 @@ A step ends with an optimizer's `step()`. Gradients are read when the backward p
 clipped) and compared with what the optimizer gets; weights are read right before and after it moves them.
 """
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
+from undertow.errors import CriticalFindingError, UndertowError
 from undertow.probe import discovery, taps
+from undertow.probe.autograd_graph import leaves
 from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.distributed.local_gradients import LocalGradients
 from undertow.probe.distributed.portions import gathers_parameters
@@ -66,14 +71,22 @@ class StepMachine:
         self._quiet = 0  # steps to come in which nothing can be due but gradients, weights and updates
         self._rested = 0  # such steps that nobody has accounted for, and how long they took
         self._rested_seconds = 0.0
+        self._thread = 0  # whose training this is; 0 before anything is watched
+        self._has_stepped = False  # that thread has, so it is known to be the one
+        self._inside = self._in_pass = False  # it is in one of these taps, or in a backward pass
+        self._one_at_a_time = threading.RLock()  # of other threads
+        self._elsewhere = threading.local()  # `known` in threads whose optimizer holds nothing that is watched
         self.before_backward = self._tap(self._before_backward)
         self.after_backward = self._tap(self._after_backward)
         self.before_step = self._tap(self._before_step)
         self.after_step = self._tap(self._after_step)
         self.gradients_taken = self._tap(self._gradients_taken)
         self.closure_evaluated = self._tap(self._closure_evaluated)
-        self._held_back = self._tap(self._scaler_stepped)
-        self._averaged = self._tap(self._gradients_averaged)
+        self.loss_scaled = self._tap(self._loss_scaled)
+        self.scaler_stepped = self._tap(self._scaler_stepped)
+        self.gradients_averaged = self._tap(self._gradients_averaged)
+        self.saved_tensors_hooked = self._tap(self._saved_tensors_hooked, in_any_thread=True)
+        self.compiling = self._tap(self._compiling, in_any_thread=True)
         self._stopped = False
         self._walks = 0
         self._attempts = 0
@@ -88,7 +101,7 @@ class StepMachine:
     def start(self) -> None:
         taps.add(self)
         if discovery.anything_compiled():
-            self.compiling()
+            self._compiling()
         else:
             self._forward.on_root = self._root_called
             self._forward.start()  # in the first step always: it shows which models are in use, and their order
@@ -109,7 +122,7 @@ class StepMachine:
         self._weights.forget()
         self.subjects.release()
 
-    def _tap(self, work: Callable[..., object]) -> Callable[..., None]:
+    def _tap(self, work: Callable[..., object], in_any_thread: bool = False) -> Callable[..., None]:
         """An error of ours never reaches the user's loop."""
         always = self._timer.always
 
@@ -118,40 +131,91 @@ class StepMachine:
                 return
             began = _now()
             try:
-                work(*arguments)
-            except Exception as error:
+                if get_ident() == self._thread or in_any_thread:
+                    self._inside = True
+                    work(*arguments)
+                    self._inside = False
+                else:
+                    with self._one_at_a_time:
+                        if self._takes_over(*arguments):
+                            self._inside = True
+                            work(*arguments)
+                            self._inside = False
+            except CriticalFindingError:  # what the user has asked for
                 self.stop()
-                self._failed(error)
+                raise
+            except Exception as error:
+                if not self._stopped:  # else another thread has, in the middle of this
+                    with suppress(Exception):
+                        self.stop()
+                    with suppress(Exception):
+                        self._failed(error)
             always.seconds += _now() - began
 
         return tap
 
+    # -- whose training this is ---------------------------------------------------------------------------
+
+    def _takes_over(self, subject: Any = None, *more: Any) -> bool:
+        """Whether what another thread does belongs to the training that is watched: if so, that is now its own.
+
+        A step belongs to the thread that takes it. One that trains something else is left alone; of two that train the
+        same parameters at the same time nobody can tell the steps apart.
+        """
+        if not self._thread:
+            return True  # nothing is watched yet
+        if self._thread in {thread.ident for thread in threading.enumerate()}:
+            if not self._concerns_watched(subject):
+                return False
+            if taps.in_backward():
+                return self._in_pass  # autograd's own threads: optimizers that step inside a backward pass
+            if self._has_stepped and (self._inside or self._in_pass or self._state.in_step):
+                raise UndertowError(
+                    "several threads train the same parameters at once, and their steps cannot be told apart",
+                    way_out="Watch a training that steps from one thread at a time",
+                )
+            if not self._has_stepped:  # what was seen so far was something else
+                self._state.forget()
+        self._in_pass = False
+        self._follow_thread()
+        return True
+
+    def _follow_thread(self) -> None:
+        self._thread, self._has_stepped = get_ident(), False
+        self._forward.follow(self._thread)
+
+    def _concerns_watched(self, subject: Any) -> bool:
+        """Of what a tap is told first: an optimizer, or what a backward pass begins with."""
+        elsewhere, watches = self._elsewhere, self.subjects.layers.slot_of
+        if isinstance(subject, Optimizer):
+            found = any(id(tensor) in watches for tensor in discovery.optimizer_tensors([subject]))
+            if not found and not getattr(elsewhere, "known", False):
+                elsewhere.known = True  # going through its graphs would take its time
+                self._post(Note("note", None, {"reason": "another thread trains too, which is not part of this run"}))
+            return found
+        if isinstance(subject, tuple) and not getattr(elsewhere, "known", False):
+            return not watches.keys().isdisjoint(leaves(subject))
+        return False
+
     # -- what else the taps say ---------------------------------------------------------------------------
 
-    def loss_scaled(self, scaler: GradScaler) -> None:
-        if not self._stopped:
-            self._unusual()
-            self._state.open()
-            self._state.now.scaler = scaler
-            self._state.fired.clear()
+    def _loss_scaled(self, scaler: GradScaler) -> None:
+        self._unusual()
+        self._state.open()
+        self._state.now.scaler = scaler
+        self._state.fired.clear()
 
-    def scaler_stepped(self, scaler: GradScaler, optimizer: Optimizer) -> None:
-        self._held_back(optimizer)
-
-    def gradients_averaged(self, passes: float) -> None:
-        if passes != 1.0:
-            self._averaged(passes)
-
-    def saved_tensors_hooked(self) -> None:
+    def _saved_tensors_hooked(self) -> None:
         self._state.hooked_saved_tensors = True
 
-    def compiling(self) -> None:
+    def _compiling(self) -> None:
         self._give_up_activations("the model is compiled: hooks inside it would change what is compiled")
 
     # -- a backward pass ----------------------------------------------------------------------------------
 
     def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         state, subjects = self._state, self.subjects
+        self._in_pass = True
         if not self._quiet and self._forward.running:
             self._forward.pause(True)
         if not subjects.ready and not self._discover(roots):
@@ -193,6 +257,7 @@ class StepMachine:
 
     def _after_backward(self) -> None:
         state, now, subjects = self._state, self._state.now, self.subjects
+        self._in_pass = False
         if not self._quiet and self._forward.paused:
             self._forward.pause(False)
         if not subjects.ready or (state.in_step and now.closure_read):
@@ -227,9 +292,11 @@ class StepMachine:
             if began:
                 self._timer.gradient.seconds += _now() - began
 
-    def _gradients_averaged(self, passes: float) -> None:
+    def _gradients_averaged(self, passes: Any) -> None:
         """Of what was added up over several passes the mean is taken: that is the gradient, and its loss the loss."""
-        state, now = self._state, self._state.now
+        state, now, passes = self._state, self._state.now, float(passes)
+        if passes == 1.0:
+            return
         self._unusual()
         now.losses = [loss / passes for loss in now.losses]
         if self.subjects.ready and state.plan.gradient and now.gradients:
@@ -335,6 +402,7 @@ class StepMachine:
             state.forget()  # another model's step: the backward pass before it was not ours
             self._signals.collector.forget()
             return
+        self._has_stepped = True
         skipped = 0.0 if state.now.scaler is None else number_now(getattr(optimizer, "found_inf", None), 0.0)
         frame = step.frame(state, optimizer, skipped)
         self.subjects.zero_grads.step(step.slots)
@@ -499,10 +567,12 @@ class StepMachine:
         self._attempts += 1
         if self._attempts & (self._attempts - 1):
             return False
+        self._forward.follow(get_ident())
         if not self.subjects.discover(self._forward.roots_called, loss, stepping):
             return False
+        self._follow_thread()
         if self.subjects.is_compiled:
-            self.compiling()
+            self._compiling()
         taps.look_again()
         self._post_layers()
         return True

@@ -1,8 +1,9 @@
-"""Whether the torch that is installed here can be watched. Imports nothing of it."""
+"""Whether the torch and the Python that are installed here can be watched. Imports nothing of torch."""
 
 import importlib.metadata
 import importlib.util
 import re
+import sys
 
 from undertow.errors import UndertowError
 
@@ -23,6 +24,13 @@ def too_old() -> str | None:
     if release_of(version) >= OLDEST:
         return None
     return f"torch {version} is too old: {'.'.join(map(str, OLDEST))} or newer can be watched"
+
+
+def without_lock() -> str | None:
+    """What to say of a Python that runs threads at the same time; None for one that does not."""
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    return "this Python runs without its global lock, which watching relies on"
 
 
 def require_torch() -> None:
