@@ -56,6 +56,7 @@ class Found:
     roots: dict[str, nn.Module] = field(default_factory=dict[str, nn.Module])
     is_compiled: bool = False
     empty: int = 0  # tensors on the meta device, which hold no values
+    whole: int = 0  # tensors of whole numbers, as quantised weights are: no gradient ever reaches them
     unowned: int = 0  # tensors that an optimizer holds although no watched model has them
 
     def owners(self) -> dict[int, tuple[Owner, ...]]:
@@ -63,7 +64,7 @@ class Found:
 
 
 def live_optimizers() -> list[Optimizer]:
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
+    return [one for one in gc.get_objects() if issubclass(type(one), Optimizer) and "param_groups" in vars(one)]
 
 
 def optimizer_tensors(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
@@ -74,11 +75,15 @@ def anything_compiled() -> bool:
     """Whether a module of this process is compiled: hooks around it would become part of what is compiled."""
     if "torch._dynamo.eval_frame" not in sys.modules:
         return False
-    modules = (thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module))
     return any(
         type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
-        for module in modules
+        for module in _live_modules()
     )
+
+
+def _live_modules() -> list[nn.Module]:
+    """All but those whose `__init__` has not been called, or not yet."""
+    return [one for one in gc.get_objects() if issubclass(type(one), nn.Module) and "_modules" in vars(one)]
 
 
 def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()) -> list[nn.Module]:
@@ -88,7 +93,7 @@ def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()
     the one that was called, or else the larger one, gives the names.
     """
     wanted = {id(tensor) for tensor in tensors}
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), nn.Module)]
+    modules = _live_modules()
     children = {id(child) for module in modules for child in module._modules.values() if child is not None}
     called_ids = {id(module) for module in called}
     candidates: list[tuple[bool, int, nn.Module, set[int]]] = []
@@ -148,8 +153,9 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
             for name, tensor in module._parameters.items():
                 if tensor is None or isinstance(tensor, UninitializedParameter):
                     continue
-                if tensor.is_meta:
-                    found.empty += 1
+                if tensor.is_meta or not is_measurable(tensor):
+                    found.empty += tensor.is_meta
+                    found.whole += not tensor.is_meta
                     continue
                 full = f"{path}.{name}" if path else name
                 owner = Owner(path, isinstance(module, (nn.Embedding, nn.EmbeddingBag)))
@@ -173,12 +179,18 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
     return found
 
 
+def is_measurable(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def _optimizer_only(optimizer: Optimizer, known: dict[int, FoundParameter]) -> Iterator[FoundParameter]:
     for number, group in enumerate(optimizer.param_groups):
         given_names = group.get("param_names")
         label = str(group.get("name") or f"group{number}")
         for position, tensor in enumerate(group["params"]):
             if id(tensor) in known or isinstance(tensor, UninitializedParameter) or tensor.is_meta:
+                continue
+            if not is_measurable(tensor):
                 continue
             path = given_names[position] if given_names else f"{label}.param{position}"
             group_path = path.rpartition(".")[0]

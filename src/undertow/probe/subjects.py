@@ -50,7 +50,7 @@ class Subjects:
         self.layers = WatchedLayers(include, exclude)
         self.ready = False
         self.is_compiled = False
-        self.unowned = self.empty = 0
+        self.unowned = self.empty = self.whole = 0
         self.optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
         self.zero_grads = ZeroGradTracker()
         self._same: dict[tuple[int, ...], Slots] = {}
@@ -113,7 +113,7 @@ class Subjects:
         extra = alive if self._given_roots is None or self._given_optimizers else []
         found = discovery.describe(self._roots, extra)
         self.is_compiled = found.is_compiled
-        self.unowned, self.empty = found.unowned, found.empty
+        self.unowned, self.empty, self.whole = found.unowned, found.empty, found.whole
         before = self.layers.tensors
         is_new = self.layers.update(found)
         self.zero_grads.move(before, self.layers.tensors)
@@ -401,6 +401,8 @@ class Subjects:
             reasons.append(f"an optimizer holds {self.unowned} tensors that belong to no watched model")
         if self.empty:
             reasons.append(f"{self.empty} tensors on the meta device hold no values and are not watched")
+        if self.whole:
+            reasons.append(f"{self.whole} tensors of whole numbers get no gradient and are not watched")
         return {
             "optimizers": optimizers,
             "device": ", ".join(devices),

@@ -117,7 +117,9 @@ class WatchedLayers:
         self.slot_of = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
         stretches = [None if p.share is None else p.share.portion for p in watched]
         spread = spread_of(self.tensors, [p.is_replicated for p in watched], stretches)
-        self.layout = self._make_layout([(self._id_of_path[p.path], prod(p.shape)) for p in watched], spread)
+        # A complex number is measured as two.
+        sizes = [prod(p.shape) * (2 if p.tensor.is_complex() else 1) for p in watched]
+        self.layout = self._make_layout([(self._id_of_path[p.path], n) for p, n in zip(watched, sizes)], spread)
         return len(self._layers) > before
 
     def _wanted(self, path: str) -> bool:
