@@ -10,7 +10,6 @@ from tests.store.small_runs import frame, new_writer
 
 from undertow.run import open_run
 from undertow.schema import STREAMS
-from undertow.schema.frames import _shape_of
 from undertow.store.reader import RunReader
 
 FIRST_NEW = {"weight": "weight_row_spread", "activation": "activation_training"}
@@ -24,12 +23,10 @@ def old_run(tmp_path):
             stream = STREAMS[name]
             kept = stream.quantities[: stream.names.index(first_new)]
             patch.setitem(STREAMS, name, replace(stream, quantities=kept))
-        _shape_of.cache_clear()
         writer = new_writer(tmp_path / "old", 3)
         frames = [frame(i, 3, streams=("weight", "activation")) for i in range(4)]
         writer.append_many(frames)
         writer.close()
-    _shape_of.cache_clear()
     return tmp_path / "old", frames
 
 
