@@ -147,6 +147,12 @@ class ForwardTap:
         return readings
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
+        try:
+            self._entering(module, inputs)
+        except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
+            self.error = error
+
+    def _entering(self, module: nn.Module, inputs: Any) -> None:
         if self._paused:
             self._note_recomputation(module, inputs)
             return
@@ -186,7 +192,7 @@ class ForwardTap:
             if self._redrawn.knows(module):
                 self._redrawn.leave(module, inputs)
             self._read(module, inputs, output, entered)
-        except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
+        except Exception as error:  # as above
             self.error = error
         self.seconds += time.thread_time() - began
 

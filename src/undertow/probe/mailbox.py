@@ -33,16 +33,19 @@ class Mailbox:
         prompt: bool = False,
         settle: Callable[[], None] = lambda: None,
         takes_turns: Callable[[], bool] = lambda: False,
+        stumble: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """`prompt`: handle every item at once, for users who want the training stopped by what is found.
         `settle`: wait for what was handled to have its effect; for when somebody waits for that.
         `takes_turns`: whether the thread and the training need the same processors.
+        `stumble`: told of an error of the thread's own, which ends it.
         """
         self._prompt = prompt
         self._handle = handle
         self._idle = idle
         self._settle = settle
         self._takes_turns = takes_turns
+        self._stumble = stumble
         self._wants_turn = False
         self._rests = threading.Event()
         self._items: deque[tuple[Item, int]] = deque()
@@ -100,6 +103,15 @@ class Mailbox:
         return not self._thread.is_alive()
 
     def _work(self) -> None:
+        try:
+            self._work_on()
+        except Exception as error:
+            self._stumble(error)
+        finally:
+            self._rests.set()
+            self._answer(sys.maxsize)  # nothing comes after the end
+
+    def _work_on(self) -> None:
         while True:
             nap = _NAP_BETWEEN_TURNS if self._takes_turns() else _NAP
             if not self._wake.wait(nap) and self._items and self._takes_turns():
@@ -113,7 +125,7 @@ class Mailbox:
                 self._take()
             if closing or asked > self._answered:
                 self._settle()
-                self._answer(sys.maxsize if closing else asked)  # nothing comes after the end
+                self._answer(asked)
             self._idle()
             self._rests.set()
             if closing:

@@ -57,6 +57,9 @@ class FollowingRank:
         )
         return True
 
+    def fail_to_close(self, error: Exception, status: RunStatus) -> None:
+        self.step_aside(error)
+
     def close(self, status: RunStatus, message: str, in_time: bool) -> None:
         if not in_time:
             return

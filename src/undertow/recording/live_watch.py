@@ -67,14 +67,16 @@ class LiveWatch(Watch):
         self._run = run
         self._recording = run.recording  # None on a rank that follows
         self._lock = threading.Lock()
+        self._begun = threading.Event()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.layers.adopt(run.layers)
         prompt = settings.on_critical == "raise" and self._recording is not None
-        self._mailbox = Mailbox(run.handle, run.idle, prompt, run.settle, run.is_crowded)
+        self._mailbox = Mailbox(run.handle, run.idle, prompt, run.settle, run.is_crowded, self._stumble)
         post = self._post if prompt else self._mailbox.post
         self._recorder = StepMachine(subjects, run.governor, post, self._step_aside, run.first_step)
         run.attach(self._recorder, self._mailbox)
         self._recorder.start()
+        self._begun.set()
         atexit.register(self._at_exit)
         _open.append(self)
         if self._recording is not None:
@@ -123,12 +125,15 @@ class LiveWatch(Watch):
             if self.closed:
                 return
             self.closed = True
-        with interrupt_deferred():
-            self._recorder.stop()
-            atexit.unregister(self._at_exit)
-            if self in _open:
-                _open.remove(self)
-            self._run.close(status, message, self._mailbox.close(PATIENCE))
+        atexit.unregister(self._at_exit)
+        if self in _open:
+            _open.remove(self)
+        try:
+            with interrupt_deferred():
+                self._recorder.stop()
+                self._run.close(status, message, self._mailbox.close(PATIENCE))
+        except Exception as error:  # one of ours: the script has nothing to do with it
+            self._run.fail_to_close(error, status)
         if status is RunStatus.FINISHED:
             self._raise_critical()  # found after the last step
 
@@ -166,6 +171,7 @@ class LiveWatch(Watch):
 
     def _stumble(self, error: Exception) -> None:
         """An error of ours in the background thread."""
+        self._begun.wait(PATIENCE)  # the thread is started before all is there
         self._recorder.stop()
         self._step_aside(error)
 

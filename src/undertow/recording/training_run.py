@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from undertow.recording.run_recording import PATIENCE, RunRecording
 from undertow.schema import RunStatus
 from undertow.settings import Settings
 from undertow.show.bars import say
+from undertow.store.run_documents import write_facts
 
 if TYPE_CHECKING:
     from undertow.probe.distributed.leader import Leader
@@ -142,6 +144,15 @@ class TrainingRun:
             f"goes on; details are in {self.run_folder / 'events.jsonl'}"
         )
         return True
+
+    def fail_to_close(self, error: Exception, status: RunStatus) -> None:
+        """The last resort: what is on disk stays, and says how the run ended as far as can be told."""
+        facts = self.facts
+        facts.status = status if facts.status is RunStatus.RUNNING else facts.status
+        facts.message = facts.message or f"Undertow could not close the run properly ({type(error).__name__}: {error})"
+        with contextlib.suppress(Exception):
+            write_facts(self.run_folder, facts)
+        say(f"undertow: error UT100: {type(error).__name__}: {error}. The run in {self.run_folder} is kept as it is")
 
     def close(self, status: RunStatus, message: str, in_time: bool) -> None:
         if in_time and self._leader is not None:
