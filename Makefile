@@ -75,6 +75,9 @@ bench-ui: $(INSTALLED)
 	$(BIN)/python -m benchmarks.ui
 	$(if $(TRAINSCOPE),$(BIN)/python -m benchmarks.ui.beside --trainscope $(TRAINSCOPE),@echo "with TRAINSCOPE=PYTHON, an interpreter that has trainscope, also beside its dashboard")
 
+bench-walk: $(INSTALLED)
+	$(BIN)/python -m benchmarks.walk
+
 bench-scale: $(INSTALLED)
 	$(BIN)/python -m benchmarks.scale $(ARGS)
 
