@@ -93,7 +93,16 @@ class TrainingRun:
 
     def _record(self, raws: list[RawFrame]) -> None:
         began = time.thread_time()
-        self.recording.record(self.assembler.frames(raws, self.recording.next_sequence))
+        try:
+            frames = self.assembler.frames(raws, self.recording.next_sequence)
+        except Exception:
+            if len(raws) == 1:
+                raise
+            self.assembler = Assembler()  # it may have stopped half-way
+            for raw in raws:  # those before the one that cannot be read must not be lost with it
+                self._record([raw])
+            return
+        self.recording.record(frames)
         seconds = time.thread_time() - began
         if competes(torch.get_num_threads()):
             seconds += self.recording.take_seconds_elsewhere()

@@ -22,7 +22,7 @@ def row_spread(weight: torch.Tensor) -> float:
     NaN where there is none."""
     if weight.dim() < 2 or weight.shape[0] < 2 or weight.device.type != "cpu" or weight.layout is not torch.strided:
         return math.nan
-    if is_freed(weight):
+    if is_freed(weight) or weight.is_complex():
         return math.nan
     rows = weight.detach()[:: -(-weight.shape[0] // _ROWS)].flatten(1)
     if rows.numel() > _ELEMENTS:

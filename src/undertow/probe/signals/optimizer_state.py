@@ -127,7 +127,8 @@ def _some(tensor: Any) -> Floats | None:
     tensor = local_of(tensor)
     if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return None
-    if not tensor.numel() or is_freed(tensor) or (not tensor.is_contiguous() and tensor.numel() > _MOST_TO_COPY):
+    is_scattered = not tensor.is_contiguous() and tensor.numel() > _MOST_TO_COPY
+    if not tensor.numel() or is_freed(tensor) or tensor.is_complex() or is_scattered:
         return None
     flat, stride = tensor.detach().reshape(-1), max(1, tensor.numel() // _ELEMENTS)
     return array_of(flat[::stride].double())
