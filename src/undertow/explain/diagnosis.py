@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from undertow.explain.chain import linked
 from undertow.explain.divergence import ValueHistory, divergence
 from undertow.explain.localisation import located
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
@@ -109,7 +108,7 @@ def _explain_each(
         found = [located(finding, layers, graph) for finding in found]
     ranking = Ranking(found, weights_came_first=poisoned is not None)
     found = [_with_remedies(finding, history, program) for finding in found]
-    return linked(found, ranking), ranking
+    return ranking.linked(found), ranking
 
 
 def _with_remedies(finding: Finding, history: ValueHistory | None, program: Program) -> Finding:

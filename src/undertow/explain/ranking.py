@@ -1,10 +1,14 @@
 """Which finding is the cause: root before symptom, by the order of stages, not by the largest anomaly."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from undertow.explain.stages import brings_about, spread_order
+from undertow.explain.stages import because, brings_about, spread_order
 from undertow.explain.traits import traits_of
-from undertow.schema import Finding, Severity
+from undertow.schema import Evidence, Finding, Severity
+
+CONSEQUENCE = "consequence"  # what evidence of what a cause has led to has in place of a quantity
+_MOST_CONSEQUENCES = 5
 
 
 class Ranking:
@@ -60,3 +64,25 @@ class Ranking:
                 seen.add(other)
                 waiting.extend(self._causes[other])
         return seen
+
+    def linked(self, findings: Sequence[Finding]) -> list[Finding]:
+        """The ranked findings, as they have become since: symptoms name their cause, causes list their symptoms."""
+        roots = [self.root_of(place) for place in range(len(findings))]
+        out: list[Finding] = []
+        for place, finding in enumerate(findings):
+            root = roots[place]
+            if root is not None:
+                out.append(replace(finding, follows_from=findings[root].code))
+                continue
+            symptoms = sorted(
+                (other for other, its in zip(findings, roots) if its == place and other.severity.is_alarm),
+                key=lambda other: (other.first_step, other.detected_step, other.code),
+            )
+            chain = tuple(_consequence(finding, symptom) for symptom in symptoms[:_MOST_CONSEQUENCES])
+            out.append(replace(finding, evidence=(*finding.evidence, *chain)) if chain else finding)
+        return out
+
+
+def _consequence(cause: Finding, symptom: Finding) -> Evidence:
+    how = f"led to {symptom.code} {symptom.name} from step {symptom.first_step} on: {because(cause, symptom)}"
+    return Evidence(CONSEQUENCE, symptom.layers[0] if symptom.layers else None, None, None, how)

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from undertow.schema.quantities import QUANTITIES, STREAMS
 
 _FLOAT = np.dtype(np.float32)
-# Quantities of each stream, and numbers of each for a layer.
-_SHAPES = {name: (len(stream.quantities), stream.quantities[0].width) for name, stream in STREAMS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,8 @@ class Block:
     values: NDArray[np.float32]
 
     def __post_init__(self) -> None:
-        count, width = _SHAPES[self.stream]
-        expected = (count, len(self.layer_ids) * width)
+        quantities = STREAMS[self.stream].quantities
+        expected = (len(quantities), len(self.layer_ids) * quantities[0].width)
         if self.values.shape != expected or self.values.dtype != _FLOAT:
             raise ValueError(
                 f"block of stream {self.stream!r} has shape {self.values.shape} "

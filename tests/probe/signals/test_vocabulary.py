@@ -10,7 +10,6 @@ from tests.store.small_runs import frame, new_writer
 
 from undertow.run import open_run
 from undertow.schema import STREAMS
-from undertow.schema.frames import _SHAPES
 from undertow.store.reader import RunReader
 
 FIRST_NEW = {"weight": "weight_row_spread", "activation": "activation_training"}
@@ -24,7 +23,6 @@ def old_run(tmp_path):
             stream = STREAMS[name]
             kept = stream.quantities[: stream.names.index(first_new)]
             patch.setitem(STREAMS, name, replace(stream, quantities=kept))
-            patch.setitem(_SHAPES, name, (len(kept), kept[0].width))
         writer = new_writer(tmp_path / "old", 3)
         frames = [frame(i, 3, streams=("weight", "activation")) for i in range(4)]
         writer.append_many(frames)
