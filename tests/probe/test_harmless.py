@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 import undertow
 from undertow.probe import taps
+from undertow.probe.assemble import Assembler
 from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.step import StepMachine
 
@@ -171,7 +172,7 @@ def test_internal_error_in_the_background_detaches(watch, capsys, monkeypatch):
     def broken(*args: object) -> None:
         raise ZeroDivisionError("a bug behind the scenes")
 
-    monkeypatch.setattr(w._run.assembler, "frames", broken)
+    monkeypatch.setattr(Assembler, "frames", broken)
     train(model, optimizer, 3, batches(8), classes(4))
     w.close()
     assert capsys.readouterr().err.count("UT100") == 1
