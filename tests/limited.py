@@ -37,8 +37,9 @@ def python(*arguments: object, address_space: int = 3 * GIGABYTE // 2, patience:
         with out.open("wb") as first, err.open("wb") as second:
             process = subprocess.Popen(command, stdout=first, stderr=second, env=environment)
             resource.prlimit(process.pid, resource.RLIMIT_AS, (address_space, address_space))
-            pid, status, used = 0, 0, None
+            pid, status, used, memory = 0, 0, None, 0
             while not pid:
+                memory = max(memory, _most_memory(process.pid))
                 pid, status, used = os.wait4(process.pid, os.WNOHANG)
                 if not pid and time.monotonic() - began > patience:
                     process.kill()
@@ -52,5 +53,15 @@ def python(*arguments: object, address_space: int = 3 * GIGABYTE // 2, patience:
             out.read_bytes().decode("utf-8", "replace"),
             err.read_bytes().decode("utf-8", "replace"),
             seconds,
-            used.ru_maxrss * 1024,
+            memory,
         )
+
+
+def _most_memory(process: int) -> int:
+    """So far. (What the system says at the end counts the process that started it, too.)"""
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0
+    lines = [line.split() for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(lines[0][1]) * 1024 if lines else 0
