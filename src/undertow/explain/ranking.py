@@ -7,7 +7,6 @@ from undertow.explain.stages import because, brings_about, spread_order
 from undertow.explain.traits import traits_of
 from undertow.schema import Evidence, Finding, Severity
 
-CONSEQUENCE = "consequence"  # what evidence of what a cause has led to has in place of a quantity
 _MOST_CONSEQUENCES = 5
 
 
@@ -85,4 +84,4 @@ class Ranking:
 
 def _consequence(cause: Finding, symptom: Finding) -> Evidence:
     how = f"led to {symptom.code} {symptom.name} from step {symptom.first_step} on: {because(cause, symptom)}"
-    return Evidence(CONSEQUENCE, symptom.layers[0] if symptom.layers else None, None, None, how)
+    return Evidence("consequence", symptom.layers[0] if symptom.layers else None, None, None, how)

@@ -130,8 +130,10 @@ class LiveWatch(Watch):
             _open.remove(self)
         try:
             with interrupt_deferred():
-                self._recorder.stop()
-                self._run.close(status, message, self._mailbox.close(PATIENCE))
+                try:
+                    self._recorder.stop()
+                finally:
+                    self._run.close(status, message, self._mailbox.close(PATIENCE))
         except Exception as error:  # one of ours: the script has nothing to do with it
             self._run.fail_to_close(error, status)
         if status is RunStatus.FINISHED:
