@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale fuzz chromium clean
+.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale mutants fuzz chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -29,6 +29,12 @@ test-slow: $(INSTALLED)
 # Every reader on spoiled files, other ones each time, with a limit on memory: make fuzz MINUTES=10
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz $(or $(MINUTES),10)
+
+# Would the tests notice? Random small changes of the library: make mutants N=60 SEED=7. The first time it records which
+# test enters which function, which takes as long as the tests do.
+mutants: $(INSTALLED)
+	test -e build/mutants.map.gz || $(BIN)/python -m benchmarks.mutants --record --jobs 2
+	$(BIN)/python -m benchmarks.mutants --count $(or $(N),60) --seed $(or $(SEED),1) $(ARGS)
 
 # Also with the heavy packages of other people, which `make test` does without.
 test-integrations: $(INSTALLED)

@@ -90,6 +90,7 @@ def test_offline_says_what_online_said(tmp_path: Path) -> None:
     training = Training().run(12, gradient_zero_fraction={"second": 1.0}).run(2, scalars={"loss": math.nan})
     finish(start(tmp_path / "one", training))
     offline = {f.code: f for f in open_run(tmp_path / "one").findings}
+    assert {"NUM002"} < set(training.codes())
     for online in training.findings():
         again = offline[online.code]
         for name in ("layers", "first_step", "detected_step", "last_step", "severity", "ongoing", "summary"):

@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.cli.conftest import write
+from tests.detect.building import Training
 
 from undertow.cli import COMMANDS, group
 from undertow.errors import UndertowError
@@ -45,6 +50,25 @@ def test_check(run: str, arguments: tuple[str, ...], code: int, request: pytest.
     result = invoke("check", folder, *arguments, "--format", "sarif")
     assert result.exit_code == code
     assert bool(json.loads(result.stdout)["runs"][0]["results"]) == (code == 1)
+
+
+def test_check_ends_with_one_line_that_says_what_was_judged(sick: Path, healthy: Path) -> None:
+    assert invoke("check", healthy).stdout == "example: no finding at or above moderate in 20 steps\n"
+    assert invoke("check", healthy, "--fail-on", "mild").stdout == "example: no finding at or above mild in 20 steps\n"
+    *found, last = invoke("check", sick).stdout.splitlines()
+    assert last == f"example: {len(found)} findings at or above moderate in 12 steps"
+    assert found[0].startswith("example: critical NUM001 second.weight step 7: ")
+    *found, last = invoke("check", sick, "--fail-on", "critical").stdout.splitlines()
+    assert all(" critical " in line for line in found)
+    assert last == f"example: {len(found)} findings at or above critical in 12 steps"
+
+
+def test_check_of_one_finding_does_not_say_findings(tmp_path: Path) -> None:
+    training = Training().run(7).run(1, scalars={"loss": math.nan})
+    *found, last = invoke("check", write(tmp_path / "one", training), "--fail-on", "critical").stdout.splitlines()
+    assert len(found) == 1
+    assert found[0].startswith("example: critical NUM002 - step 7: ")
+    assert last == "example: 1 finding at or above critical in 8 steps"
 
 
 def test_check_of_what_cannot_be_judged_says_only_that(empty: Path, healthy: Path, sick: Path) -> None:
@@ -146,6 +170,54 @@ def test_doctor() -> None:
     assert checks["runs"]["fine"]
     assert result.exit_code == int(any(check["fine"] is False for check in checks.values()))
     assert invoke("doctor").stdout.count("\n") >= len(checks)
+
+
+def doctor(name: str) -> tuple[int, dict[str, Any]]:
+    result = invoke("doctor", "--json")
+    return result.exit_code, next(check for check in json.loads(result.stdout) if check["name"] == name)
+
+
+def test_doctor_on_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    from undertow.measure import kernels
+
+    _, native = doctor("kernel")
+    assert (native["says"], native["fine"]) == ("native", True)
+    monkeypatch.setattr(kernels, "choose", lambda _: SimpleNamespace(name="torch"))
+    _, slow = doctor("kernel")
+    assert slow["fine"] is None
+    assert slow["says"] == "torch (no native kernel was built)"
+    assert "reinstall" in slow["hint"]
+
+    def broken(_: str) -> None:
+        raise ImportError("undefined symbol")
+
+    monkeypatch.setattr(kernels, "choose", broken)
+    code, lost = doctor("kernel")
+    assert (code, lost["fine"], lost["says"]) == (1, False, "cannot be loaded: undefined symbol")
+    assert "Reinstall" in lost["hint"]
+
+
+def test_doctor_on_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
+    code, old = doctor("torch")
+    assert (code, old["fine"]) == (1, False)
+    assert old["says"].startswith("2.5.1+cpu, ")
+    assert "2.6 or newer" in old["hint"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    code, gone = doctor("torch")
+    assert (code, gone["fine"], gone["says"]) == (1, False, "not installed")
+    assert doctor("tables")[1]["says"] == "pandas and pyarrow not installed"
+
+
+def test_doctor_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5e8))
+    code, full = doctor("runs")
+    assert (code, full["fine"]) == (1, False)
+    assert "Less than 1 GB" in full["hint"]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5e9))
+    assert doctor("runs")[1]["says"].endswith("(made when needed), 5 GB free")
 
 
 def test_doctor_without_a_place_to_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import torch
 from tests.probe.training import batches, classes, mlp, train
 from torch import nn
 
-import undertow
 from undertow.errors import SettingError, UnwritableRunError
 from undertow.probe import discovery, taps
 
@@ -143,11 +142,13 @@ def test_models_that_were_found_are_called_as_the_object_that_trains_them_calls_
     assert {layer for layer in w.run.layers if layer.endswith("weight")} == {"actor.weight", "critic.weight"}
 
 
-def test_the_module_watch_can_be_called():
-    import undertow.watch as module
+def test_the_module_watch_can_be_called(tmp_path):
+    import undertow.watch as module  # from here on `undertow.watch` is the module
 
-    assert callable(module)
-    assert undertow.watch is not None
+    model = mlp(8, 16, 4)
+    with module(model, run_dir=tmp_path / "run", every=1, quiet=True) as w:
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1), 3, batches(8), classes(4))
+    assert w.run.steps.tolist() == [0, 1, 2]
 
 
 def test_inference_alone_is_left_alone(watch):

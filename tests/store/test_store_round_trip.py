@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.store.small_runs import assert_same_frame, block, frame, layer_graph, layer_table, new_writer, same_bits
 
 from undertow.errors import UnknownNameError
-from undertow.schema import STREAMS, Block, Frame
+from undertow.schema import QUANTITIES, STREAMS, Block, Frame
 from undertow.store.reader import RunReader
 
 LAYERS = 5
@@ -155,6 +155,24 @@ def test_sketches(tmp_path: Path) -> None:
     expected = [block("sketch", [0, 1, 2], i).quantity("weight_sketch") for i in (1, 3)]
     assert same_bits(values, np.stack(expected))
     writer.close()
+
+
+def test_quantities_of_another_version_are_read_as_plain_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = new_writer(tmp_path / "run")
+    for i in range(4):
+        writer.append(frame(i, 3))
+    writer.close()
+    known = RunReader(tmp_path / "run")
+    here = {name: quantity for name, quantity in QUANTITIES.items() if name != "gradient_norm"}
+    monkeypatch.setattr("undertow.store.reader.QUANTITIES", here)
+    reader = RunReader(tmp_path / "run")
+    assert same_bits(reader.matrix("gradient_norm"), known.matrix("gradient_norm"))
+    window = reader.window("gradient_norm", 0, 3, 4)
+    assert same_bits(window.mean, known.window("gradient_norm", 0, 3, 4).mean)
+    with pytest.raises(UnknownNameError, match="is a sketch"):
+        reader.window("weight_sketch", 0, 3, 4)
 
 
 def test_unknown_names_say_what_there_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.detect.building import Training
 
 from undertow.schema import Severity
@@ -24,6 +25,20 @@ def test_one_parameter_that_is_not_averaged_is_named_with_its_rank() -> None:
     assert (finding.first_step, finding.detected_step) == (3, 5)
     assert tuple(finding.layers) == ("second.weight",)
     assert finding.severity is Severity.SEVERE
+    assert "rank 3" in finding.summary
+
+
+def test_the_layer_that_differs_most_is_the_one_that_is_shown() -> None:
+    parted = {"second.weight": 1e-4, "third.bias": 5e-4, "head.weight": 2e-4}
+    farthest = {"second.weight": 1.0, "third.bias": 3.0, "head.weight": 2.0}
+    training = Training().run(
+        5, streams=STREAMS, rank_weight_distance={**dict.fromkeys(("first", "second", "third", "head"), 0.0), **parted},
+        rank_gradient_distance=0.0, rank_farthest=farthest,
+    )  # fmt: skip
+    (finding,) = [one for one in training.findings() if one.code == "DST001"]
+    assert set(finding.layers) == set(parted)
+    shown = finding.evidence[0]
+    assert (shown.layer, shown.value) == ("third.bias", pytest.approx(5e-4))
     assert "rank 3" in finding.summary
 
 

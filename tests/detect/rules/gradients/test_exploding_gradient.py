@@ -36,9 +36,8 @@ def test_a_trunk_and_a_small_second_loss_make_no_line(sizes: tuple[float, ...], 
 
 def recurrent() -> Training:
     training = Training("rnn", "head")
-    layers = [
-        layer.replace(kind=LayerKind.RECURRENT) if layer.path == "rnn.weight" else layer for layer in training.layers
-    ]
+    cell = {"path": "rnn.weight_hh_l0", "kind": LayerKind.RECURRENT}
+    layers = [layer.replace(**cell) if layer.path == "rnn.weight" else layer for layer in training.layers]
     training.layers = LayerTable.of(layers)
     training.engine = Engine([ExplodingGradient])
     training.engine.set_layers(training.layers, training.graph)
@@ -47,9 +46,9 @@ def recurrent() -> Training:
 
 def test_a_recurrent_weight_that_explodes_is_named_at_once() -> None:
     training = recurrent()
-    training.run(1, gradient_norm={"rnn.weight": 400.0}, update_ratio=1.0, update_norm=1.0)
+    training.run(1, gradient_norm={"rnn.weight_hh_l0": 400.0}, update_ratio=1.0, update_norm=1.0)
     (finding,) = training.findings()
-    assert (finding.layers, finding.detected_step) == (("rnn.weight",), 0)
+    assert (finding.layers, finding.detected_step) == (("rnn.weight_hh_l0",), 0)
     assert "through time" in finding.summary
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tests.detect.building import Training, watched_by
 
 from undertow.detect.rules.gradients.over_clipping import OverClipping
@@ -10,8 +12,9 @@ from undertow.schema import Severity
 SLOW = {"update_ratio": 1e-5, "update_norm": 1e-5, "stepped_gradient_norm": 1e-4}
 
 
-def clipped(training: Training, steps: int, left: float = 1e-3, **more: float) -> Training:
+def clipped(training: Training, steps: int, left: float = 1e-3, scale: float = math.nan, **more: float) -> Training:
     scalars = {"clip_coefficient": left, "lr": 0.1, "gradient_norm_total": 0.1, "loss": more.pop("loss", 1.0)}
+    scalars["loss_scale"] = scale
     return training.run(steps, scalars=scalars, **{**SLOW, **more})
 
 
@@ -22,6 +25,13 @@ def test_clipping_that_leaves_nothing() -> None:
     assert finding.detected_step == 7
     clipped(training, 3, left=0.8)
     assert not training.findings()[0].ongoing
+
+
+def test_a_scale_that_is_clipped_away_is_to_be_removed_first() -> None:
+    (finding,) = clipped(watched_by(OverClipping), 10, scale=65536.0).findings()
+    assert [remedy.id for remedy in OverClipping.remedies_for(finding)] == ["unscale-before-clipping"]
+    (finding,) = clipped(watched_by(OverClipping), 10).findings()
+    assert [remedy.id for remedy in OverClipping.remedies_for(finding)] == ["raise-the-clip-threshold"]
 
 
 def test_clipping_that_begins_late_is_seen_too() -> None:

@@ -47,6 +47,18 @@ def test_frozen_for_a_reason_raises_no_alarm(frozen: dict[str, object]) -> None:
     assert "UPD003" not in Training().run(9, **frozen).alarms()
 
 
+@pytest.mark.parametrize(("rank", "codes"), [(2, []), (8, ["UPD003"])])
+def test_a_frozen_layer_with_an_adapter_is_meant(rank: int, codes: list[str]) -> None:
+    names = ("stem", "block.base", "block.down", "block.up", "third", "head")
+    training = Training(*names)
+    shapes = {"block.down.weight": (rank, 8), "block.up.weight": (8, rank)}
+    training.layers = LayerTable.of([one.replace(shape=shapes.get(one.path, one.shape)) for one in training.layers])
+    training.engine.set_layers(training.layers, training.graph)
+    frozen = random_weights("block.base")
+    frozen["weight_norm"] = {f"{name}.weight": 1.6 + place / 50 for place, name in enumerate(names)}
+    assert [code for code in training.run(40, **frozen).alarms() if code == "UPD003"] == codes
+
+
 @pytest.mark.parametrize(
     ("blocks", "scale", "codes"),
     [(3, 1.0, ["UPD003"]), (3, 0.97, []), (1, 1.0, [])],  # nobody loaded it; trained before; a layer of random features

@@ -12,7 +12,6 @@ from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.parameter_groups import FastMembers
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import (
-    AVERAGE_THE_MICRO_BATCHES,
     CLIP_GRADIENTS,
     LOWER_LEARNING_RATE,
     LOWER_THE_GROUP_RATE,
@@ -47,7 +46,7 @@ class LargeUpdates(Condition):
     stage = Stage.STEP
     pace, is_of_one_training = ("update", 3), True
     meaning = "The weights change so much in one step that they forget what the steps before had learnt"
-    remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS, AVERAGE_THE_MICRO_BATCHES)
+    remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     large = Limit(0.05, "of the weight per step; 0.001 is usual")
     burst = Limit(0.1, "of the weight per step: such a step can undo many")
     travel = Limit(2.0, "lengths of the weight: nothing is left of what it was")
@@ -156,6 +155,4 @@ class LargeUpdates(Condition):
 
     @classmethod
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
-        if finding.layers:  # a group that runs ahead
-            return (LOWER_THE_GROUP_RATE,)
-        return (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
+        return (LOWER_THE_GROUP_RATE,) if finding.layers else cls.remedies  # a group that runs ahead

@@ -1,15 +1,14 @@
 """UPD002: steps so small that nothing is learnt."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_learnt, starts_low
-from undertow.detect.features.remedies import RAISE_LEARNING_RATE, SMALL_EPS
-from undertow.schema import Evidence, Finding, Remedy, Severity
+from undertow.detect.features.remedies import RAISE_LEARNING_RATE
+from undertow.schema import Evidence, Severity
 
 
 class SmallUpdates(Condition):
@@ -33,7 +32,7 @@ class SmallUpdates(Condition):
     stage = Stage.STEP
     pace = ("update", 5)
     meaning = "The weights hardly move, so nothing is learnt in the time of this run"
-    remedies = (RAISE_LEARNING_RATE, SMALL_EPS)
+    remedies = (RAISE_LEARNING_RATE,)
     tiny = Limit(3e-5, "of the weight per step; 0.001 is usual")
     tiny_frames = Limit(8, "measured steps in a row")
     tiny_few = Limit(3, "measured steps that are enough over `tiny_steps`, where measurements are rare")
@@ -112,7 +111,3 @@ class SmallUpdates(Condition):
         )
         confidence = 0.9 if speed < self.tiny else 0.7
         return Judgement(Severity.SEVERE, (), self._since, confidence, summary, tuple(evidence))
-
-    @classmethod
-    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
-        return (RAISE_LEARNING_RATE,)
