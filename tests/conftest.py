@@ -8,6 +8,9 @@ import pytest
 
 from undertow.detect.engine import Engine, Judgement
 from undertow.detect.engine.batch import FrameBatch
+from undertow.detect.engine.registry import conditions
+
+OURS = {(one.code, one.variant) for one in conditions()}  # not those that tests of the engine make up
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +29,7 @@ def judgements_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:
         said = judge(engine, batch)
         for place, judgements in said.items():
             for condition, judgement in judgements:
-                if judgement.holds and checked.get(condition) is not judgement:
+                if judgement.holds and condition in OURS and checked.get(condition) is not judgement:
                     _check(engine, condition, judgement, batch.frames[place].step)
                     checked[condition] = judgement
         return said
