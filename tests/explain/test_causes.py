@@ -141,9 +141,31 @@ def test_the_same_layers_or_not() -> None:
     assert all(follows is None for _, follows in told(zero, found("UPD003", 0, 12, **forgotten | {"layers": ("b.c",)})))
 
 
-def test_what_no_optimizer_holds_follows_from_nothing() -> None:
-    assert dict(told(found("WGT003", 0), found("UPD003", 0, 6, variant="still")))["UPD003"] == "WGT003"
-    assert dict(told(found("WGT003", 0), found("UPD003", 0, 6, variant="outside")))["UPD003"] is None
+@pytest.mark.parametrize("variant", ["outside", "still"])
+def test_what_is_not_trained_follows_from_nothing(variant: str) -> None:
+    """Where an update is only too small for the number format, that is a remark, which explains nothing."""
+    for other in (found("WGT003", 0), found("OPT007", 0, 11)):
+        assert told(other, found("UPD003", 0, 6, variant=variant))[0] == ("UPD003", None)
+
+
+def test_a_group_of_its_own_rate_explains_the_steps_of_all() -> None:
+    slow = found("UPD002", 0, 4, "moderate", variant="slow-group", layers=("a",))
+    first, second = ranked(found("UPD002", 0, 9, variant="small-updates"), slow)
+    assert (first.variant, second.variant, second.follows_from) == ("slow-group", "small-updates", "UPD002")
+
+
+def test_a_weight_that_is_enormous_all_at_once_is_a_cause_and_one_left_over_is_none() -> None:
+    flipped = found("WGT004", 83, 88, layers=("2.weight",))
+    assert told(found("OPT003", 80, 80, "moderate", last_step=80), found("GRD002", 84, 90), flipped)[0][0] == "WGT004"
+    assert told(found("WGT004", 141, 147, "moderate"), found("ACT003", 0, 4))[1] == ("WGT004", "ACT003")
+
+
+def test_against_the_order_of_stages_only_what_was_certain_before_is_a_cause() -> None:
+    assert dict(told(found("OPT001", 5, 30), found("ACT001", 31, 40)))["ACT001"] == "OPT001"
+    assert dict(told(found("OPT001", 5, 31), found("ACT001", 31, 40)))["ACT001"] is None
+    # A training that learns nothing, or a leap of the loss, brings about nothing.
+    assert dict(told(found("OPT005", 0, 30), found("ACT001", 31, 40)))["ACT001"] is None
+    assert dict(told(found("OPT003", 30, 30), found("ACT001", 31, 40)))["ACT001"] is None
 
 
 def test_a_factor_that_no_optimizer_holds_leaves_its_partner_without_a_gradient() -> None:

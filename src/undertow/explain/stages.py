@@ -55,12 +55,13 @@ def brings_about(cause: Finding, effect: Finding, *, weights_came_first: bool = 
     if first.stage is Stage.NONFINITE:  # after it every number is suspect, but not how the program is built
         was_there = second.is_standing and effect.first_step <= cause.first_step
         return not second.is_exact and not was_there and cause.first_step <= effect.first_step
-    if second.stage is Stage.INITIALISATION and first.stage > second.stage:
-        return cause.first_step + SLACK < effect.first_step  # what shows so late is no initial fault
-    if first.stage is Stage.COURSE and second.stage in (Stage.SIGNAL, Stage.BLOCKED):
-        return cause.detected_step < effect.first_step  # for certain before it: silence takes a loss down, too
-    if first.stage >= second.stage or second.stage <= Stage.INITIALISATION:
-        return False  # how a program is written, its data and its initial weights follow from nothing in a training
+    if second.stage <= Stage.DATA or first.stage is second.stage:
+        return False  # how a program is written and its data follow from nothing in a training
+    if first.stage > second.stage:  # against the order, only what was certain before the other began
+        lasts = first.stage is not Stage.OUTCOME and not first.is_momentary
+        return lasts and cause.detected_step < effect.first_step
+    if second.stage is Stage.INITIALISATION:
+        return False
     if second.stage is Stage.OUTCOME or first.is_standing:
         return True  # it was there all along, whenever a measurement first showed it
     if first.is_momentary and effect.first_step > cause.last_step + SOON:

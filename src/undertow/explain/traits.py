@@ -10,9 +10,9 @@ UNCLEAR = "Something is wrong, and the cause is not clear from what was measured
 
 
 def traits_of(finding: Finding) -> type[Condition]:
-    """The condition that raised it; where that is not known, the one of its code that sits at the earliest stage."""
+    """The condition that raised it; where that is not known, the one of its code that explains least."""
     known = condition_of(finding.code, finding.variant)
-    return known or min(conditions_of(finding.code), key=lambda one: (one.stage, not one.remedies))
+    return known or max(conditions_of(finding.code), key=lambda one: (one.stage, bool(one.remedies)))
 
 
 def stage_of(code: str) -> Stage:

@@ -10,7 +10,7 @@ class Stage(IntEnum):
     DATA = 1  # inputs, targets, batches
     INITIALISATION = 2
     OPTIMIZER = 3  # learning rate, clipping, precision, and the single batch or gradient that upsets a step
-    STEP = 4  # gradients and updates out of proportion
+    STEP = 4  # gradients, updates and single weights out of proportion
     SIGNAL = 5  # units and outputs that carry none
     BLOCKED = 6  # gradients that do not arrive, and steps too small to matter, because of that
     NONFINITE = 7

@@ -38,7 +38,7 @@ class FastMembers:
 class GroupOutOfStep(Condition):
     """A group whose rate and steps are far from those of the others; a subclass says in which direction."""
 
-    stage = Stage.STEP
+    stage = Stage.OPTIMIZER
     wakes_on = having("optimizer")
 
     patience = Limit(3, "measured steps in a row")

@@ -41,6 +41,7 @@ class ParameterUpdates(Tracker):
     norm = LayerValues(np.float32, np.nan)  # of the gradient
     pushed = LayerValues(np.float32, np.nan)  # largest element of the gradient stepped with
     size = LayerValues(np.float32, 1.0)  # largest element of the weight
+    own_rate = LayerValues(np.float32, np.nan)  # of its parameter group
 
     def __init__(self) -> None:
         self.rate = self.rate_before = math.nan  # of this frame, or the last one known; and of the frame before
@@ -54,6 +55,9 @@ class ParameterUpdates(Tracker):
         sizes, ids = view.row("weight_max_abs"), view.ids("weight")
         if sizes is not None and ids is not None:
             _remember(self.size, ids, sizes)
+        rates, ids = view.row("optimizer_rate"), view.ids("optimizer")
+        if rates is not None and ids is not None:
+            _remember(self.own_rate, ids, rates)
         self._follow_gradients(view)
 
     def _follow_gradients(self, view: FrameView) -> None:
@@ -80,6 +84,9 @@ class ParameterUpdates(Tracker):
         if batch.frames_with("weight", first, last):
             ids, sizes = batch.latest("weight_max_abs", first, last)
             self.size[ids] = sizes
+        if batch.frames_with("optimizer", first, last):
+            ids, rates = batch.latest("optimizer_rate", first, last)
+            self.own_rate[ids] = rates
         places = batch.frames_with("gradient", first, last)
         if not places:
             return
@@ -116,9 +123,9 @@ class ParameterUpdates(Tracker):
 
     def rounds_away(self, view: FrameView, ids: NDArray[np.int32]) -> Mask:
         """Whether a plain step, a lower bound for most optimizers, is below what the number format can hold."""
-        layout, rate = view.layout, view.scalar("lr")
-        lost = rate * self.pushed[ids] < layout.rounding[ids] * self.size[ids]
-        return layout.is_low_precision[ids] | (lost & (not math.isnan(rate)))
+        layout, own = view.layout, self.own_rate[ids]
+        rate = np.where(np.isnan(own), view.scalar("lr"), own)
+        return layout.is_low_precision[ids] | (rate * self.pushed[ids] < layout.rounding[ids] * self.size[ids])
 
     def fills_a_gap(self, view: FrameView, layers: tuple[int, ...]) -> bool:
         """New weights with trained ones both before and behind them: nobody trains around what nobody has trained."""

@@ -34,7 +34,7 @@ class UnmovedWeights(Condition):
     """
 
     code, variant, formerly = "UPD003", "unmoved-weights", "still standstill no-weight-moves"
-    stage, is_exact = Stage.COURSE, True
+    stage, is_exact, is_local = Stage.PROGRAM, True, True
     _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
     remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, FREEZE_OPENLY,

@@ -25,7 +25,7 @@ class WeightOutliers(Condition):
     """
 
     code, variant, formerly = "WGT004", "weight-outliers", "outliers"
-    stage = Stage.COURSE
+    stage = Stage.STEP
     needs = frozenset({"weight"})
     pace = ("weight", 5)
     meaning = "A few weights decide everything, which costs accuracy as soon as precision is lowered"
