@@ -25,6 +25,7 @@ ARITHMETIC = {
 }  # fmt: skip
 WORD = re.compile(r"[A-Za-z_][\w./-]+")  # a name that the program goes by; whatever has spaces is prose
 COUNT = re.compile(r"len\(|count|step|size|number|place|index|rank|frames|rows|columns|(?<![\w.])\d+(?![\w.])")
+EITHER_WAY = {"max", "min", "maximum", "minimum", "fmax", "fmin", "hypot", "gcd", "logical_and", "logical_or", "isclose"}
 UNSEEN_KEYWORDS = {"stacklevel", "name", "daemon"}
 
 
@@ -103,7 +104,7 @@ def _edited(node: ast.AST, anchor: ast.expr) -> Iterator[Site]:
         case ast.Call(args=[first, second, *others]) if not isinstance(first, ast.Starred) and not isinstance(
             second, ast.Starred
         ):
-            if ast.dump(first) != ast.dump(second):
+            if ast.dump(first) != ast.dump(second) and _last_name(node.func) not in EITHER_WAY:
                 yield site("arguments", "args", [second, first, *others])
 
 
@@ -136,6 +137,10 @@ def _replaced(node: ast.AST, is_generator: bool) -> Iterator[Site]:
                 yield Site("return", node, "return None")
         case _:
             pass
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_text(node: ast.BinOp) -> bool:
