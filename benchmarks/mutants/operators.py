@@ -25,7 +25,19 @@ ARITHMETIC = {
 }  # fmt: skip
 WORD = re.compile(r"[A-Za-z_][\w./-]+")  # a name that the program goes by; whatever has spaces is prose
 COUNT = re.compile(r"len\(|count|step|size|number|place|index|rank|frames|rows|columns|(?<![\w.])\d+(?![\w.])")
-EITHER_WAY = {"max", "min", "maximum", "minimum", "fmax", "fmin", "hypot", "gcd", "logical_and", "logical_or", "isclose"}
+EITHER_WAY = {
+    "max",
+    "min",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "hypot",
+    "gcd",
+    "logical_and",
+    "logical_or",
+    "isclose",
+}
 UNSEEN_KEYWORDS = {"stacklevel", "name", "daemon"}
 
 
