@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.detect.building import Training
 
-from undertow.detect.engine import Engine
+from undertow.detect.engine import Change, Engine, FindingChange
 from undertow.detect.engine.journal import changes_in, to_record
 from undertow.errors import UnknownNameError, UnreadableRunError
 from undertow.run import Run, open_run
@@ -95,6 +95,20 @@ def test_offline_says_what_online_said(tmp_path: Path) -> None:
         again = offline[online.code]
         for name in ("layers", "first_step", "detected_step", "last_step", "severity", "ongoing", "summary"):
             assert getattr(again, name) == getattr(online, name)
+
+
+@pytest.mark.parametrize(("streams", "found"), [(("gradient",), []), ((), ["NUM002"])])
+def test_the_journal_is_believed_where_the_numbers_are_gone(
+    tmp_path: Path, streams: tuple[str, ...], found: list[str]
+) -> None:
+    """A rule may have been wrong about a run that is whole; of a thinned one only its journal knows more."""
+    told = Training().run(3).run(1, scalars={"loss": math.nan})
+    writer = start(tmp_path / "one", Training().run(5).run(5, streams=streams))
+    for finding in told.findings():
+        writer.event("finding", finding.first_step, **to_record(FindingChange(Change.OPENED, finding)))
+    finish(writer)
+    assert told.codes() == ["NUM002"]
+    assert [finding.code for finding in open_run(tmp_path / "one").findings] == found
 
 
 def test_a_run_that_is_still_written(tmp_path: Path) -> None:

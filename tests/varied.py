@@ -36,6 +36,7 @@ def varied_run(folder: Path, seed: int = 0) -> Path:
         scalars = {
             "loss": 2.0 * 0.9 ** min(step, 25) + 0.02 * float(chance.normal()),
             "lr": 0.1 if step < 40 else 0.01,
+            "step_time": 0.25 + 0.01 * (step % 5),
             "gradient_norm_total": float(np.sqrt(sum(one**2 for one in values["gradient_norm"].values()))),
         }
         training.run(1, scalars=scalars, **values)

@@ -12,10 +12,15 @@ from benchmarks import ROOT
 from benchmarks.mutants.draw import Function, functions, library, splice
 from benchmarks.mutants.trees import Tree
 
-SEEN = '''"""A byte for every function, shared by the processes of a test."""
+SEEN = '''"""A byte for every function, shared by a process that runs tests and all that they start."""
 import mmap, os
-_path = os.environ.get("MUTANTS_SEEN")
-seen = mmap.mmap(os.open(_path, os.O_RDWR), 0) if _path else bytearray({count})
+seen = bytearray({count})
+if folder := os.environ.get("MUTANTS_NOTES"):
+    name = os.environ.get("PYTEST_XDIST_WORKER", "main") + ".seen"
+    file = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, {count})
+    seen = mmap.mmap(file, {count})
+    os.close(file)
 '''
 
 
@@ -58,9 +63,7 @@ def record(tree: Tree, target: Path, jobs: int, chosen: list[str]) -> None:
         "--continue-on-collection-errors",
         *(["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else []),
     ]
-    said = tree.run(
-        "benchmarks.mutants.noting", arguments, None, MUTANTS_NOTES=str(notes), MUTANTS_COUNT=str(len(numbers))
-    )
+    said = tree.run("benchmarks.mutants.noting", arguments, None, MUTANTS_NOTES=str(notes))
     print("\n".join(said.splitlines()[-30:]))
     tests: dict[str, object] = {}
     if target.exists():

@@ -69,6 +69,9 @@ def copy(folder: Path) -> Tree:
     library = next((folder / "venv" / "lib").glob("python3*")) / "site-packages"
     others = [path for path in sys.path if path and Path(path) not in (ROOT, SOURCE) and Path(path).is_dir()]
     (library / "mutant.pth").write_text("\n".join([str(tree.root / "src"), *others]))
+    command = folder / "venv" / "bin" / "undertow"
+    command.write_text(f"#!{tree.python}\nimport sys\nfrom undertow.cli import main\nsys.exit(main())\n")
+    command.chmod(0o755)
     for script in Path(sys.executable).parent.iterdir():
         _take_script(script, folder / "venv" / "bin" / script.name, tree.python)
     return tree

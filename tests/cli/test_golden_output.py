@@ -35,6 +35,8 @@ COMMANDS = {
     "export.json": ("export", "sick", "--to", "json", "--layers", "head.*", "--quantity", "gradient_norm"),
     "play.txt": ("play", "varied", "--once", "--colours", "none"),
     "play_worst.txt": ("play", "sick", "--once", "--colours", "16", "--palette", "colour-blind"),
+    "play_grey.txt": ("play", "varied", "--once", "--colours", "16", "--palette", "monochrome"),
+    "play_shades.txt": ("play", "varied", "--once", "--colours", "256", "--quantity", "weight_drift"),
     "play_until_it_ends.txt": (
         "play",
         "varied",
@@ -63,7 +65,7 @@ def test_golden(name: str, tmp_path: Path) -> None:
         write_checkpoints(tmp_path)
     varied_run(tmp_path / "runs" / "varied")
     varied_run(tmp_path / "runs" / "other", seed=1)
-    result = CliRunner().invoke(group, COMMANDS[name], catch_exceptions=False)
+    result = CliRunner().invoke(group, COMMANDS[name], catch_exceptions=False, color=True)
     assert (result.exit_code, result.stderr) == (1 if name.startswith("check") else 0, ""), result.output
     text = _without_time_and_place(result.stdout, tmp_path)
     assert_as_before(GOLDEN / name, text_of(json.loads(text)) if name.endswith(".json") else text)

@@ -246,7 +246,9 @@ def test_gradients_that_turn_back_on_themselves_oscillate() -> None:
     """Their norms are calm: only the directions tell."""
     steps = np.arange(60)
     turning = GradientHistory.from_norms("turning", noise(60), sketches=np.stack([(-1.0) ** steps, 0.1 * steps**0], 1))
-    given = GradientHistory.from_norms("given", noise(60, 1), cosines=np.r_[np.nan, np.full(59, -0.6)])
+    given = GradientHistory.from_norms(  # what is given counts, not what sketches would say
+        "given", noise(60, 1), cosines=np.r_[np.nan, np.full(59, -0.6)], sketches=np.ones((60, 2))
+    )
     steady = GradientHistory.from_norms("steady", noise(60, 2), cosines=np.r_[np.nan, np.full(59, 0.2)])
     analysis = analyze([turning, given, steady, GradientHistory.from_norms("plain", noise(60, 3))])
     found = {name: details.flow_characteristics for name, details in analysis.layer_details.items()}

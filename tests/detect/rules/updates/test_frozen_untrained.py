@@ -24,7 +24,7 @@ def test_a_frozen_layer_that_was_never_trained() -> None:
     assert not finding.ongoing
 
 
-@pytest.mark.parametrize(("resting", "found"), [("layer2", True), ("teacher", False)])
+@pytest.mark.parametrize(("resting", "found"), [("layer2", True), ("teacher", False), ("teacher2", False)])
 def test_a_whole_part_that_rests_is_meant_unless_it_is_one_of_a_series(resting: str, found: bool) -> None:
     names = ("layer1.a", "layer1.b", f"{resting}.a", f"{resting}.b", "layer3.a", "layer3.b", "head")
     frozen = random_weights(f"{resting}.a", f"{resting}.b")
