@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,9 @@ from undertow.components.run_weights import weights_of_run
 from undertow.detect.engine import Engine
 from undertow.detect.engine.journal import changes_in
 from undertow.errors import UnknownNameError, UnreadableRunError
-from undertow.explain.blindness import blind_spots
+from undertow.explain.blindness import record_gap
 from undertow.run_context import RunContext
-from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange
+from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange, StreamCoverage
 from undertow.schema.addresses import address_of
 from undertow.schema.checkpoints import WeightReport
 from undertow.schema.seeds.enhanced import EnhancedLayerGradientAnalysis
@@ -287,15 +288,21 @@ class Run:
         # The last word on each finding: its steps hold all that the words before it said.
         journal = {change.place: change for change in changes_in(self.events)}
         self._engine.recall(journal.values(), adopt=self._thinned or bool(self.problems))
-        return self.explain(self._engine.findings(), self._engine.gaps())
+        return self.explain(self._engine.findings(), self._engine.gaps(), self._engine.coverage())
 
-    def explain(self, findings: Sequence[Finding], gaps: Sequence[str] = ()) -> Diagnosis:
-        """The diagnosis of this run if these are its findings; `gaps` is what could not be judged."""
+    def explain(
+        self,
+        findings: Sequence[Finding],
+        gaps: Sequence[str] = (),
+        coverage: Mapping[str, StreamCoverage] | None = None,
+    ) -> Diagnosis:
+        """The diagnosis of this run if these are its findings; `gaps` is what could not be judged. A `coverage`
+        counts if nothing was counted while the run was written: frames may have been thinned out since."""
         steps = self.steps
         extent = StepRange(int(steps[0]), int(steps[-1]), len(steps)) if len(steps) else StepRange(None, None, 0)
-        unseen = [*blind_spots(steps, self.quantities, self.scalar_names), *gaps]
-        context = RunContext(self.folder, self.facts, self.layers, self.graph, self.events, self.reader)
-        return context.diagnose(findings, self.name, extent, self.status, self.problems, unseen)
+        facts = self.facts if self.facts.coverage else replace(self.facts, coverage=dict(coverage or {}))
+        context = RunContext(self.folder, facts, self.layers, self.graph, self.events, self.reader)
+        return context.diagnose(findings, self.name, extent, self.status, self.problems, [*record_gap(steps), *gaps])
 
     def _replay(self) -> None:
         """Show the engine the frames it has not seen: the same ones, in the same order, as while training."""

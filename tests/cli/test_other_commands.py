@@ -17,6 +17,7 @@ from tests.detect.building import Training
 
 from undertow.cli import COMMANDS, group
 from undertow.errors import UndertowError
+from undertow.schema import RunStatus
 
 
 def invoke(*arguments: str | Path) -> Result:
@@ -232,3 +233,11 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     result = invoke(name, "--help")
     assert result.exit_code == 0
     assert "Example:" in result.stdout
+
+
+@pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.INTERRUPTED, RunStatus.DETACHED])
+def test_check_does_not_pass_a_run_that_did_not_finish(tmp_path: Path, status: RunStatus) -> None:
+    folder = write(tmp_path / "run", Training().run(40), status)
+    result = invoke("check", folder)
+    assert result.exit_code == 3
+    assert f"not finished ({status}" in result.stderr

@@ -29,10 +29,11 @@ def test_the_json_has_every_object(sick: Path, empty: Path) -> None:
         document = json.loads(invoke("report", folder, "--json"), parse_constant=pytest.fail)
         assert set(document) >= {
             "undertow", "run", "steps", "health", "culprit", "story", "findings", "overhead", "coverage",
+            "complete", "status", "message",
         }  # fmt: skip
         assert set(document["steps"]) == {"first", "last", "recorded"}
         assert set(document["overhead"]) >= {"fraction_of_step", "bytes_per_step"}
-        assert set(document["coverage"]) == {"layers_watched", "layers_skipped", "reasons"}
+        assert set(document["coverage"]) == {"layers_watched", "layers_skipped", "reasons", "streams", "blind"}
         for finding in document["findings"]:
             assert set(finding) == {
                 "code", "name", "severity", "layers", "first_step", "detected_step", "last_step", "ongoing",

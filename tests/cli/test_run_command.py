@@ -122,6 +122,13 @@ def test_exit_code_and_traceback(tmp_path, body, code, status):
     run = undertow.open_run(tmp_path / "r")
     assert run.status == status
     assert run.steps.tolist() == [0, 1]
+    assert ("failed" in seen.stderr) == (status == "failed")
+    diagnosis = run.diagnose()
+    assert diagnosis.status == status
+    if "1 / 0" in body:
+        place = 1 + path.read_text().splitlines().index("    return 1 / 0")
+        assert diagnosis.message == f"ZeroDivisionError: division by zero (train.py:{place})"
+        assert "nothing to do" not in diagnosis.story
 
 
 def test_syntax_error_and_missing_script(tmp_path):

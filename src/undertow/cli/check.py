@@ -3,14 +3,14 @@
 import click
 
 from undertow.cli.output import RUN_HELP, busy, print_json, run_argument, say
-from undertow.schema import Severity
+from undertow.schema import RunStatus, Severity
 
 FOUND, CANNOT_JUDGE = 1, 3
 
 
 @click.command(
     help="Judge a finished run: exit code 0 when nothing at or above --fail-on was found, 1 when something was, "
-    f"3 when the run is unreadable, damaged, unfinished or empty.\n\n{RUN_HELP}",
+    f"3 when the run is unreadable, damaged, empty, or did not finish.\n\n{RUN_HELP}",
     epilog="Example:  undertow check latest --fail-on severe\n\n"
     "For a code host:  undertow check latest --format sarif > undertow.sarif",
 )
@@ -33,8 +33,9 @@ def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
     least = Severity(fail_on)
     failing = [finding for finding in diagnosis.findings if finding.severity.rank >= least.rank]
     unknown = ""
-    if status in ("running", "killed"):
-        unknown = f"the run is not finished ({status})"
+    if status in ("running", "killed") or (status != RunStatus.FINISHED and not failing):
+        how = f": {diagnosis.message}" if diagnosis.message else ""
+        unknown = f"the run is not finished ({status}{how})"
     elif diagnosis.steps.recorded == 0:
         unknown = "the run has no steps: " + "; ".join(diagnosis.coverage.reasons)
     elif problems and not failing:

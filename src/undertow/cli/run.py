@@ -88,6 +88,7 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
         write_stderr("undertow: torch is not installed, so there is nothing to watch")
         _as_if_alone(work)
         return
+    from undertow.recording.script_error import described
     from undertow.recording.signals import close_on_termination
     from undertow.schema.facts import RunStatus
     from undertow.watch import watch_command
@@ -116,7 +117,7 @@ def watched(settings: Settings, work: Callable[[], None], live: bool | None = No
         watch.close(RunStatus.FAILED, str(error))
         raise
     except BaseException as error:
-        watch.close(RunStatus.FAILED, f"{type(error).__name__}: {error}")
+        watch.close(RunStatus.FAILED, described(error))
         raise
     else:
         try:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from undertow.explain.blindness import blind_rules, unseen_streams
 from undertow.explain.divergence import ValueHistory, divergence
 from undertow.explain.localisation import located
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
@@ -47,7 +48,9 @@ def diagnose(
     """`findings` as the engine left them; `problems` are files that are damaged or missing; `unseen` is what the
     record does not hold, so that nothing could be said about it.
     """
-    reasons = [*problems, *_reasons(facts, steps, status, problems), *(unseen if steps.recorded else ())]
+    blind = blind_rules(facts.coverage)
+    unseen = [*unseen_streams(facts.coverage, blind), *unseen] if steps.recorded else ()
+    reasons = [*problems, *_reasons(facts, steps, status, problems), *unseen]
     complete = explained(findings, layers, events, history, graph, facts.optimizers)
     health = health_of(finding.severity for finding in complete) if steps.recorded else None
     if problems and health is Health.HEALTHY:
@@ -62,7 +65,10 @@ def diagnose(
         story=_story(complete, facts, steps, watched, status, problems, unseen),
         findings=tuple(complete),
         overhead=_overhead(facts),
-        coverage=Coverage(watched, facts.layers_skipped, tuple(reasons)),
+        coverage=Coverage(watched, facts.layers_skipped, tuple(reasons), facts.coverage, blind),
+        complete=not unseen and not problems if facts.coverage else None,
+        status=status,
+        message=facts.message,
     )
 
 
@@ -134,8 +140,8 @@ def _story(
         return damage(problems, facts, steps)
     if not steps.recorded:
         return nothing(facts, status)
-    if status == RunStatus.DETACHED and facts.message:
-        return cut_short(facts.message, findings, steps)
+    if status in (RunStatus.DETACHED, RunStatus.FAILED) and facts.message:
+        return cut_short(how_it_ended(facts, status), status, findings, steps)
     return calm(findings, steps, watched, unseen)
 
 

@@ -35,11 +35,14 @@ def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int, uns
     return f"Nothing wrong was found in {extent}. {noted} {end}"
 
 
-def cut_short(message: str, findings: Sequence[Finding], steps: StepRange) -> str:
-    """Undertow stepped aside in the middle of a training."""
+def cut_short(message: str, status: str, findings: Sequence[Finding], steps: StepRange) -> str:
+    """The script failed, or Undertow stepped aside in the middle of a training."""
     remarks = [finding for finding in findings if finding.severity.rank > 0]
     found = remarks[0].summary if remarks else f"Nothing wrong was found in the {_count(steps)} before that."
-    return _three(_sentence(message), found, "The steps after it were not watched.")
+    what_next = "The steps after it were not watched."
+    if status == RunStatus.FAILED:
+        what_next = "Mend what the script stumbled over, and run it again."
+    return _three(_sentence(message), found, what_next)
 
 
 def damage(problems: Sequence[str], facts: RunFacts, steps: StepRange) -> str:

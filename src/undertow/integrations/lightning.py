@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow.errors import UndertowError
 from undertow.integrations.numbers import single_numbers
+from undertow.recording.script_error import described
 from undertow.schema import RunStatus
 from undertow.watch import Watch, watch
 
@@ -46,9 +47,7 @@ class UndertowCallback(Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         interrupted = isinstance(exception, KeyboardInterrupt)
-        self._close(
-            RunStatus.INTERRUPTED if interrupted else RunStatus.FAILED, f"{type(exception).__name__}: {exception}"
-        )
+        self._close(RunStatus.INTERRUPTED if interrupted else RunStatus.FAILED, described(exception))
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         self._close(RunStatus.FINISHED)

@@ -9,6 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
+from undertow.schema.coverage import EVERY, OFTEN
+
 _REMEMBERED = 0.97  # of what was known before, at each batch
 _PRIOR = 4.0  # a measured frame costs so many others, where batches do not tell
 _MOST_AT_ONCE = 3.0  # times what is expected of a batch
@@ -49,6 +51,7 @@ FREE_SECONDS = 1e-3  # a step may always cost this much more
 _UNSEEN = 0.35e-3  # seconds
 _SAFETY = 0.9
 _MEMORY = 9  # recent costs that count
+# Of what is left when all are measured as often as a verdict needs (see `schema.coverage`).
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
 _SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signal_collector`), but it is spent, too
 _SIGNALS_FROM = 64  # steps; before that they are looked at so often that it says nothing about later
@@ -173,13 +176,16 @@ class Governor:
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)
             return
-        interval = {
-            kind: min(_MAX_INTERVAL, max(1, math.ceil(self._cost(kind) / (share * allowed))))
-            for kind, share in _SHARES.items()
-        }
+        due = max(EVERY, self._steps / OFTEN)
+        needed = sum(self._cost(kind) for kind in _SHARES) / due
+        spare = max(0.0, allowed - needed)
+        interval: dict[str, int] = {}
+        for kind, share in _SHARES.items():
+            rate = min(1.0, allowed / needed) / due + spare * share / max(self._cost(kind), 1e-9)
+            interval[kind] = min(_MAX_INTERVAL, max(1, math.ceil(1 / rate)))
         # Weights and activations are most useful beside the gradients of the same step.
         beat = interval["gradient"]
-        self._intervals = {kind: beat * math.ceil(number / beat) for kind, number in interval.items()}
+        self._intervals = {kind: beat * max(1, round(number / beat)) for kind, number in interval.items()}
 
     @property
     def fraction(self) -> float | None:

@@ -144,8 +144,9 @@ class RunRecorder:
     def _learn(self, new: RunFacts) -> None:
         """All but what is known here better."""
         for field in fields(RunFacts):
-            if field.name not in ("frames_dropped", "seams"):
+            if field.name not in ("frames_dropped", "seams", "coverage"):
                 setattr(self._context.facts, field.name, getattr(new, field.name))
+        self._context.facts.coverage = self._engine.coverage()
 
     def all_replayed(self) -> None:
         """Everything that another process had not answered for has been shown again."""

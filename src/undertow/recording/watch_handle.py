@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from undertow import __version__
 from undertow.errors import UndertowError
+from undertow.recording.script_error import described
 from undertow.run_context import RunContext
 from undertow.schema import Diagnosis, Finding, RunFacts, RunStatus, StepRange
 
@@ -71,7 +72,7 @@ class Watch(ABC):
         elif issubclass(kind, KeyboardInterrupt):
             self.close(RunStatus.INTERRUPTED)
         else:
-            self.close(RunStatus.FAILED, f"{kind.__name__}: {error}")
+            self.close(RunStatus.FAILED, described(error) if isinstance(error, BaseException) else kind.__name__)
 
 
 class NullWatch(Watch):

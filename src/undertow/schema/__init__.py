@@ -6,8 +6,9 @@ The records and enums of `undertow.schema.seeds` are importable from here as wel
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from undertow.schema.coverage import BlindRule, Coverage, StepsPerLayer, StreamCoverage
 from undertow.schema.facts import FORMAT_VERSION, RunFacts, RunStatus
-from undertow.schema.findings import Coverage, Culprit, Diagnosis, Evidence, Finding, Overhead, Remedy, StepRange
+from undertow.schema.findings import Culprit, Diagnosis, Evidence, Finding, Overhead, Remedy, StepRange
 from undertow.schema.frames import Block, Frame
 from undertow.schema.graph import GraphNode, GraphSource, LayerGraph
 from undertow.schema.layers import Layer, LayerKind, LayerTable
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from undertow.schema.seeds import *  # noqa: F403
 
 __all__ = [
-    "FORMAT_VERSION", "QUANTITIES", "STREAMS", "AttentionState", "Block", "Coverage", "Culprit", "Diagnosis",
-    "Evidence", "Finding", "Floor", "Frame", "GradientState", "GraphNode", "GraphSource", "Health", "Layer",
-    "LayerGraph", "LayerKind", "LayerTable", "LossKind", "LossReduction", "Overhead", "Quantity", "Remedy", "Repeat",
-    "RunFacts", "RunStatus", "Severity", "StepRange", "Stream", "health_of",
+    "FORMAT_VERSION", "QUANTITIES", "STREAMS", "AttentionState", "BlindRule", "Block", "Coverage", "Culprit",
+    "Diagnosis", "Evidence", "Finding", "Floor", "Frame", "GradientState", "GraphNode", "GraphSource", "Health",
+    "Layer", "LayerGraph", "LayerKind", "LayerTable", "LossKind", "LossReduction", "Overhead", "Quantity", "Remedy",
+    "Repeat", "RunFacts", "RunStatus", "Severity", "StepRange", "StepsPerLayer", "Stream", "StreamCoverage",
+    "health_of",
 ]  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from undertow.schema.coverage import StreamCoverage
+
 FORMAT_VERSION = 1
 
 
@@ -40,6 +42,8 @@ class RunFacts:
     overhead_seconds_per_step: float | None = None
     bytes_per_step: float | None = None
     layers_skipped: int = 0
+    # How often each stream was measured, by who saw every frame: old ones may be thinned out later.
+    coverage: dict[str, StreamCoverage] = field(default_factory=dict[str, StreamCoverage])
     reasons: list[str] = field(default_factory=list[str])  # what could not be measured, and why
     message: str = ""  # the last word of a run that failed or detached
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from undertow.schema.coverage import Coverage
 from undertow.schema.severity import Health, Severity
 
 
@@ -71,15 +72,11 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    layers_watched: int
-    layers_skipped: int
-    reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The ranked findings of a run: the first one is the cause to act on."""
+    """The ranked findings of a run: the first one is the cause to act on.
+
+    `complete` is False where something that a rule needs was hardly measured: `coverage.blind` says what.
+    """
 
     undertow: str
     run: str
@@ -90,3 +87,6 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
     overhead: Overhead = field(default_factory=lambda: Overhead(None, None))
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0))
+    complete: bool | None = None
+    status: str = ""  # finished, failed, interrupted, killed, running, detached
+    message: str = ""  # the last word of a run that failed, was interrupted or detached

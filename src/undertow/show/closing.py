@@ -4,7 +4,7 @@ from pathlib import Path
 
 from undertow.schema import Diagnosis
 from undertow.schema.codes import CODES
-from undertow.views.report_wording import percent
+from undertow.views.report_wording import health_words, percent
 
 
 def closing_line(diagnosis: Diagnosis, folder: Path | str | None, frames_dropped: int = 0) -> str:
@@ -14,7 +14,7 @@ def closing_line(diagnosis: Diagnosis, folder: Path | str | None, frames_dropped
         reasons = [reason.rstrip(".") for reason in diagnosis.coverage.reasons[:2]]
         return f"nothing was recorded: {'; '.join(reasons)} ({folder})"
     count = "1 step" if steps == 1 else f"{steps:,} steps"
-    verdict = str(diagnosis.health or "no verdict")
+    verdict = health_words(diagnosis)
     if diagnosis.culprit is not None:
         where = f" in {diagnosis.culprit.layer}" if diagnosis.culprit.layer else ""
         code = diagnosis.culprit.code

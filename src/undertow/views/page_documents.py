@@ -18,6 +18,7 @@ from undertow.views.grid import MARKS
 from undertow.views.line_points import Line
 from undertow.views.palette import palette_of
 from undertow.views.places import where
+from undertow.views.report_wording import health_words
 from undertow.views.tiles import COLUMNS, drawable, in_reading_order
 from undertow.views.verdict import Verdict, judge
 
@@ -101,7 +102,8 @@ def _quantity(name: str) -> dict[str, Any]:
 
 
 def diagnosis(run: Run, verdict: Verdict) -> dict[str, Any]:
-    """As `report --json` has it; `place` says in few words where a finding is, `kinds` what the modules there are."""
+    """As `report --json` has it, with the verdict in words; `place` says in few words where a finding is, `kinds` what
+    the modules there are."""
     kinds = {layer.path: layer.module_type for layer in run.layers.modules if layer.module_type}
     tensors = [layer.path for layer in run.layers.parameters]
     findings = [
@@ -109,7 +111,8 @@ def diagnosis(run: Run, verdict: Verdict) -> dict[str, Any]:
         | {"place": where(one.layers, tensors), "kinds": {name: kinds[name] for name in one.layers if name in kinds}}
         for one in verdict.diagnosis.findings
     ]
-    return msgspec.to_builtins(verdict.diagnosis) | {"findings": findings, "from_journal": verdict.from_journal}
+    words = {"verdict": health_words(verdict.diagnosis), "from_journal": verdict.from_journal}
+    return msgspec.to_builtins(verdict.diagnosis) | {"findings": findings} | words
 
 
 FLOW_PARTS = (

@@ -1,6 +1,6 @@
 """Words, numbers and signs that all media share."""
 
-from undertow.schema import Diagnosis, Evidence, Finding, Health, Overhead, Severity
+from undertow.schema import Diagnosis, Evidence, Finding, Health, Overhead, RunStatus, Severity
 
 # Neither severity nor health is ever told by colour alone.
 GLYPHS = {
@@ -15,7 +15,7 @@ HEALTH_GLYPHS = {Health.HEALTHY: "✔", Health.MINOR: "○", Health.PROBLEMS: "�
 
 def headline(diagnosis: Diagnosis) -> tuple[str, str]:
     """The verdict, and what it was made from."""
-    verdict = f"{HEALTH_GLYPHS[diagnosis.health]} {diagnosis.health or 'no verdict'}"
+    verdict = f"{_glyph(diagnosis)} {health_words(diagnosis)}"
     steps = diagnosis.steps
     if steps.recorded == 0:
         extent = "no steps recorded"
@@ -25,6 +25,21 @@ def headline(diagnosis: Diagnosis) -> tuple[str, str]:
         extent = f"steps {steps.first:,}–{steps.last:,}, {steps.recorded:,} recorded"
     watched = diagnosis.coverage.layers_watched
     return verdict, f"{diagnosis.run} · {extent} · {watched:,} {'layer' if watched == 1 else 'layers'}"
+
+
+def _glyph(diagnosis: Diagnosis) -> str:
+    failed = diagnosis.status == RunStatus.FAILED
+    return HEALTH_GLYPHS[Health.CRITICAL if failed else diagnosis.health]
+
+
+def health_words(diagnosis: Diagnosis) -> str:
+    """The health, no better than how the run ended and what was measured allow."""
+    words = str(diagnosis.health or "no verdict")
+    if diagnosis.health is Health.HEALTHY and diagnosis.complete is False:
+        words = "healthy as far as seen"
+    if diagnosis.status == RunStatus.FAILED:
+        words = f"failed, {words} until then" if diagnosis.health is Health.HEALTHY else f"failed, {words}"
+    return words
 
 
 def when(finding: Finding) -> str:

@@ -7,12 +7,13 @@ import numpy as np
 
 from undertow.detect.engine.batch import FrameBatch, batches_of
 from undertow.detect.engine.condition import ENDED, Condition, Judgement, Pace
+from undertow.detect.engine.coverage import CoverageCounter
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.ledger import FindingChange, Ledger
 from undertow.detect.engine.registry import conditions
 from undertow.detect.engine.watcher import watchers_of
 from undertow.detect.features.loss_trend import ANOTHER_TRAINING, LossTrend
-from undertow.schema import Finding, Frame, LayerGraph, LayerTable
+from undertow.schema import Finding, Frame, LayerGraph, LayerTable, StreamCoverage
 
 _EVERY_FRAME = 64  # steps at the start of which every condition sees every frame
 
@@ -27,6 +28,7 @@ class Engine:
         self._layout = LayerIndex()
         self._losses = LossTrend()
         self._ledger = Ledger()
+        self._coverage = CoverageCounter()
         self.broken: dict[str, str] = {}  # what stumbled, and over what
         paces = (watcher.pace for watcher in self._watchers)
         self._shown: dict[Pace, int] = {pace: -1 for pace in paces if pace is not None}  # the latest step
@@ -34,6 +36,7 @@ class Engine:
     def set_layers(self, layers: LayerTable, graph: LayerGraph) -> None:
         """Before the first frame, and again whenever the table grows or learns more."""
         self._layout = LayerIndex(layers, graph)
+        self._coverage.grow(self._layout.count)
         for watcher in self._watchers:
             watcher.grow(self._layout.count)
 
@@ -51,6 +54,7 @@ class Engine:
         """
         for batch in batches_of(frames, self._layout):
             closed = self._begin_anew(batch.frames[0])
+            self._coverage.observe(batch)
             said = self._judge(batch)
             for place in sorted({*said, 0} if closed else said):
                 frame = batch.frames[place]
@@ -73,6 +77,10 @@ class Engine:
     def recall(self, changes: Iterable[FindingChange], *, adopt: bool) -> None:
         """Take over what an engine saw that watched the run live: see `Ledger.recall`."""
         self._ledger.recall(changes, adopt=adopt)
+
+    def coverage(self) -> dict[str, StreamCoverage]:
+        """How often each stream was measured, in the frames shown so far."""
+        return self._coverage.result(self._layout)
 
     def gaps(self) -> list[str]:
         """What was not judged to the end, in words."""
@@ -103,6 +111,7 @@ class Engine:
         """Where another training begins in the same run, conditions about the course of one forget the one before."""
         if frame.scalars.get(ANOTHER_TRAINING) != 1:
             return []
+        self._coverage.begin_anew(frame.step)
         forgetful = [watcher for watcher in self._watchers if watcher.is_of_one_training]
         for watcher in forgetful:
             watcher.renew(self._layout.count)

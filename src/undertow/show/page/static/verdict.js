@@ -22,7 +22,7 @@ export function verdict(run, diagnosis, onShow, lossHistory = null) {
   const { findings, steps } = diagnosis, first = findings.find((finding) => finding.severity !== "info") ?? null;
   const alarms = findings.filter((finding) => finding.severity !== "info").length;
   const head = element("div", { class: "head" },
-    element("h1", {}, health(diagnosis.health)),
+    element("h1", {}, health(diagnosis.status === "failed" ? "critical" : diagnosis.health, diagnosis.verdict)),
     element("p", { class: "quiet" }, element("span", { class: "extent" }, extent(steps)), ` · ${count(diagnosis.coverage.layers_watched, "layer")}`,
       diagnosis.from_journal && diagnosis.health ? " · as judged while training" : ""),
     element("p", { class: "story" }, diagnosis.story),

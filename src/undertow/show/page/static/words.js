@@ -11,9 +11,10 @@ export function severity(level) {
   return element("span", { class: `severity ${level}` }, element("span", { "aria-hidden": "true" }, GLYPHS[level]), ` ${level}`);
 }
 
-export function health(value) {
+/** `verdict`: the whole of it in words, where it is more than the health. */
+export function health(value, verdict = null) {
   const [glyph, word] = HEALTH[value] ?? ["?", "no verdict"];
-  return element("span", { class: `health ${value ?? "unknown"}` }, element("span", { "aria-hidden": "true" }, glyph), ` ${word}`);
+  return element("span", { class: `health ${value ?? "unknown"}` }, element("span", { "aria-hidden": "true" }, glyph), ` ${verdict ?? word}`);
 }
 
 export function status(value) {
