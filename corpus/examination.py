@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,3 +76,8 @@ def examine(
         metrics = training.run(seed=seed, fault_on=fault_on)
     run = undertow.open_run(folder)
     return Examination(training, seed, fault_on, metrics, run.diagnose(), str(run.status))
+
+
+def harm(faulty: Sequence[float], twins: Sequence[float]) -> tuple[float, float]:
+    """How far a metric is off over several seeds, and what that must exceed: three times what seeds do, and 0.02."""
+    return abs(statistics.mean(faulty) - statistics.mean(twins)), max(3 * statistics.stdev(twins), 0.02)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from corpus import examination
 from undertow.demos.case import Case
 
 Report = dict[str, Any]
@@ -140,9 +141,8 @@ def harm(truth: Case, sick: list[Run], twins: list[Run]) -> tuple[float, float, 
     without = [run["metrics"].get(truth.bites, math.nan) for run in twins]
     if not all(map(math.isfinite, with_fault)):
         return statistics.mean(with_fault), statistics.mean(without), True  # the metric itself is lost
-    difference = abs(statistics.mean(with_fault) - statistics.mean(without))
-    needed = max(3 * statistics.stdev(without), 0.02)
-    return statistics.mean(with_fault), statistics.mean(without), difference > needed
+    done, needed = examination.harm(with_fault, without)
+    return statistics.mean(with_fault), statistics.mean(without), done > needed
 
 
 def _mostly(values: Iterable[bool]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from undertow.detect.engine import Condition, Engine
+from undertow.detect.engine.view import PLACES
 from undertow.schema import (
     STREAMS,
     Block,
@@ -90,6 +91,7 @@ class Training:
         only: tuple[str, ...] | None = None,
         **changes: Any,
     ) -> Frame:
+        self._check(changes)
         blocks: dict[str, Block] = {}
         for name in streams:
             stream = STREAMS[name]
@@ -111,6 +113,17 @@ class Training:
             blocks[name] = Block(name, np.array([layer.id for layer in chosen], np.int32), values)
         scalar_values = {"loss": 1.0, "lr": 0.1, "step_skipped": 0.0, **(scalars or {})}
         return Frame(len(self.frames), self.step, float(self.step), scalar_values, blocks)
+
+    def _check(self, changes: Mapping[str, Any]) -> None:
+        """A misspelt name would change nothing, and a test of silence would pass."""
+        layers = (*self.layers.parameters, *self.layers.modules)
+        names = {name for layer in layers for name in (layer.path, layer.group)}
+        for quantity, change in changes.items():
+            if quantity not in PLACES:
+                raise TypeError(f"{quantity!r} is no quantity of docs/quantities.md; scalars go into scalars={{…}}")
+            missing = sorted(change.keys() - names) if isinstance(change, dict) else []
+            if missing:
+                raise TypeError(f"{quantity}: no layer is called {missing}; there are {sorted(names)}")
 
     def run(self, steps: int = 1, **changes: Any) -> Training:
         for _ in range(steps):
