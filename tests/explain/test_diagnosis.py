@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import Any
 
@@ -277,15 +276,6 @@ def test_every_remedy_is_one_sentence() -> None:
 def test_overhead_that_is_not_a_number_is_unknown() -> None:
     overhead = of(overhead_fraction=float("nan"), bytes_per_step=10.0, overhead_seconds_per_step=0.002).overhead
     assert (overhead.fraction_of_step, overhead.bytes_per_step, overhead.milliseconds_per_step) == (None, 10.0, 2.0)
-
-
-def test_every_rule_has_remedies_and_all_are_python() -> None:
-    assert all(page_of(code).remedies for code in CODES)
-    for remedy in (remedy for code in CODES for remedy in page_of(code).remedies):
-        ast.parse(remedy.how)
-        assert max(map(len, remedy.how.splitlines())) <= 72, remedy.id
-        assert remedy.what.endswith(".")
-        assert remedy.risk.endswith(".")
 
 
 def test_remedies_fit_the_case() -> None:

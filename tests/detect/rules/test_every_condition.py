@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 from undertow.detect import rules
 from undertow.detect.engine import Condition, Stage
 from undertow.detect.engine.registry import conditions
-from undertow.explain.pages import SECTIONS, parse
+from undertow.explain.pages import SECTIONS, page_of, parse
+from undertow.schema import STREAMS
 from undertow.schema.codes import CODES, FAMILIES
 
 ROOM = Path(rules.__file__).parent
+DOCS = Path(__file__).parents[3] / "docs"
 LONGEST_SECTION = 120  # words
+LONGEST_LINE_OF_REMEDY = 72  # characters: it is shown indented, in a terminal of 80
 
 
 def file_of(condition: type[Condition]) -> Path:
@@ -38,6 +42,27 @@ def test_it_describes_itself(condition: type[Condition]) -> None:
     assert condition.is_vague or condition.meaning
     assert not condition.meaning.endswith(".")
     assert all(limit.why for limit in condition.limits().values())
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_remedy_is_a_sentence_and_python(code: str) -> None:
+    remedies = page_of(code).remedies
+    assert remedies
+    for remedy in remedies:
+        ast.parse(remedy.how)
+        longest = max(map(len, remedy.how.splitlines()))
+        assert longest <= LONGEST_LINE_OF_REMEDY, f"{remedy.id}: a line of its code has {longest} characters"
+        assert remedy.what.endswith("."), remedy.id
+        assert remedy.risk.endswith("."), remedy.id
+
+
+@pytest.mark.parametrize("condition", conditions(), ids=lambda one: f"{one.code}-{one.variant}")
+def test_it_needs_what_is_recorded(condition: type[Condition]) -> None:
+    """A name that no frame has would keep the condition silent for ever."""
+    needs = condition.needs if condition.tracker is None else condition.tracker.needs
+    pages = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("capture.md", "distributed.md"))
+    recorded = set(STREAMS) | set(re.findall(r"^\| `(\w+)`", pages, re.MULTILINE))
+    assert needs <= recorded, "streams are in docs/quantities.md, scalars in docs/capture.md and distributed.md"
 
 
 def test_no_two_share_a_name_or_a_file() -> None:
