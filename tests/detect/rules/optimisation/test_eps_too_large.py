@@ -12,7 +12,7 @@ def test_eps_above_every_gradient() -> None:
 
 
 def test_gradients_that_vanish_in_some_layers_are_not_the_fault_of_eps() -> None:
-    ratios = {"first.weight": 1e-9, "second.weight": 1e-6, "third.weight": 0.01, "head.weight": 1e5}
+    ratios = {"first.weight": 1e-9, "second.weight": 1e-6, "head.weight": 1e5}
     run = with_settings(noisy([2.3] * 10, 0.01), optimizer_eps_ratio=ratios, update_ratio=1e-5, update_norm=1e-5)
     assert run.codes() == []
 
