@@ -31,7 +31,7 @@ BROADCAST_THE_WEIGHTS = Remedy(
     "with torch.no_grad():\n    for tensor in (*model.parameters(), *model.buffers()):\n"
     "        torch.distributed.broadcast(tensor, src=0)",
     "What the other ranks had learnt by themselves is lost; the optimizer's state may have to be sent, too.",
-    when_not="The cause is still there: they would part again.",
+    when_not="The cause is still there: they would diverge again.",
 )
 
 

@@ -29,9 +29,9 @@ class DeadUnits(Condition):
         everything before it stops learning. The usual causes are a large negative bias, a learning rate that once threw
         the weights far off, inputs that are not scaled, and a ReLU on the model's own outputs.
     When it is wrong: The share of zeros alone says nothing: many healthy networks have 70–90 % zeros, so only units
-        that never speak are counted. A ReLU applied as a function to anything but the output of a layer (or its sum
-        with another one) is seen through the gradient only (GRD004). A hinge that is content stands last, too, and is
-        not judged.
+        that are never active are counted. A ReLU applied as a function to anything but the output of a layer (or its
+        sum with another one) is seen through the gradient only (GRD004). A hinge that is content stands last, too, and
+        is not judged.
     References: Lu et al., "Dying ReLU and Initialization: Theory and Numerical Examples", 2019 (arXiv 1903.06733).
     """
 

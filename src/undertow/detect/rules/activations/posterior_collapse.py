@@ -11,7 +11,7 @@ from undertow.schema import Evidence, Remedy, Severity
 class PosteriorCollapse(Condition):
     """The latent code of a variational autoencoder is the prior, whatever the sample.
 
-    What it sees: The divergence of the code from a standard normal prior, where it stands in the loss, in nats per
+    What it sees: The divergence of the code from a standard normal prior, where it appears in the loss, in nats per
         sample: below 0.02 for forty steps, or for twelve where the code had carried a bit or more while the model
         learnt.
     Why it is bad: The decoder gets noise and learns to ignore it: the model reconstructs the mean of all samples. The

@@ -15,8 +15,8 @@ class UnusedRows(Condition):
         the run: one in ten used is a hint, one in a hundred an alarm.
     Why it is bad: A table much larger than the data wastes memory and often means that the wrong vocabulary or column
         is in use.
-    When it is wrong: A large vocabulary is met little by little: while new rows still come into use, nothing is said. A
-        fine-tuning on a narrow text uses a small part of a large vocabulary for good reason; that is a hint at most.
+    When it is wrong: A large vocabulary is met little by little: it is not reported while new rows still come into use.
+        A fine-tuning on a narrow text uses a small part of a large vocabulary for good reason; that is a hint at most.
     References: PyTorch documentation, `torch.nn.Embedding`.
     """
 

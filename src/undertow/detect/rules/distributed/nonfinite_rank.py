@@ -14,9 +14,9 @@ class NonfiniteRank(Condition):
         gradients of parameters that several ranks hold. It opens when some of them are NaN or infinite on one rank and
         finite on another, and names the rank.
     Why it is bad: Gradients are averaged over the ranks, so one rank's NaN is everybody's NaN after a single step. Only
-        before that can be seen which rank it came from: its share of the data, its node, or its device.
+        before that step can one see which rank it came from: its share of the data, its node, or its device.
     When it is wrong: Steps that a loss scaler skips are left alone: the scaler deals with them. When all ranks are hit
-        in the same step, nothing is said here; the codes of numerics are.
+        in the same step, the NUM codes report it instead.
     References: Grattafiori et al., "The Llama 3 Herd of Models", 2024 (arXiv 2407.21783): faulty devices in long runs.
     """
 

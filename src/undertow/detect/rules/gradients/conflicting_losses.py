@@ -14,8 +14,8 @@ class ConflictingLosses(Condition):
     """The two losses of every step pull the same layers in opposite directions.
 
     What it sees: Where the losses of a step have a backward pass each, two of them, their gradients can be told apart.
-        It speaks when they point against each other, in the middle of all matrices, at nearly every measured step while
-        the loss makes no progress. Terms that are added up before one backward pass cannot be told apart.
+        Reported when they point against each other, for the median matrix, at nearly every measured step while the loss
+        makes no progress. Terms that are added up before one backward pass cannot be told apart.
     Why it is bad: The steps for one loss undo those for the other. This is a remark, never an alarm.
     When it is wrong: Adversarial losses oppose each other by design.
     References: Yu et al., "Gradient Surgery for Multi-Task Learning", 2020 (arXiv 2001.06782).

@@ -20,7 +20,7 @@ class DrownedHead(Condition):
     """Several heads share layers, and the loss of one drowns that of another.
 
     What it sees: Outputs of the model that share layers before them, and how much the loss depends on each: the
-        gradient norm of its weight times the weight's norm. It speaks when, from the first steps on, one of them stays
+        gradient norm of its weight times the weight's norm. Reported when, from the first steps on, one of them stays
         three thousand times behind the largest at every measured step.
     Why it is bad: The shared layers learn the largest term only. The small one looks as if it were trained, since its
         own head is.

@@ -31,17 +31,17 @@ class ExplodingGradient(Condition):
 
     What it sees: Three signs, none of which depends on the scale of the loss. Depth: the typical gradient element rises
         by three decades or more from the last weight matrix to the first. The first steps: gradient norm times weight
-        norm over the loss, that is, how sensitive the loss is to the weight; healthy weights start below 30, it speaks
-        above 100 for recurrent layers and above 1,000 for others. From step to step: all gradients are a thousand times
-        those of the first steps while the loss is above its start.
+        norm over the loss, that is, how sensitive the loss is to the weight; healthy weights start below 30, it is
+        reported above 100 for recurrent layers and above 1,000 for others. From step to step: all gradients are a
+        thousand times those of the first steps while the loss is above its start.
     Why it is bad: One step throws the weights far away from where the gradient was valid. The loss jumps, turns NaN, or
         units die for good. Recurrent weights whose largest singular value is above one are the classic cause, weights
         that start too large and too high a learning rate the common ones.
     When it is wrong: Recurrent networks that clip live with large gradients: there the bounds are a hundred times as
         high, unless a step throws the weights about all the same. Gradients that start near zero on purpose grow a
-        thousandfold in health; there the loss falls. A part with a small loss of its own has small gradients beside the
-        trunk: fewer than six matrices must rise evenly. Healthy trainings: 13-fold growth at most, a first sensitivity
-        of 22 at most.
+        thousandfold in healthy runs; there the loss falls. A part with a small loss of its own has small gradients
+        beside the trunk: fewer than six matrices must rise evenly. Healthy trainings: 13-fold growth at most, a first
+        sensitivity of 22 at most.
     References: Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", 2013 (arXiv
         1211.5063).
         Groeneveld et al., "OLMo 2", 2024 (arXiv 2501.00656): growth of activations and gradients over depth.

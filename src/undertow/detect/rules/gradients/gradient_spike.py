@@ -17,13 +17,13 @@ class GradientSpike(Condition):
 
     What it sees: The norm of all gradients, ten times the largest so far, from the sixteenth measured step on. Every
         weight matrix then votes: its own norm, as a logarithm, must lie eight robust deviations above its own latest
-        32. It speaks when half of them do, and is an alarm when the weights were thrown about, by updates four times
-        the largest before.
+        32. Reported when half of them do; it is an alarm when the weights were thrown about, by updates four times the
+        largest before.
     Why it is bad: One such step can undo thousands, kill ReLU units for good, and poison the averages of Adam for
         hundreds of steps. A bad batch is the usual cause, a loss term that divides by something small another.
-    When it is wrong: Early gradients rise a lot in health, and a harder batch brings those of long ago back: neither is
-        above everything seen before. The largest jump of a healthy training is 3.9-fold (a change of data on purpose).
-        A spike at a step that is not measured cannot be seen.
+    When it is wrong: Early gradients rise a lot in healthy runs, and a harder batch brings those of long ago back:
+        neither is above everything seen before. The largest jump of a healthy training is 3.9-fold (a change of data on
+        purpose). A spike at a step that is not measured cannot be seen.
     References: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section
         5.1.
         Kumar et al., "ZClip: Adaptive Spike Mitigation for LLM Pre-Training", 2025 (arXiv 2504.02507).

@@ -15,15 +15,16 @@ _LEAST_BATCHES = 4
 class NoisyGradient(Condition):
     """The gradient is nearly all noise.
 
-    What it sees: How much the gradients of the micro-batches of one step differ, over the length of their mean. It
-        speaks when, in the middle of all weight matrices and of sixteen measured steps, the noise left after averaging
-        is more than eight times the signal, and the loss has made no progress. It needs four micro-batches or more,
-        from accumulation or from ranks; without them the noise of a step cannot be known.
+    What it sees: How much the gradients of the micro-batches of one step differ, over the length of their mean.
+        Reported when, for the median weight matrix over sixteen measured steps, the noise left after averaging is
+        more than eight times the signal, and the loss has made no progress. It needs four micro-batches or more, from
+        accumulation or from ranks; without them the noise of a step cannot be known.
     Why it is bad: The weights go for a random walk. Either the batches are far too small for this problem, or there is
         no signal to find: labels that do not belong to their inputs look like this.
-    When it is wrong: Late in training noise dominates in health, when little is left to learn; nothing is said then.
-        Two or three backward passes per step are mostly different losses, and do not count. Rewards, and targets that
-        follow weakly from their inputs, are as noisy in health: this is a remark, never an alarm.
+    When it is wrong: Late in training, when little is left to learn, noise dominates in healthy runs, too; that
+        is not reported. Two or three backward passes per step are mostly different losses, and do not count. Rewards,
+        and targets that follow weakly from their inputs, are as noisy in healthy runs: this is a remark, never an
+        alarm.
     References: McCandlish et al., "An Empirical Model of Large-Batch Training", 2018 (arXiv 1812.06162): the noise
         scale.
     """

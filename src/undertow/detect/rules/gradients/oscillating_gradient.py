@@ -13,14 +13,14 @@ from undertow.schema import Evidence, Severity
 class OscillatingGradient(Condition):
     """Gradients point back and forth, step after step, and the loss does not fall.
 
-    What it sees: The cosine of each gradient with that of the step before, in the middle of all weight matrices. It
-        speaks when sixteen of twenty successive pairs point clearly against each other (below -0.3) while the loss has
-        made no progress, or has lost again half of what it had gained.
+    What it sees: The cosine of each gradient with that of the step before, for the median weight matrix. Reported when
+        sixteen of twenty successive pairs point clearly against each other (below -0.3) while the loss has made no
+        progress, or has lost again half of what it had gained.
     Why it is bad: Every step jumps across the valley and the next one jumps back. The learning rate is too high for the
         curvature, or momentum is, and no amount of further steps helps.
-    When it is wrong: Full-batch training at the edge of stability oscillates in health: there the loss falls in the
-        long run, and nothing is said. Only pairs of neighbouring steps count; where gradients are measured more rarely,
-        nothing is said.
+    When it is wrong: Full-batch training at the edge of stability oscillates in healthy runs: there the loss falls in
+        the long run, and it is not reported. Only pairs of neighbouring steps count; where gradients are measured more
+        rarely, it is not reported.
     References: Cohen et al., "Gradient Descent on Neural Networks Typically Occurs at the Edge of Stability", 2021
         (arXiv 2103.00065).
     """

@@ -35,14 +35,15 @@ _UNSCALE_FIRST = Remedy(
 class OverClipping(Condition):
     """Clipping takes nearly everything away from every gradient.
 
-    What it sees: The norm of all gradients when the optimizer steps over their norm when backward ended. It speaks when
+    What it sees: The norm of all gradients when the optimizer steps over their norm when backward ended. Reported when
         less than a fiftieth is left at eight measured steps in a row, the steps follow the size of the gradient (as
         those of SGD do, not those of Adam), and they are shorter than two parts in 10,000 of the weights.
     Why it is bad: A threshold far below the usual norm fixes the length of every step at threshold times learning rate,
         which is then far too short. Clipping is there to cut the rare large gradient. The same happens when gradients
         are clipped before a loss scaler has removed its scale.
-    When it is wrong: Under Adam and its kin the scale of the gradient cancels out, so nothing is said there. Normalised
-        gradient descent clips every step on purpose, with a learning rate to match: the steps are then long enough.
+    When it is wrong: Under Adam and its kin the scale of the gradient cancels out, so it is not reported there.
+        Normalised gradient descent clips every step on purpose, with a learning rate to match: the steps are then long
+        enough.
     References: Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", 2013 (arXiv
         1211.5063).
         PyTorch documentation, "Automatic mixed precision examples": gradient clipping after `unscale_`.

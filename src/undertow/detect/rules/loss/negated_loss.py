@@ -19,8 +19,8 @@ class NegatedLoss(Condition):
     Why it is bad: Every step makes the error larger, without a bound: the model learns to be wrong, then the weights
         overflow.
     When it is wrong: Rewards and likelihoods are meant to be negative and are not reported, nor are losses weighted by
-        tensors, as in policy gradients. A GAN's generator under the minimax loss raises an error on purpose: with
-        several optimizers in turn nothing is said. Gradient ascent on purpose with a single optimizer (unlearning) is
+        tensors, as in policy gradients. A GAN's generator under the minimax loss raises an error on purpose: several
+        optimizers that step in turn are not judged. Gradient ascent on purpose with a single optimizer (unlearning) is
         reported.
     References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
         Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.

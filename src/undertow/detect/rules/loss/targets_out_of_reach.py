@@ -19,7 +19,7 @@ class TargetsOutOfReach(Condition):
         variance or more; of a binary cross-entropy, targets outside of 0 to 1 by as much.
     Why it is bad: What lies outside of the range of an output stays an error for ever. A binary cross-entropy takes its
         targets for probabilities; with others it has no lower bound, and training follows them for ever.
-    When it is wrong: A target that is now and then outside of a range on purpose is not told apart.
+    When it is wrong: Targets that are now and then outside of a range on purpose are reported, too.
     References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
         PyTorch documentation, `torch.nn.BCEWithLogitsLoss`.
     """
@@ -36,7 +36,7 @@ class TargetsOutOfReach(Condition):
             "prediction = head(hidden)  # no ReLU, sigmoid or tanh behind it\n"
             "loss = torch.nn.functional.mse_loss(prediction, targets)",
             "Predictions can then be anything, also below zero.",
-            when_not="The targets themselves are wrong: then mend those.",
+            when_not="The targets themselves are wrong: then fix those.",
         ),
         MIND_THE_SIGN,
     )

@@ -49,8 +49,8 @@ class UnboundedLoss(Condition):
         that is subtracted; the overlap with a mask (Dice, intersection over union) or picked log-probabilities that are
         minimised. Or a loss far below zero that falls ever faster.
     Why it is bad: Training follows the wrong term without a bound, and what the other terms ask for no longer counts.
-    When it is wrong: Likelihoods fall below zero, too, but take longer for every doubling. Of adversaries that step in
-        turn nothing is said.
+    When it is wrong: Likelihoods fall below zero, too, but take longer for every doubling. Adversaries that step in
+        turn (a GAN) are not judged.
     References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
     """
 

@@ -45,7 +45,7 @@ class WrongLossInput(Condition):
     Why it is bad: A softmax of a softmax can never be sure: with ten classes the loss cannot fall below 1.46, and
         gradients are about ten times too small. `nll_loss` of raw scores has no lower bound. Over the wrong dimension,
         samples compete with one another instead of classes.
-    When it is wrong: Targets that are probabilities (distillation, label smoothing) are not looked at. Cross-entropy of
+    When it is wrong: Targets that are probabilities (distillation, label smoothing) are not judged. Cross-entropy of
         log-probabilities is the same as of logits and is not reported. A loss of scores on purpose, as a margin written
         with `nll_loss`, is reported.
     References: PyTorch documentation, `torch.nn.CrossEntropyLoss`, `BCEWithLogitsLoss`, `NLLLoss` and `CTCLoss`.

@@ -18,11 +18,11 @@ class EvaluationMode(Condition):
         when a validation did not switch it back; and a dropout in evaluation mode behind a trained layer that is in
         training mode.
     Why it is bad: In evaluation mode batch normalisation uses running averages that no longer follow the data (at the
-        start they are 0 and 1, so nothing is normalised at all), and dropout does nothing. The loss may still fall: the
-        fault is silent until it is not.
+        start they are 0 and 1, so nothing is normalised at all), and dropout does nothing. The loss may still fall, so
+        the fault often goes unnoticed until evaluation.
     When it is wrong: Fine-tuning with frozen statistics is healthy: batch normalisations alone in evaluation mode, with
-        averages that have been learnt, are not reported, nor are frozen models such as teachers. Somebody who turns
-        dropout off on purpose by `model.eval()` is better served by a rate of 0.
+        averages that have been learnt, are not reported, nor are frozen models such as teachers. To turn dropout off on
+        purpose, set its rate to 0 instead of calling `model.eval()`.
     References: PyTorch documentation, `torch.nn.Module.eval` and `torch.nn.BatchNorm2d`.
         Ioffe and Szegedy, "Batch Normalization", 2015 (arXiv 1502.03167).
     """

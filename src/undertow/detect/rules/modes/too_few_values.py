@@ -12,10 +12,10 @@ from undertow.schema import Evidence, Remedy, Severity
 class TooFewValues(Condition):
     """A normalisation computes its statistics from one or two values or samples.
 
-    What it sees: Of how many values each mean and variance is made, in normalisations in training mode: at most two
-        values, or two samples of a batch normalisation, at two sampled steps in a row.
-    Why it is bad: Of two values a mean and a variance are noise: the output says which one is larger and nothing else,
-        and of a single one, as in a layer normalisation over one feature, it is the same whatever comes in.
+    What it sees: From how many values each mean and variance is computed, in normalisations in training mode: at most
+        two values, or two samples of a batch normalisation, at two sampled steps in a row.
+    Why it is bad: The mean and variance of two values are noise: the output only says which one is larger. With a
+        single value, as in a layer normalisation over one feature, the output does not depend on the input.
     When it is wrong: The last, smaller batch of an epoch is not enough to be reported, nor is a single picture that is
         the same at every step: its statistics have no noise.
     References: Wu and He, "Group Normalization", 2018 (arXiv 1803.08494).

@@ -21,8 +21,8 @@ class NonfiniteOutput(Condition):
     Why it is bad: Everything that follows is NaN too: the loss, then every gradient, then every weight. Where loss and
         gradients are all finite (masks hold minus infinity by design), or a loss scaler skipped the step, it is a
         remark, never an alarm.
-    When it is wrong: The counts are exact. Once a weight is non-finite (NUM003), nothing new is said. Where a function
-        uses the weights of a module before it without calling that module, both are named.
+    When it is wrong: The counts are exact. Once a weight is non-finite (NUM003), nothing new is reported. Where a
+        function uses the weights of a module before it without calling that module, both are named.
     References: PyTorch documentation, "Numerical accuracy".
         Micikevicius et al., "Mixed Precision Training", 2017 (arXiv 1710.03740).
     """

@@ -34,7 +34,7 @@ class NonfiniteWeight(Condition):
             "assert all(torch.isfinite(value).all() for value in state.values())\n"
             "model.load_state_dict(state)",
             "Steps since that checkpoint are lost; they were lost already.",
-            when_not="What made them non-finite is still there: mend that first.",
+            when_not="What made them non-finite is still there: fix that first.",
         ),
         LOWER_LEARNING_RATE,
         SKIP_BAD_STEPS,

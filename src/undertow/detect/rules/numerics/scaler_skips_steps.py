@@ -9,7 +9,7 @@ class ScalerSkipsSteps(Condition):
     """A loss scaler skipped steps because gradients overflowed.
 
     What it sees: Steps in a row that the loss scaler of mixed precision skipped, and its scale.
-    Why it is bad: It is not: a scaler starts with a large scale and halves it on every overflow. This is a remark,
+    Why it is bad: It is not bad: a scaler starts with a large scale and halves it on every overflow. This is a remark,
         never an alarm. A scaler that no longer finds a scale is NUM005.
     When it is wrong: The count is exact.
     References: PyTorch documentation, "Automatic Mixed Precision examples".

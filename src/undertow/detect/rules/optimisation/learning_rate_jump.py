@@ -15,8 +15,8 @@ class LearningRateJump(Condition):
     What it sees: A rate five times above the peak that had stood for ten steps, and within fifteen steps a loss that is
         not finite, or far above its noise and half as high again as before the jump.
     Why it is bad: Steps several times as long as those the model was trained with undo what it has learnt.
-    When it is wrong: Warm-up rises in small steps, and restarts go up to an earlier peak: neither is reported, nor a
-        jump that the loss bears.
+    When it is wrong: Warm-up rises in small steps, and restarts go up to an earlier peak: neither is reported, nor is a
+        jump that the loss tolerates.
     References: Smith, "Cyclical Learning Rates for Training Neural Networks", 2015 (arXiv 1506.01186).
     """
 

@@ -18,8 +18,8 @@ class LearningRateTooHigh(Condition):
 
     What it sees: Updates of a fifth of the weights or more, and then a loss well above the first one, or above it for
         three steps at the start; or a leap of the loss at the start and nothing learnt since; or a large update among
-        the first, and later the loss of a constant prediction. Or one parameter group with thirty times the rate of
-        the median matrix, and a loss that stands still where it began.
+        the first, and later the loss of a constant prediction. Or one parameter group with thirty times the rate of the
+        median matrix, and a loss that stays where it began.
     Why it is bad: Every step jumps over the minimum, kills units and may end in NaN.
     When it is wrong: Large updates are healthy while the loss falls. Inputs or initial weights that are far off make
         any rate look too high: a first loss far above chance level is left to DAT001 and WGT003, and a loss that leaps

@@ -28,7 +28,7 @@ class NotLearning(Condition):
         small enough to see a change of two per cent.
     Why it is bad: The model is no better than one that ignores its input. Why is not known: this is the last resort,
         for faults that nothing else names.
-    When it is wrong: Some tasks (parity, long copying) stand still for a long while before they are learnt. Losses
+    When it is wrong: Some tasks (parity, long copying) stay on a plateau for a long time before they are learnt. Losses
         below zero and optimizers in turn say nothing about learning and are left out, and so is a warm-up.
     References: Karpathy, "A Recipe for Training Neural Networks", 2019.
         Schoop et al., "UMLAUT: Debugging Deep Learning Programs using Program Structure and Model Behavior", 2021.

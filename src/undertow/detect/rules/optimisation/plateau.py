@@ -18,7 +18,7 @@ class Plateau(Condition):
         than half of its first value, while successive gradients of the weight matrices keep pointing the same way.
     Why it is bad: Where gradients agree there is something left to learn: the steps are too small for it, or too large
         to settle.
-    When it is wrong: A loss at its noise floor stands still as well, but there gradients of different batches no longer
+    When it is wrong: A loss at its noise floor does not move either, but there gradients of different batches no longer
         agree. How low the loss of a task can go is not known, so this is a hint, never an alarm.
     References: Goodfellow, Bengio, Courville, "Deep Learning", 2016, section 8.2.
     """

@@ -17,8 +17,8 @@ class SecondMomentTooSlow(Condition):
         twice within ten steps, and a loss that leaps meanwhile.
     Why it is bad: When gradients grow, they are divided by what they were long ago: steps become several times too
         long.
-    When it is wrong: With usual betas nothing is said; there the first of all steps is as long as the rate, and the
-        others are shorter.
+    When it is wrong: Usual betas are not reported; there the first of all steps is as long as the rate, and the others
+        are shorter.
     References: Wortsman et al., "Stable and low-precision training for large-scale vision-language models", 2023
         (arXiv 2304.13013).
     """

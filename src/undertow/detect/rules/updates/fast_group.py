@@ -11,9 +11,9 @@ from undertow.detect.features.remedies import LOWER_THE_GROUP_RATE
 class FastGroup(GroupOutOfStep):
     """A parameter group's learning rate is far above that of the others, and its steps are far longer.
 
-    What it sees: A group whose learning rate is thirty times that in the middle of all matrices, whose steps are a
-        tenth of its weights (by their usual length) and longer than the others' in about the same proportion, at three
-        measured steps.
+    What it sees: A group whose learning rate is thirty times that of the median matrix, whose steps are a tenth of its
+        weights (by their usual length) and longer than the others' in about the same proportion, at three measured
+        steps.
     Why it is bad: Its layers jump over what they aim at while the others learn, and what they feed changes all the
         time.
     When it is wrong: Adapters are trained with 16 times the rate on purpose, and new heads with ten times: both are

@@ -24,18 +24,18 @@ from undertow.schema import Evidence, Finding, Remedy, Severity
 class LargeUpdates(Condition):
     """Steps are so large that they undo what was learnt.
 
-    What it sees: The length of every update over the length of the weight it changes, in the middle of all weight
-        matrices. It speaks when steps of a tenth of the weight or more are followed by losses far above the one they
-        started from, or when the weights have travelled twice their own length in steps of a twentieth or more and the
-        loss is no better for it. The layers of a parameter group are named when its learning rate is thirty times that
-        of the others.
+    What it sees: The length of every update over the length of the weight it changes, for the median weight matrix.
+        Reported when steps of a tenth of the weight or more are followed by losses far above the one they started from,
+        or when the weights have travelled twice their own length in steps of a twentieth or more and the loss is no
+        better for it. The layers of a parameter group are named when its learning rate is thirty times that of the
+        others.
     Why it is bad: A gradient is valid near the weight it was taken at. Steps of this size jump over what they aim at:
         the loss rises or bounces, ReLU units die, softmaxes and tanhs saturate, and often nothing recovers. The
         learning rate is the first suspect; losses summed over micro-batches, unscaled inputs and gradients that are
         never cleared do the same.
     When it is wrong: The first steps of small networks, of adapters that start at zero, and of second-order methods are
-        as large in health; there the loss falls, and nothing is said. Weights shorter than usual are measured by the
-        usual length. Of optimizers that step in turn, as those of a GAN do, nothing is said: their losses need not
+        as large in healthy runs; there the loss falls, and it is not reported. Weights shorter than usual are measured
+        by the usual length. Optimizers that step in turn, as those of a GAN do, are not judged: their losses need not
         fall.
     References: Karpathy, CS231n course notes, "Babysitting the learning process": updates of about a thousandth of
         the weight.

@@ -14,7 +14,7 @@ from undertow.schema import Evidence, Severity
 class SmallUpdates(Condition):
     """Steps are so small that nothing is learnt.
 
-    What it sees: The length of every update over the length of the weight it changes. It speaks when nine tenths of the
+    What it sees: The length of every update over the length of the weight it changes. Reported when nine tenths of the
         weight matrices move by less than three parts in 100,000 per step, at eight measured steps, while they have a
         gradient and the loss has made no progress; or by less than 1.5 in 10,000 over forty steps, when the gradients
         of successive steps agree besides, so that there is a direction to follow.

@@ -18,7 +18,7 @@ class CopiedInsteadOfTied(Condition):
     Why it is bad: A copy in place of a tied weight doubles the parameters and breaks what the model assumes. No error
         tells: the two drift apart from the first step on.
     When it is wrong: Starting an output layer as a copy and letting the two part on purpose looks the same, unless the
-        two have learning rates of their own: then nothing is said.
+        two have learning rates of their own: then it is not reported.
     References: Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017 (arXiv 1608.05859).
     """
 

@@ -21,11 +21,11 @@ class CopiedParts(Condition):
     """Members of a list, as of an ensemble, began as copies of one another and stay equal.
 
     What it sees: Members of a list with the same matrices that after several steps still have the same weights and the
-        same gradients to the last bit. Copies that see other inputs part at the first step; these do not.
+        same gradients to the last bit. Copies that see different inputs diverge at the first step; these do not.
     Why it is bad: Parts with equal weights compute the same and receive the same gradient, so they stay equal for ever:
         an ensemble of equal members is worth one of them.
     When it is wrong: Replicas of a model see batches of their own: their gradients differ before they are averaged, and
-        nothing is said.
+        it is not reported.
     References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
     """
 

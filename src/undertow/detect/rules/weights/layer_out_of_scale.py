@@ -16,7 +16,7 @@ class LayerOutOfScale(BadStart):
     What it sees: At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in)
         beside the median of the others, and the jump of the signal at this layer. With fewer than three matrices there
         is nothing to compare with: only a scale above 20 counts.
-    Why it is bad: Behind a layer that is too small nothing tells samples apart; behind one that is too large
+    Why it is bad: After a layer that is too small, outputs hardly depend on the sample; after one that is too large
         activations saturate, and its own updates are too small to bring it back.
     When it is wrong: A normalisation right behind a layer makes its scale irrelevant, so such layers do not count; nor
         do projections of attention, matrices that start at zero on purpose, or a last layer that starts small. Residual

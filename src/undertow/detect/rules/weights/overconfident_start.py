@@ -12,12 +12,12 @@ from undertow.schema import Evidence, Severity
 class OverconfidentStart(BadStart):
     """One embedding or output layer begins so large that the model is certain before it has learned anything.
 
-    What it sees: At the first measured step, answers that are certain and mostly wrong, a first loss ten times that of
-        a guess, and a matrix (a table, a head, or both tied) whose weights have an RMS above two.
+    What it sees: At the first measured step, predictions that are confident and mostly wrong, a first loss ten times
+        chance level, and a matrix (a table, a head, or both tied) whose weights have an RMS above two.
     Why it is bad: Logits of that size saturate the softmax: gradients are as large as they can be, and the first steps
         only take the certainty back.
-    When it is wrong: A model that was trained before is certain and right; it does not count. PyTorch's new tables have
-        an RMS of one and train well, as heads, too.
+    When it is wrong: A pretrained model is confident and right; it is not judged. PyTorch's new tables have an RMS of
+        one and train well, as heads, too.
     References: Press and Wolf, "Using the Output Embedding to Improve Language Models", 2017 (arXiv 1608.05859).
     """
 

@@ -20,10 +20,10 @@ class RecurrenceOutOfScale(BadStart):
         step: above two. Or, where nothing is learned in sixty steps and no other square matrix is in its cell, below
         0.4, or below 0.75 where it was not drawn as PyTorch does.
     Why it is bad: The state is multiplied by that factor at every time step: over 32 of them, a factor of two becomes
-        2**32, states saturate and gradients explode. With a small one what was read ten steps ago is gone, and so is
-        its gradient.
+        2**32, states saturate and gradients explode. With a small factor, what was read ten steps ago is forgotten, and
+        its gradient vanishes.
     When it is wrong: Gates bound what LSTM and GRU layers carry on, and hold what a cell has read, so they do not
-        count. A task that needs no memory is learned all the same, and then nothing is said of a small one.
+        count. A task that needs no memory is learned all the same, and a small one is then not reported.
     References: Pascanu et al., "On the difficulty of training recurrent neural networks", 2013 (arXiv 1211.5063).
         Le et al., "A Simple Way to Initialize Recurrent Networks of Rectified Linear Units", 2015 (arXiv 1504.00941).
     """

@@ -29,7 +29,7 @@ class ShrinkingWeights(Condition):
         the learning rate: with AdamW each step takes away learning rate × weight decay of the weight.
     When it is wrong: Weight decay of usual strength takes 1e-6 to 1e-3 of a weight away at a step. Weights in front of
         a normalisation may shrink without harm until they find their balance; that takes hundreds of steps. Pruning a
-        whole matrix on purpose looks like one that is pressed to nothing.
+        whole matrix on purpose looks like a matrix that is driven to zero.
     References: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019 (arXiv 1711.05101).
     """
 

@@ -13,7 +13,7 @@ class UnnormalisedSums(BadStart):
 
     What it sees: At the first measured step, what differs between samples grows by three decades from the input to the
         last layer, although no weight matrix begins large and nothing normalises. Besides, the first loss is a hundred
-        times that of a guess, or the first errors a hundred times the targets. One module is named where most of the
+        times chance level, or the first errors a hundred times the targets. One module is named where most of the
         growth happens.
     Why it is bad: The weights are not at fault, so another initialisation does not help: a sum over neighbours,
         positions or steps of time grows with their number. Outputs and gradients grow with it until the loss overflows.

@@ -18,13 +18,13 @@ class WeightsOutOfScale(BadStart):
 
     What it sees: At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in: 0.6
         for PyTorch's default, 1 to 1.4 for Xavier and He) and what differs between samples in the output of each layer.
-        Most scales are small or large, and the signal falls or grows by two decades or the model is sure of wrong
-        answers. Or some are large, it grows by three, and the first loss is a hundred times that of a guess; or every
+        Most scales are small or large, and the signal falls or grows by two decades or the model is confident in wrong
+        predictions. Or some are large, it grows by three, and the first loss is a hundred times chance level; or every
         scale is below a hundredth; or most are below PyTorch's and nothing is learned in sixty steps.
     Why it is bad: Signals and gradients change by the same factor in every layer. Activations saturate or die and the
         loss overflows; or nothing reaches the first layers, and the loss does not move.
-    When it is wrong: Normalisations and residual paths carry the signal past such layers; only answers and outputs tell
-        there. A model that was trained before is sure and right; it does not count. Nor do frozen and tied matrices,
+    When it is wrong: Normalisations and residual paths carry the signal past such layers; there only predictions and
+        outputs can tell. A pretrained model is confident and right; it is not judged. Nor are frozen and tied matrices,
         and those that start at zero on purpose.
     References: He et al., "Delving Deep into Rectifiers", 2015 (arXiv 1502.01852).
         Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
