@@ -110,9 +110,10 @@ def _report(mutants: list[Mutant], outcomes: dict[int, list[str]]) -> int:
     for number, (name, verdict, by, _) in sorted(outcomes.items()):
         if verdict != "killed":
             print(f"\n{number}: {verdict} {by}\n{name}\n{mutants[number].difference}")
-    killed = sum(verdict == "killed" for _, verdict, *_ in outcomes.values())
-    share = killed / max(len(outcomes), 1)
-    print(f"\n{killed} of {len(outcomes)} mutants killed: {share:.1%}; the bar is {BAR:.0%}")
+    verdicts = [verdict for _, verdict, *_ in outcomes.values() if verdict != "skipped"]
+    killed = verdicts.count("killed")
+    share = killed / max(len(verdicts), 1)
+    print(f"\n{killed} of {len(verdicts)} mutants killed: {share:.1%}; the bar is {BAR:.0%}")
     return int(share < BAR)
 
 

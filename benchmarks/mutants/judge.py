@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import threading
@@ -21,7 +22,7 @@ IMPORTING = "importing the tests"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    verdict: str  # killed, survived, undecided
+    verdict: str  # killed, survived, undecided, skipped
     by: str
     seconds: float
 
@@ -56,6 +57,11 @@ class Judge:
                     return Outcome("killed", culprit, time.monotonic() - began)
                 with self._lock:
                     self.broken.add(culprit)
+        missing = [] if entered else sorted(_missing_packages(mutant.before))
+        if missing:
+            return Outcome(
+                "skipped", f"no {', '.join(missing)} here, so its tests do not run", time.monotonic() - began
+            )
         return Outcome("survived", "" if entered else "no test enters it", time.monotonic() - began)
 
     def _stages(self, mutant: Mutant) -> Iterator[Stage]:
@@ -113,6 +119,17 @@ class Judge:
         alone = Judge(self.map, self.within, self.limit, {test.name for test in others})
         test = self.map.tests.get(culprit, Test(culprit, 6.0, True, frozenset(), frozenset()))
         return not alone._try(tree, mutant.path, mutant.before, Stage([test], [file]), 600.0)
+
+
+def _missing_packages(text: str) -> set[str]:
+    """What a file imports somewhere and this machine does not have."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return {name for name in names if importlib.util.find_spec(name) is None}
 
 
 def _cost(test: Test, path: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.detect.courses import OPT007, falling, follow, noisy, training
 
-from undertow.schema import Severity
+from undertow.schema import LossKind, Severity
 
 
 def test_huge_updates_and_a_loss_above_the_untrained_one() -> None:
@@ -73,6 +73,19 @@ def test_one_large_step_and_one_answer_for_all_since(
     }  # fmt: skip
     for step, loss in enumerate([3.0, *[before] * 9, *noisy([level] * 80, 0.01)]):
         ratio = 1e-3 if step else first_update
+        run.run(1, scalars=known | {"loss": loss}, update_ratio=ratio, update_norm=10 * ratio)
+    assert run.alarms() == alarms
+
+
+@pytest.mark.parametrize(("spread", "alarms"), [(0.01, ["OPT007"]), (1.0, [])])
+def test_predictions_that_differ_are_no_single_answer(spread: float, alarms: list[str]) -> None:
+    run = training(*OPT007)
+    known = {
+        "loss_kind": float(LossKind.MEAN_SQUARE), "loss_reduction": 1.0, "loss_rows": 64.0, "target_std": 1.0,
+        "prediction_std": spread, "lr": 0.1,
+    }  # fmt: skip
+    for step, loss in enumerate([3.0, *[2.0] * 9, *noisy([1.0] * 80, 0.01)]):
+        ratio = 1e-3 if step else 0.4
         run.run(1, scalars=known | {"loss": loss}, update_ratio=ratio, update_norm=10 * ratio)
     assert run.alarms() == alarms
 

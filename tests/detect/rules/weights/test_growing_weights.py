@@ -12,14 +12,13 @@ CONDITIONS = (GrowingWeights,)
 
 
 class TestGrowingWeights:
-    def grow(self, factor: float, steps: int, loss: float = 2.0):
+    def grow(self, factor: float, steps: int, loss: float = 2.0, **sizes: float):
         training = stack(CONDITIONS, "0:Linear", "1:Linear", "2:Linear")
         norm = USUAL
         for step in range(steps):
             norm *= factor
-            training.run(
-                1, scalars={"loss": loss if step > 4 else 2.0}, weight_norm={"1.weight": norm}, update_norm=0.0
-            )
+            scalars = {"loss": loss if step > 4 else 2.0}
+            training.run(1, scalars=scalars, weight_norm={"1.weight": norm}, update_norm=0.0, **sizes)
         return training
 
     def test_without_bound(self) -> None:
@@ -31,3 +30,7 @@ class TestGrowingWeights:
 
     def test_threefold_is_healthy(self) -> None:
         assert self.grow(1.02, 55).codes() == []
+
+    def test_a_few_enormous_weights_are_no_growth(self) -> None:
+        assert self.grow(1.1, 60, weight_max_abs=500.0, weight_abs_p95=1.0).codes() == []
+        assert self.grow(1.1, 60, weight_max_abs=2.0, weight_abs_p95=1.0).codes() == ["WGT001"]
