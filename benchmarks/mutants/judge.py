@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from benchmarks import ROOT
 from benchmarks.mutants.draw import Mutant
 from benchmarks.mutants.record import Map, Test
 from benchmarks.mutants.trees import Tree
@@ -44,7 +43,7 @@ class Judge:
     def judge(self, tree: Tree, mutant: Mutant) -> Outcome:
         began = time.monotonic()
         entered = False
-        for stage in self._stages(mutant):
+        for stage in self._stages(tree, mutant):
             entered = entered or bool(stage.tests)
             while True:
                 left = self.limit - (time.monotonic() - began)
@@ -55,8 +54,9 @@ class Judge:
                     break
                 if self._passes_without(tree, mutant, culprit, stage):
                     return Outcome("killed", culprit, time.monotonic() - began)
+                broken = self._unreadable(tree, mutant, stage) if culprit == IMPORTING else {culprit}
                 with self._lock:
-                    self.broken.add(culprit)
+                    self.broken |= broken
         missing = [] if entered else sorted(_missing_packages(mutant.before))
         if missing:
             return Outcome(
@@ -64,7 +64,7 @@ class Judge:
             )
         return Outcome("survived", "" if entered else "no test enters it", time.monotonic() - began)
 
-    def _stages(self, mutant: Mutant) -> Iterator[Stage]:
+    def _stages(self, tree: Tree, mutant: Mutant) -> Iterator[Stage]:
         number = self.map.functions.get(f"{mutant.path}::{mutant.function}")
         known = [test for test in self.map.tests.values() if self._is_wanted(test.file)]
         seeing = [test for test in known if number in test.entered or number in test.prepared]
@@ -73,7 +73,7 @@ class Judge:
         while likely < len(seeing) and seconds < FIRST_SECONDS:
             seconds += seeing[likely].seconds
             likely += 1
-        fresh = [file for file in self._all_files() if file not in {test.file for test in known}]
+        fresh = [file for file in self._all_files(tree) if file not in {test.file for test in known}]
         near = [file for file in fresh if _nearness(file, mutant.path) >= 2]
         yield Stage(seeing[:likely], sorted({test.file for test in seeing[:likely]} | set(near)))
         files = {test.file for test in seeing}
@@ -85,8 +85,8 @@ class Judge:
     def _is_wanted(self, file: str) -> bool:
         return not self.within or any(PurePath(file).is_relative_to(path) for path in self.within)
 
-    def _all_files(self) -> list[str]:
-        paths = (str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+    def _all_files(self, tree: Tree) -> list[str]:
+        paths = (str(path.relative_to(tree.root)) for path in (tree.root / "tests").rglob("test_*.py"))
         return sorted(filter(self._is_wanted, paths))
 
     def _try(self, tree: Tree, path: str, text: str, stage: Stage, seconds: float) -> str | None:
@@ -110,6 +110,11 @@ class Judge:
         tree.write(path, before)
         (tree.folder / "said").write_text(said, encoding="utf-8")
         return None if said == "it took too long" else running.read_text(encoding="utf-8")
+
+    def _unreadable(self, tree: Tree, mutant: Mutant, stage: Stage) -> set[str]:
+        """The files of tests that cannot be imported although nothing was changed."""
+        alone = {file: self._try(tree, mutant.path, mutant.before, Stage([], [file]), 600.0) for file in stage.files}
+        return {file for file, culprit in alone.items() if culprit == IMPORTING}
 
     def _passes_without(self, tree: Tree, mutant: Mutant, culprit: str, stage: Stage) -> bool:
         if culprit == IMPORTING:

@@ -41,11 +41,6 @@ class ConstantPrediction:
             self._variance += (deviation**2 - self._variance) / self._batches
             self._loss = self._variance
 
-    @property
-    def losses(self) -> tuple[float, ...]:
-        """What `loss_near` can be."""
-        return (self._loss,) if self._shared else (self._factor * self._loss, self._loss)
-
     def loss_near(self, level: float) -> float:
         """Its loss in the units of the run; NaN while too few targets were seen, or of another kind of loss.
 

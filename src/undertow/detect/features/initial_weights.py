@@ -16,10 +16,6 @@ class InitialWeights(PerLayer):
     def __init__(self) -> None:
         self._known: NDArray[np.int32] | None = None  # a block's layers, once all of them are; known by identity
 
-    def knows(self, ids: NDArray[np.int32]) -> bool:
-        """Whether a frame with these layers has nothing more to tell."""
-        return ids is self._known or (self._known is not None and np.array_equal(ids, self._known))
-
     def take(self, view: FrameView) -> bool:
         """Learn from a frame; False when it has no weights."""
         norms, ids = view.row("weight_norm"), view.ids("weight")
