@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -19,7 +21,7 @@ def readings(count: int, seed: int):
     """Of the same tensors, which change in between."""
     generator = torch.Generator().manual_seed(seed)
     tensors = [torch.randn(size, generator=generator) for size in ((64, 40), (3,), (), (0,), (1500,))]
-    plain = native.NativeKernel().plain(tensors, tensors, False)
+    plain = native.NativeKernel().plain(tensors, [*map(weakref.ref, tensors)], False)
     found = []
     for number in range(count):
         for tensor in tensors:

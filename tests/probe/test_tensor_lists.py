@@ -22,7 +22,7 @@ def _parameters() -> list[torch.Tensor]:
 
 
 def _list(tensors: list[torch.Tensor], of_gradients: bool = False) -> TensorList:
-    return TensorList(np.arange(len(tensors)), tensors, of_gradients)
+    return TensorList(np.arange(len(tensors)), [*map(weakref.ref, tensors)], of_gradients)
 
 
 @pytest.fixture(params=["native", "torch"])
@@ -37,8 +37,26 @@ def test_flags():
     tensors = _parameters()
     tensors[1].grad = torch.zeros(5)
     tensors[2].requires_grad_(False)
-    assert have_gradient(tensors) == bytes([0, 1, 0])
-    assert are_trainable(tensors) == bytes([1, 1, 0])
+    references = [*map(weakref.ref, tensors)]
+    assert have_gradient(references) == bytes([0, 1, 0])
+    assert are_trainable(references) == bytes([1, 1, 0])
+    del tensors
+    assert have_gradient(references) == are_trainable(references) == bytes(3)
+
+
+@pytest.mark.parametrize("of_gradients", [False, True])
+def test_what_is_gone_is_not_read(reader, of_gradients):
+    tensors = _parameters()
+    for tensor in tensors:
+        tensor.grad = torch.ones_like(tensor)
+    of = _list(tensors, of_gradients)
+    _, marks = reader.read_and_mark(of)
+    assert reader.unchanged(marks, of)
+    del tensor, tensors[1]
+    assert reader.read(of) == []
+    assert reader.read_and_mark(of) is None
+    assert not reader.unchanged(marks, of)
+    assert not reader.any_nonfinite(of)
 
 
 NOT_PLAIN = [
@@ -137,7 +155,8 @@ def test_a_reading_is_never_overwritten_while_somebody_holds_it():
 def test_memory_of_readings_is_used_again():
     if "native" not in available():
         pytest.skip("built without a C compiler")
-    reader, of = TensorReader(), _list(_parameters())
+    tensors = _parameters()
+    reader, of = TensorReader(), _list(tensors)
     places: set[int] = set()
     others: list[bytes] = []
     for _ in range(100):

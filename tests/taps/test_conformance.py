@@ -248,3 +248,30 @@ def test_gradients_inside_one_compiled_graph(watching, monkeypatch):
     compiled = torch.compile(gradients, fullgraph=True, backend="eager")
     assert all(map(torch.equal, compiled(inputs), gradients(inputs)))
     dynamo.reset()
+
+
+def test_tensors_are_swapped_as_they_are(watching):
+    """`torch.utils.swap_tensors` refuses what anybody refers to weakly; modules use it to move themselves."""
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = watching(model, optimizer)
+    for _ in range(3):  # gradients are left over
+        _losses(model)[0].backward()
+        optimizer.step()
+    other = nn.Parameter(torch.zeros(3, 4))
+    weight, wanted = model.weight, model.weight.detach().clone()
+    assert torch.utils.swap_tensors(weight, other) is None
+    assert weight is model.weight
+    assert (weight.tolist(), other.tolist()) == ([[0.0] * 4] * 3, wanted.tolist())
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.double().float()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    with pytest.raises(AttributeError):
+        torch.utils.swap_tensors(weight, None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _losses(model)[0].backward()
+    optimizer.step()
+    watched.close()
+    assert (watched.run.status, len(watched.run.steps)) == ("finished", 4)

@@ -28,8 +28,8 @@ class CompiledStep:
         self.optimizer = weakref.ref(optimizer)
         self._sizes = [len(group["params"]) for group in optimizer.param_groups]
         self._version = subjects.version
-        self._tensors = subjects.layers.tensors
-        self._trainable = are_trainable(self._tensors)
+        self._references = subjects.layers.references
+        self._trainable = are_trainable(self._references)
         self.slots = slots
         self.moved: TensorList = subjects.weights(subjects.moving(slots))
         exposed = self._exposed = subjects.exposed(slots)
@@ -44,7 +44,7 @@ class CompiledStep:
         if self.optimizer() is not optimizer or self._version != self._subjects.version:
             return False
         groups = optimizer.param_groups
-        if len(groups) != len(self._sizes) or are_trainable(self._tensors) != self._trainable:
+        if len(groups) != len(self._sizes) or are_trainable(self._references) != self._trainable:
             return False
         for group, size in zip(groups, self._sizes):  # noqa: SIM110 (in one expression it would take twice as long)
             if len(group["params"]) != size:
@@ -103,7 +103,7 @@ class CompiledStep:
             # Gradients put in place by hand, without a backward pass, replace the old ones.
             is_known = now.cleared_known
             micro = () if is_shared or len(now.micro) < 2 else now.micro
-            carried = subjects.zero_grads.carried(exposed, self._tensors) if is_known else zeros(len(exposed))
+            carried = subjects.zero_grads.carried(exposed, self._references) if is_known else zeros(len(exposed))
             frame = RawFrame(
                 state.step, time.time(), subjects.layers.layout, scalars, exposed, True, self._states,
                 carried, holders, gradients, micro, now.stepped,

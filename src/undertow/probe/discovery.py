@@ -8,6 +8,9 @@ import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
+from sys import getrefcount
+from weakref import ref
 
 import torch
 from torch import nn
@@ -23,12 +26,14 @@ _WRAPPER_TYPES = frozenset(
 )
 _WRAPPER_PARTS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module"})
 
+_SHOWS_VARIABLES = sys.version_info >= (3, 13)  # `frame.f_locals` then is a view of them
+_OURS = 3  # references to a copy of them: by the frame, here, and by whoever counts
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "RMSNorm")
 
 
 @dataclass(slots=True)
 class FoundParameter:
-    tensor: torch.Tensor
+    reference: ref[torch.Tensor]
     path: str
     kind: LayerKind
     group: str
@@ -37,30 +42,26 @@ class FoundParameter:
     owners: list[Owner] = field(default_factory=list[Owner])
     is_replicated: bool = False  # inside a wrapper that keeps it equal on all ranks
     share: Share | None = None  # where this process holds a stretch of it
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.tensor.shape) if self.share is None else self.share.shape
+    root: str | None = None  # the name of the model it is of; None where only an optimizer knows it
 
 
 @dataclass(slots=True)
 class FoundModule:
-    module: nn.Module
+    reference: ref[nn.Module]
     path: str
+    root: str
 
 
 @dataclass(slots=True)
 class Found:
+    """Keeps nothing alive."""
+
     parameters: list[FoundParameter] = field(default_factory=list[FoundParameter])
     modules: list[FoundModule] = field(default_factory=list[FoundModule])
-    roots: dict[str, nn.Module] = field(default_factory=dict[str, nn.Module])
     is_compiled: bool = False
     empty: int = 0  # tensors on the meta device, which hold no values
     whole: int = 0  # tensors of whole numbers, as quantised weights are: no gradient ever reaches them
     unowned: int = 0  # tensors that an optimizer holds although no watched model has them
-
-    def owners(self) -> dict[int, tuple[Owner, ...]]:
-        return {id(parameter.tensor): tuple(parameter.owners) for parameter in self.parameters}
 
 
 def live_optimizers() -> list[Optimizer]:
@@ -134,9 +135,12 @@ def free_name(base: str, taken: Container[str]) -> str:
     return name
 
 
-def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Found:
-    """Every parameter and module of the models, then the tensors only an optimizer knows."""
-    found = Found(roots=dict(roots))
+def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer], before: Found | None = None) -> Found:
+    """Every parameter and module of the models, then the tensors only an optimizer knows.
+
+    Of models that are gone, by what was found before, those parts are left that the program still holds.
+    """
+    found = Found()
     by_id: dict[int, FoundParameter] = {}
     for prefix, root in roots.items():
         shares = shares_of(root)
@@ -149,7 +153,7 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
             if type(module).__name__ in _WRAPPER_TYPES:
                 continue
             if path != prefix:
-                found.modules.append(FoundModule(module, path))
+                found.modules.append(FoundModule(ref(module), path, prefix))
             for name, tensor in module._parameters.items():
                 if tensor is None or isinstance(tensor, UninitializedParameter):
                     continue
@@ -166,15 +170,21 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer]) -> Fo
                         known.owners.append(owner)
                     continue
                 by_id[id(tensor)] = FoundParameter(
-                    tensor, full, _kind(module, name, tensor), path, type_name(module), owners=[owner],
-                    is_replicated=id(tensor) in replicated, share=shares.get(id(tensor)),
+                    ref(tensor), full, _kind(module, name, tensor), path, type_name(module), owners=[owner],
+                    is_replicated=id(tensor) in replicated, share=shares.get(id(tensor)), root=prefix,
                 )  # fmt: skip
+    if before is not None:
+        found.modules += [one for one in before.modules if one.root not in roots and one.reference() is not None]
+        for one in before.parameters:
+            tensor = one.reference() if one.root is not None and one.root not in roots else None
+            if tensor is not None:
+                by_id.setdefault(id(tensor), one)
     found.parameters = list(by_id.values())
     for optimizer in optimizers:
-        for parameter in _optimizer_only(optimizer, by_id):
+        for tensor, parameter in _optimizer_only(optimizer, by_id):
             found.unowned += 1
-            if not roots or parameter.tensor.grad is not None:
-                by_id[id(parameter.tensor)] = parameter
+            if not roots or tensor.grad is not None:
+                by_id[id(tensor)] = parameter
                 found.parameters.append(parameter)
     return found
 
@@ -183,7 +193,9 @@ def is_measurable(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def _optimizer_only(optimizer: Optimizer, known: dict[int, FoundParameter]) -> Iterator[FoundParameter]:
+def _optimizer_only(
+    optimizer: Optimizer, known: dict[int, FoundParameter]
+) -> Iterator[tuple[torch.Tensor, FoundParameter]]:
     for number, group in enumerate(optimizer.param_groups):
         given_names = group.get("param_names")
         label = str(group.get("name") or f"group{number}")
@@ -194,7 +206,7 @@ def _optimizer_only(optimizer: Optimizer, known: dict[int, FoundParameter]) -> I
                 continue
             path = given_names[position] if given_names else f"{label}.param{position}"
             group_path = path.rpartition(".")[0]
-            yield FoundParameter(tensor, path, LayerKind.PARAMETER, group_path, owners=[Owner(group_path)])
+            yield tensor, FoundParameter(ref(tensor), path, LayerKind.PARAMETER, group_path, owners=[Owner(group_path)])
 
 
 def _named_modules(root: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
@@ -253,11 +265,16 @@ def _variable_names(wanted: set[int]) -> dict[int, str]:
     frame = sys._getframe()
     while frame is not None:
         if _is_the_users(str(frame.f_globals.get("__name__", ""))):
-            attributes = getattr(frame.f_locals.get("self"), "__dict__", {})
-            for scope in (frame.f_locals, attributes, frame.f_globals):
+            variables = frame.f_locals
+            attributes = getattr(variables.get("self"), "__dict__", {})
+            for scope in (variables, attributes, frame.f_globals):
                 for name, value in list(scope.items()):
                     if id(value) in wanted and not name.startswith("_") and name != "self":
                         names.setdefault(id(value), name)
+            # Before Python 3.13 these are a copy that lives as long as the function runs: so would what is in it now.
+            # Where `locals()` has given the same copy to the program, it is the program's.
+            if not _SHOWS_VARIABLES and frame.f_code.co_flags & CO_OPTIMIZED and getrefcount(variables) <= _OURS:
+                variables.clear()
         frame = frame.f_back
     return names
 

@@ -5,6 +5,7 @@ come from tensor hooks, because full backward hooks break models with in-place a
 """
 
 import time
+import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from undertow.measure.kernels.interface import Kernel, Want
 from undertow.measure.kernels.tensors import is_freed
 from undertow.measure.partials import Moment, Partials
 from undertow.probe.signals.modules import (
+    constants,
     norm_samples,
     norm_values,
     raw_data,
@@ -48,9 +50,11 @@ _next_operation: Callable[[], int] = torch.autograd._get_sequence_nr  # pyright:
 
 @dataclass(slots=True)
 class ModuleReading:
-    """One module's outputs over the forward passes of a step."""
+    """One module's outputs over the forward passes of a step, without keeping the module alive."""
 
-    module: nn.Module
+    reference: weakref.ref[nn.Module]
+    kind: type[nn.Module]
+    constants: dict[str, float]  # what it is set to
     calls: int = 0
     position: int | None = None  # autograd sequence number of its last operation
     outputs: list[Any] = field(default_factory=list[Any])  # Partials, or the same still on a device
@@ -72,6 +76,10 @@ class ModuleReading:
     router_loads: list[float] = field(default_factory=list[float])
     router_outputs: int | None = None
     latent_nats: float | None = None
+
+    @property
+    def module(self) -> nn.Module | None:
+        return self.reference()
 
     def has_nonfinite_output(self) -> bool:
         on_host = (partials for partials in self.outputs if isinstance(partials, Partials))
@@ -95,7 +103,7 @@ class ForwardTap:
         self.readings: dict[int, ModuleReading] = {}
         self._redrawn = RecomputedModules()
         self._averages: dict[int, float] = {}  # running means, as they were before a module first ran
-        self.roots_called: list[nn.Module] = []
+        self._roots_called: list[weakref.ref[nn.Module]] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
         self.data_address = 0
         self.error: Exception | None = None
@@ -108,6 +116,10 @@ class ForwardTap:
     @property
     def paused(self) -> bool:
         return self._paused
+
+    @property
+    def roots_called(self) -> list[nn.Module]:
+        return [module for one in self._roots_called if (module := one()) is not None]
 
     def start(self) -> None:
         if not self._handles:
@@ -141,7 +153,7 @@ class ForwardTap:
         readings, self.readings = self.readings, {}
         self._redrawn.clear()
         self._averages = {}
-        self.roots_called = []
+        self._roots_called = []
         self.data = None
         self.seconds = 0.0
         return readings
@@ -150,7 +162,7 @@ class ForwardTap:
         try:
             self._entering(module, inputs)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
-            self.error = error
+            self.error = _without_variables(error)
 
     def _entering(self, module: nn.Module, inputs: Any) -> None:
         if self._paused:
@@ -167,7 +179,7 @@ class ForwardTap:
             # A forward pass without gradients by a model in evaluation mode is validation, not training.
             self._outermost_counts = torch.is_grad_enabled() or module.training
             if self._outermost_counts and not any(module is known for known in self.roots_called):
-                self.roots_called.append(module)
+                self._roots_called.append(weakref.ref(module))
                 if self.on_root is not None:
                     self.on_root(module)
             self._idle += 1
@@ -193,7 +205,7 @@ class ForwardTap:
                 self._redrawn.leave(module, inputs)
             self._read(module, inputs, output, entered)
         except Exception as error:  # as above
-            self.error = error
+            self.error = _without_variables(error)
         self.seconds += time.thread_time() - began
 
     def _note_recomputation(self, module: nn.Module, inputs: Any) -> None:
@@ -203,12 +215,15 @@ class ForwardTap:
 
     def _read(self, module: nn.Module, inputs: Any, output: Any, entered: int | None) -> None:
         reading = self.readings.get(id(module))
-        if reading is None:
+        if reading is None or reading.module is not module:
             if len(self.readings) >= MAX_CALLS:
                 return
-            reading = self.readings[id(module)] = ModuleReading(module)
+            if reading is not None:  # of a module that was made and dropped in this very step, in the same place
+                self.readings[-len(self.readings)] = reading
+            reading = ModuleReading(weakref.ref(module), type(module), constants(module))
+            self.readings[id(module)] = reading
         reading.calls += 1
-        self._look_at_input(reading, inputs)
+        self._look_at_input(module, reading, inputs)
         tensor = _first_tensor(output)
         if tensor is None or reading.calls > MAX_CALLS:
             return
@@ -230,7 +245,7 @@ class ForwardTap:
         partials = measure(kernel, values)
         reading.outputs.append(partials)
         if tensor.device.type == "cpu" and values.dim() >= 2:
-            units = _units(module, values, kernel, partials)
+            units = _units(type(module), values, kernel, partials)
             if units is not None:
                 reading.active_units.append(units)
         spread = sample_spread(values)
@@ -244,15 +259,15 @@ class ForwardTap:
         if tensor.requires_grad:
             self._listen(tensor, reading, kernel)
 
-    def _look_at_input(self, reading: ModuleReading, inputs: Any) -> None:
-        count = norm_values(reading.module, inputs)
+    def _look_at_input(self, module: nn.Module, reading: ModuleReading, inputs: Any) -> None:
+        count = norm_values(module, inputs)
         if count is not None:
             reading.norm_values = min(count, reading.norm_values or count)
-            reading.norm_average = self._averages.get(id(reading.module))
-            samples = norm_samples(reading.module, inputs)
+            reading.norm_average = self._averages.get(id(module))
+            samples = norm_samples(module, inputs)
             if samples is not None:
                 reading.norm_samples = min(samples, reading.norm_samples or samples)
-        if self.data is None and (data := raw_data(reading.module, inputs)) is not None and not is_freed(data):
+        if self.data is None and (data := raw_data(module, inputs)) is not None and not is_freed(data):
             self.data = measure(self._kernel_for(data.device.type), _leading(data))
             self.data_address = data.data_ptr()
 
@@ -265,10 +280,17 @@ class ForwardTap:
                 if not is_freed(gradient):
                     sink.append(measure(kernel, gradient.detach()))
             except Exception as error:
-                self.error = error
+                self.error = _without_variables(error)
             self.seconds += time.thread_time() - began
 
         tensor.register_hook(receive)
+
+
+def _without_variables(error: Exception) -> Exception:
+    """With its traceback, but not what the functions in it were called with: that would keep the user's tensors."""
+    inner = None if error.__traceback__ is None else error.__traceback__.tb_next
+    traceback.clear_frames(inner)
+    return error.with_traceback(inner)
 
 
 def measure(kernel: Kernel, tensor: torch.Tensor) -> Any:
@@ -301,9 +323,9 @@ def _leading(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[: max(1, MAX_ELEMENTS // max(per_sample, 1))]
 
 
-def _units(module: nn.Module, values: torch.Tensor, kernel: Kernel, partials: Partials) -> NDArray[np.uint8] | None:
+def _units(kind: type[nn.Module], values: torch.Tensor, kernel: Kernel, partials: Partials) -> NDArray[np.uint8] | None:
     """One flag per channel or feature: was it ever non-zero in this call?"""
-    dimension = unit_dimension(module, values.dim())
+    dimension = unit_dimension(kind, values.dim())
     if not partials.moments[0, Moment.ZERO]:
         return np.ones(values.shape[dimension], np.uint8)
     return kernel.unit_activity(values, dimension)

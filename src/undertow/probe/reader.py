@@ -66,16 +66,17 @@ class TensorReader:
         return kernel
 
     def read(self, of: TensorList, want: Want = Want.ALL, factor: Number = 1.0) -> list[Reading]:
-        """One reading per device."""
+        """One reading per device; none where one of these tensors is gone."""
         plain = of.plain if of.asked else self._ask(of)
         packed = None if plain is None else plain.read(int(want))
         if packed is not None:
             return [Reading(of.slots, packed, factor)]
-        return self._read_slowly(of, of.tensors(), want, factor)
+        tensors = of.tensors()
+        return self._read_slowly(of, tensors, want, factor) if len(tensors) == len(of.slots) else []
 
     def read_and_mark(self, of: TensorList, factor: Number = 1.0) -> tuple[list[Reading], Marks] | None:
         """A whole reading, and what it takes to notice later that any of these tensors has changed; None where one of
-        these gradients is gone.
+        these tensors is gone.
         """
         plain = of.plain if of.asked else self._ask(of)
         packed = None if plain is None else plain.read()
@@ -117,7 +118,7 @@ class TensorReader:
         of.asked = True
         plain_of, tensors = getattr(self.kernel_for("cpu"), "plain", None), of.tensors()
         if plain_of is not None and len(tensors) == len(of.slots) > 0:
-            of.plain = plain_of(tensors, of.parameters, of.of_gradients)
+            of.plain = plain_of(tensors, of.references, of.of_gradients)
         return of.plain
 
     def _native_mark(self, of: TensorList) -> bytes | None:
@@ -170,7 +171,8 @@ class TensorReader:
             return answer
         if any(not parameter.is_cpu for parameter in of.parameters):
             return False
-        return any(one.partials.moments[:, _NONFINITE].any() for one in self.read(of, Want.MOMENTS))
+        readings = self._read_slowly(of, of.tensors(), Want.MOMENTS, 1.0)
+        return any(one.partials.moments[:, _NONFINITE].any() for one in readings)
 
     def look_zero(self, of: TensorList) -> NDArray[np.bool_] | None:
         """Whether the elements looked at are all zero; None where looking would make the training wait."""

@@ -6,6 +6,7 @@ clipped) and compared with what the optimizer gets; weights are read right befor
 
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -34,7 +35,7 @@ from undertow.probe.subjects import Subjects
 from undertow.probe.tensor_list import have_gradient, single
 from undertow.probe.weight_watch import WeightWatch
 
-_MAX_WALKS = 20
+_MOST_WALKS = 20  # that show nothing new
 _FIRST = 5  # steps in which layers are still being found
 _MOST_COMPILED = 256
 _now = time.perf_counter
@@ -85,10 +86,11 @@ class StepMachine:
         self.loss_scaled = self._tap(self._loss_scaled)
         self.scaler_stepped = self._tap(self._scaler_stepped)
         self.gradients_averaged = self._tap(self._gradients_averaged)
-        self.saved_tensors_hooked = self._tap(self._saved_tensors_hooked, in_any_thread=True)
-        self.compiling = self._tap(self._compiling, in_any_thread=True)
+        self.saved_tensors_hooked = self._tap(self._saved_tensors_hooked, in_any_thread=True, reads=False)
+        self.compiling = self._tap(self._compiling, in_any_thread=True, reads=False)
+        self.before_swap = self._tap(self._forget_tensors, reads=False)
         self._stopped = False
-        self._walks = 0
+        self._walks_in_vain = 0
         self._attempts = 0
         self._no_activations = ""
 
@@ -115,16 +117,33 @@ class StepMachine:
         taps.remove(self)
         self._forward.stop()
         self._forward.take()
+        self._forward.error = None
         self._local.stop()
-        self._unusual()
-        self._compiled, self._stepping, self._looked_at = {}, None, None
+        self._forget_tensors()
         self._state.forget()
-        self._weights.forget()
-        self.subjects.release()
 
-    def _tap(self, work: Callable[..., object], in_any_thread: bool = False) -> Callable[..., None]:
+    def _forget_tensors(self, *swapped: torch.Tensor) -> None:
+        """Nothing refers to any of the user's afterwards: torch swaps none to which anybody does."""
+        self._forget_slots()
+        self._signals.collector.forget_tensors()
+        self.subjects.forget_tensors()
+
+    def _forget_slots(self) -> None:
+        self._unusual()
+        self._compiled, self._stepping, self._looked_at, self._present = {}, None, None, None
+        self._state.now.forget_gradients()
+        self._weights.forget()
+
+    def _find_again(self) -> None:
+        """Some watched tensors are gone: slots stand for others from now on."""
+        self._forget_slots()
+        if self.subjects.rescan():
+            self._state.want_walk = True
+            self._post_layers()
+
+    def _tap(self, work: Callable[..., object], in_any_thread: bool = False, reads: bool = True) -> Callable[..., None]:
         """An error of ours never reaches the user's loop."""
-        always = self._timer.always
+        always, layers = self._timer.always, self.subjects.layers
 
         def tap(*arguments: Any) -> None:
             if self._stopped:
@@ -133,12 +152,16 @@ class StepMachine:
             try:
                 if get_ident() == self._thread or in_any_thread:
                     self._inside = True
+                    if layers.have_gone and reads:
+                        self._find_again()
                     work(*arguments)
                     self._inside = False
                 else:
                     with self._one_at_a_time:
                         if self._takes_over(*arguments):
                             self._inside = True
+                            if layers.have_gone and reads:
+                                self._find_again()
                             work(*arguments)
                             self._inside = False
             except CriticalFindingError:  # what the user has asked for
@@ -185,24 +208,24 @@ class StepMachine:
         self._forward.follow(self._thread)
 
     def _concerns_watched(self, subject: Any) -> bool:
-        """Of what a tap is told first: an optimizer, or what a backward pass begins with."""
-        elsewhere, watches = self._elsewhere, self.subjects.layers.slot_of
+        """Of what a tap is told first: an optimizer, what a backward pass begins with, or a tensor."""
+        elsewhere, layers = self._elsewhere, self.subjects.layers
         if isinstance(subject, Optimizer):
-            found = any(id(tensor) in watches for tensor in discovery.optimizer_tensors([subject]))
+            found = any(layers.knows(id(tensor)) for tensor in discovery.optimizer_tensors([subject]))
             if not found and not getattr(elsewhere, "known", False):
                 elsewhere.known = True  # going through its graphs would take its time
                 self._post(Note("note", None, {"reason": "another thread trains too, which is not part of this run"}))
             return found
         if isinstance(subject, tuple) and not getattr(elsewhere, "known", False):
-            return not watches.keys().isdisjoint(leaves(subject))
-        return False
+            return any(map(layers.knows, leaves(subject)))
+        return isinstance(subject, torch.Tensor) and layers.knows(id(subject))
 
     # -- what else the taps say ---------------------------------------------------------------------------
 
     def _loss_scaled(self, scaler: GradScaler) -> None:
         self._unusual()
         self._state.open()
-        self._state.now.scaler = scaler
+        self._state.now.scaler = weakref.ref(scaler)
         self._state.fired.clear()
 
     def _saved_tensors_hooked(self) -> None:
@@ -241,7 +264,7 @@ class StepMachine:
             self._unusual()
         if state.plan.gradient:
             now.cleared_known = True
-            if not subjects.zero_grads.is_known(have_gradient(subjects.layers.tensors)):
+            if not subjects.zero_grads.is_known(have_gradient(subjects.layers.references)):
                 with self._timer.gradient:
                     subjects.note_cleared(self._reader)
         if self._quiet:
@@ -264,9 +287,9 @@ class StepMachine:
             return
         now.closure_read = state.in_step
         if subjects.zero_grads.waiting:
-            subjects.zero_grads.note_added(subjects.layers.tensors)
+            subjects.zero_grads.note_added(subjects.layers.references)
         if now.scaler is not None:
-            now.scale = scale_of(now.scaler)
+            now.scale = scale_of(now.scaler())
         if not state.plan.gradient and not state.bad_seen and subjects.gradients_went_bad(self._reader):
             self._unusual()
             state.bad_seen = True
@@ -317,9 +340,8 @@ class StepMachine:
             self._walk(outputs)
 
     def _walk(self, roots: tuple[Any, ...]) -> None:
-        if not self._state.want_walk or self._walks >= _MAX_WALKS:
+        if not self._state.want_walk or self._walks_in_vain >= _MOST_WALKS:
             return
-        self._walks += 1
         self._state.want_walk = False
         positions = {
             layer: reading.position
@@ -328,6 +350,8 @@ class StepMachine:
         }
         if self.subjects.walk(roots, positions):
             self._post_layers()
+        else:
+            self._walks_in_vain += 1
 
     # -- an optimizer step --------------------------------------------------------------------------------
 
@@ -385,6 +409,7 @@ class StepMachine:
             slots = self.subjects.slots_of(optimizer, self._post_layers)
             if self.subjects.layout is not layout:
                 self._state.now.forget_gradients()
+                self._state.want_walk = True
             if len(self._compiled) >= _MOST_COMPILED:  # optimizers made anew for every step
                 self._compiled.clear()
             step = self._compiled[id(optimizer)] = CompiledStep(self.subjects, optimizer, slots)

@@ -66,7 +66,7 @@ class StepSignals:
         planned = state.plan.gradient or state.plan.activation
         if self.collector.wants_loss(planned, self._governor.every is None):
             with self._timer.signal:
-                self.collector.look_at_loss(roots, state.now.scaler)
+                self.collector.look_at_loss(roots, state.now.scaler and state.now.scaler())
         if state.plan.activation and forward.readings and state.now.backward_count == 1:
             with self._timer.activation:
                 self.collector.look_at_graph(roots, forward.readings.values())
@@ -96,7 +96,7 @@ class StepSignals:
     def note_present(self, present: Slots) -> None:
         """Other parameters get a gradient than ever before: which modules run in such a step is worth a look."""
         if len(self._presences) < _MOST_CHOICES:
-            choice = present.tobytes()
+            choice = self._subjects.layers.of_slots(present).tobytes()
             self._state.fed_changed |= bool(self._presences) and choice not in self._presences
             self._presences.add(choice)
 
@@ -118,6 +118,7 @@ class StepSignals:
         held = self.collector.look_at_step(
             optimizer,
             slots,
+            self._subjects.layers.of_slots(slots),
             self._parameters,
             self._subjects.layers.owners,
             whole=measured,
@@ -130,7 +131,7 @@ class StepSignals:
         return self._subjects.weights(slots).parameters
 
 
-def scale_of(scaler: GradScaler) -> Number:
+def scale_of(scaler: GradScaler | None) -> Number:
     return number_now(getattr(scaler, "_scale", None), 1.0)
 
 

@@ -4,6 +4,7 @@ A step ends with an optimizer's `step()`; until the first sign of the next one, 
 """
 
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -31,7 +32,7 @@ class StepReadings:
     closure_read: bool = False  # the first closure of an optimizer that calls several has been read
     closure_ended: bool = False  # and its gradients, clipped or not, are what the optimizer got
     cleared_known: bool = False  # whether old gradients had been cleared was looked at
-    scaler: GradScaler | None = None
+    scaler: weakref.ref[GradScaler] | None = None
     scale: Number = 1.0
 
     @property

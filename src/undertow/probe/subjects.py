@@ -42,9 +42,11 @@ class Subjects:
         include: Sequence[str] | None = None,
         exclude: Sequence[str] | None = None,
     ) -> None:
-        self._given_roots = roots
-        self._given_optimizers = optimizers
-        self._roots: dict[str, nn.Module] = dict(roots or {})
+        self._is_given = roots is not None
+        self._given_optimizers = [weakref.ref(optimizer) for optimizer in optimizers or ()]
+        # Everything of the user's is referred to weakly. Names of models that are gone stay taken.
+        self._roots = {name: weakref.ref(root) for name, root in (roots or {}).items()}
+        self._found = discovery.describe(roots or {}, ())
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._slots_cache: dict[int, tuple[weakref.ref[Optimizer], tuple[int, ...], Slots]] = {}
         self.layers = WatchedLayers(include, exclude)
@@ -68,12 +70,21 @@ class Subjects:
     def layout(self) -> SlotLayout:
         return self.layers.layout
 
-    def release(self) -> None:
-        """Let go of the user's tensors and modules."""
-        self._roots, self._given_roots = {}, None
-        self._optimizers, self._slots_cache, self._lists = [], {}, {}
-        self.all_gradients = self._glanced = None
+    def forget_tensors(self) -> None:
+        """Nothing refers to any of them afterwards; the next rescan finds them again."""
+        self._found.parameters = []
+        self._forget_lists()
+        self.zero_grads.move((), ())
         self.layers.forget_tensors()
+        self.layers.have_gone = self.ready
+
+    def _forget_lists(self) -> None:
+        self._slots_cache, self._same, self._lists, self._chosen = {}, {}, {}, {}
+        self.all_gradients = self._sentinels = self._glanced = None
+
+    @property
+    def _live_roots(self) -> dict[str, nn.Module]:
+        return {name: root for name, ref in self._roots.items() if (root := ref()) is not None}
 
     # -- finding out --------------------------------------------------------------------------------------
 
@@ -85,21 +96,24 @@ class Subjects:
         Models and optimizers left over from earlier work in the same process are told apart from those in
         use by what has happened since watching began: a model was called, a loss reaches it, or it steps.
         """
-        optimizers = list(self._given_optimizers or discovery.live_optimizers())
-        if self._given_roots is None:
+        given = [optimizer for ref in self._given_optimizers if (optimizer := ref()) is not None]
+        optimizers = given if self._given_optimizers else discovery.live_optimizers()
+        if not self._is_given:
             in_use = autograd_graph.leaves(loss)
             in_use |= {id(p) for module in called for p in module.parameters()}
             in_use |= {id(t) for t in discovery.optimizer_tensors([stepping] if stepping is not None else [])}
         else:
-            in_use = {id(p) for root in self._roots.values() for p in root.parameters()}
+            self._found = discovery.describe(self._live_roots, (), self._found)
+            in_use = {id(one.reference()) for one in self._found.parameters}
         relevant = [o for o in optimizers if any(id(t) in in_use for t in discovery.optimizer_tensors([o]))]
-        if self._given_roots is None:
+        if not self._is_given:
             if not relevant:
                 return False
-            self._roots = discovery.name_roots(discovery.find_roots(discovery.optimizer_tensors(relevant), called))
+            roots = discovery.find_roots(discovery.optimizer_tensors(relevant), called)
+            self._roots = {name: weakref.ref(root) for name, root in discovery.name_roots(roots).items()}
         self._optimizers = [weakref.ref(optimizer) for optimizer in relevant]
         self._describe()
-        self.ready = bool(self.layers.tensors)
+        self.ready = bool(self.layers.references)
         if not self.ready and self.layers.skipped:
             raise SettingError(
                 "include and exclude leave no layer to watch",
@@ -110,16 +124,14 @@ class Subjects:
     def _describe(self) -> bool:
         alive = [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
         # With models given, tensors that only an optimizer knows belong to somebody else.
-        extra = alive if self._given_roots is None or self._given_optimizers else []
-        found = discovery.describe(self._roots, extra)
+        extra = alive if not self._is_given or self._given_optimizers else []
+        self._found = found = discovery.describe(self._live_roots, extra, self._found)
         self.is_compiled = found.is_compiled
         self.unowned, self.empty, self.whole = found.unowned, found.empty, found.whole
-        before = self.layers.tensors
+        before = self.layers.slot_of
         is_new = self.layers.update(found)
-        self.zero_grads.move(before, self.layers.tensors)
-        self._slots_cache = {}
-        self._same, self._lists, self._chosen = {}, {}, {}
-        self.all_gradients = self._sentinels = self._glanced = None
+        self.zero_grads.move(before, self.layers.slot_of)
+        self._forget_lists()
         self._number_optimizers()
         return is_new
 
@@ -134,7 +146,7 @@ class Subjects:
     def _number_optimizers(self) -> None:
         self._exposed, self._holders = {}, {}
         self.version += 1
-        owner = np.full(len(self.layers.tensors), -1, np.int64)
+        owner = np.full(len(self.layers.references), -1, np.int64)
         for index, ref in enumerate(self._optimizers):
             optimizer = ref()
             for tensor in discovery.optimizer_tensors([optimizer]) if optimizer is not None else ():
@@ -159,7 +171,7 @@ class Subjects:
         return min([*later, _RESCAN_EVERY - steps % _RESCAN_EVERY])
 
     def watches(self, tensor: Any) -> bool:
-        return id(tensor) in self.layers.slot_of
+        return self.layers.knows(id(tensor))
 
     def slots_of(self, optimizer: Optimizer, layers_changed: Callable[[], None]) -> Slots:
         """The watched slots an optimizer steps; an optimizer not seen before is taken in."""
@@ -168,8 +180,8 @@ class Subjects:
         if cached is not None and cached[0]() is optimizer and cached[1] == sizes:
             return cached[2]
         tensors = discovery.optimizer_tensors([optimizer])
-        known = [id(tensor) in self.layers.slot_of for tensor in tensors]
-        if self._given_roots is None or any(known) or self._own(tensors):
+        known = [self.layers.knows(id(tensor)) for tensor in tensors]
+        if not self._is_given or any(known) or self._own(tensors):
             self._adopt(optimizer)
             if all(known):
                 self._number_optimizers()
@@ -184,14 +196,14 @@ class Subjects:
     def _own(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether a watched model holds one of these: a part of it may have been replaced since the last look."""
         wanted = {id(tensor) for tensor in tensors}
-        return any(id(parameter) in wanted for root in self._roots.values() for parameter in root.parameters())
+        return any(id(parameter) in wanted for root in self._live_roots.values() for parameter in root.parameters())
 
     def _take_in(self, tensors: Sequence[torch.Tensor]) -> None:
         """Models that nobody named and that turn up later."""
-        if self._given_roots is None:
+        if not self._is_given:
             for root in discovery.find_roots(tensors):
-                if all(root is not known for known in self._roots.values()):
-                    self._roots[self._free_name(root)] = root
+                if all(root is not known() for known in self._roots.values()):
+                    self._roots[self._free_name(root)] = weakref.ref(root)
 
     def _adopt(self, optimizer: Optimizer) -> None:
         """An optimizer made anew every step takes the place of the one that is gone."""
@@ -221,14 +233,15 @@ class Subjects:
         if self.layout.spread is None:
             return []
         slot_of = self.layers.slot_of
-        pairs = gathered_parameters(self._roots.values())
+        pairs = gathered_parameters(self._live_roots.values())
         return [(whole, slot_of[id(shard)]) for whole, shard in pairs if id(shard) in slot_of]
 
     def _stands_for(self) -> autograd_graph.Gathered:
         if self.layout.spread is None:
             return {}
-        whole = {id(whole): id(self.layers.tensors[slot]) for whole, slot in self.gathered()}
-        return {**whole, **flat_parameters(self._roots.values())}
+        identities = list(self.layers.slot_of)
+        whole = {id(whole): identities[slot] for whole, slot in self.gathered()}
+        return {**whole, **flat_parameters(self._live_roots.values())}
 
     def first_nonfinite(self, roots: Sequence[Any]) -> dict[str, Any] | None:
         """Where in the forward pass of this loss non-finite values begin, for the journal."""
@@ -239,7 +252,7 @@ class Subjects:
 
     def first_nonfinite_weight(self, reader: TensorReader) -> dict[str, Any] | None:
         """The first weight in execution order that is no longer finite, for the journal."""
-        tensors = self.layers.tensors
+        tensors = self.layers.tensors()
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return None  # looking would make the training wait
         bad: dict[int, int] = {}
@@ -255,7 +268,7 @@ class Subjects:
     def unplaced(self) -> bool:
         """Some parameter has had a gradient although no graph seen so far showed where it is used."""
         return self.layers.has_unplaced(
-            slot for slot, tensor in enumerate(self.layers.tensors) if tensor.grad is not None
+            slot for slot, has_one in enumerate(have_gradient(self.layers.references)) if has_one
         )
 
     def gradients_went_bad(self, reader: TensorReader) -> bool:
@@ -265,7 +278,7 @@ class Subjects:
             if bad is not None:  # all have a gradient, as last time
                 return bad
         chosen, self._glanced = self.gradients(self.sentinels()), None
-        bad = bool(chosen.parameters) and reader.any_nonfinite(chosen)
+        bad = bool(len(chosen.slots)) and reader.any_nonfinite(chosen)
         if chosen.plain is not None and chosen.slots is self._sentinels:
             self._glanced = chosen
         return bad
@@ -274,7 +287,7 @@ class Subjects:
 
     def gradients_now(self) -> TensorList:
         """Of all tensors that have one."""
-        have = have_gradient(self.layers.tensors)
+        have = have_gradient(self.layers.references)
         found = self.gradients(self._pick(_ALL, have))
         self.all_gradients = found if b"\0" not in have else None
         return found
@@ -295,16 +308,16 @@ class Subjects:
         What goes wrong in a backward pass spreads towards the input, so the first layers tell of all behind them.
         """
         if self._sentinels is None:
-            tensors = self.layers.tensors
-            small = [slot for slot, tensor in enumerate(tensors) if 0 < tensor.numel() <= _GLANCE]
+            sizes = [0 if (tensor := one()) is None else tensor.numel() for one in self.layers.references]
+            small = [slot for slot, size in enumerate(sizes) if 0 < size <= _GLANCE]
             small.sort(key=self.layers.place)
-            tiny = [slot for slot in small if tensors[slot].numel() <= _QUICK] or small
+            tiny = [slot for slot in small if sizes[slot] <= _QUICK] or small
             chosen = {*small[:4], *tiny[:: max(1, len(tiny) // 4)]}
             self._sentinels = self._one(sorted(chosen))
         return self.with_gradient(self._sentinels)
 
     def with_gradient(self, slots: Slots) -> Slots:
-        return self._pick(slots, have_gradient(self.layers.tensors))
+        return self._pick(slots, have_gradient(self.layers.references))
 
     def gradients(self, slots: Slots) -> TensorList:
         """Of slots that have one."""
@@ -316,8 +329,8 @@ class Subjects:
     def _list(self, slots: Slots, of_gradients: bool) -> TensorList:
         known = self._lists.get((id(slots), of_gradients))
         if known is None:
-            tensors = self.layers.tensors
-            chosen = [tensors[slot] for slot in slots.tolist()]
+            references = self.layers.references
+            chosen = [references[slot] for slot in slots.tolist()]
             known = list_of(slots, chosen, of_gradients, self.layout.spread)
             if len(self._lists) < _MOST_REMEMBERED:
                 self._lists[id(slots), of_gradients] = known
@@ -325,7 +338,7 @@ class Subjects:
 
     def frozen(self, slots: Slots) -> list[int]:
         """Places in `slots` of tensors that do not ask for a gradient."""
-        trainable = are_trainable(self.layers.tensors)
+        trainable = are_trainable(self.layers.references)
         if b"\0" not in trainable:
             return []
         return [place for place, slot in enumerate(slots.tolist()) if not trainable[slot]]
@@ -339,17 +352,17 @@ class Subjects:
         return known
 
     def moving(self, slots: Slots) -> Slots:
-        trainable = are_trainable(self.layers.tensors)
+        trainable = are_trainable(self.layers.references)
         return self._pick(slots, trainable) if b"\0" in trainable else slots
 
     def note_cleared(self, reader: TensorReader) -> None:
         """Called as a backward pass begins: gradients that are None or zero now have been cleared."""
-        present = have_gradient(self.layers.tensors)
+        present = have_gradient(self.layers.references)
         if not self.zero_grads.is_known(present) and (left := self.zero_grads.left(present)):
             slots = self._one(left)
             zero = reader.look_zero(self.gradients(slots))
             if zero is not None:  # else it cannot be told without making the training wait
-                self.zero_grads.put(slots, zero, self.layers.tensors)
+                self.zero_grads.put(slots, zero, self.layers.references)
 
     def holders(self, slots: Slots) -> NDArray[np.float32]:
         """The index of the optimizer that holds each slot, -1 for none."""
@@ -395,7 +408,7 @@ class Subjects:
                     for group in optimizer.param_groups
                 ]
                 optimizers.append({"type": type(optimizer).__name__, "groups": groups})
-        devices = sorted({str(tensor.device) for tensor in self.layers.tensors})
+        devices = sorted({str(tensor.device) for tensor in self.layers.tensors()})
         reasons: list[str] = []
         if self.unowned and self._roots:
             reasons.append(f"an optimizer holds {self.unowned} tensors that belong to no watched model")

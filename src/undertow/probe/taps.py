@@ -37,6 +37,7 @@ class Listener(Protocol):
     def gradients_averaged(self, passes: Any) -> None: ...
     def saved_tensors_hooked(self) -> None: ...
     def compiling(self) -> None: ...
+    def before_swap(self, first: Any, second: Any) -> None: ...
 
 
 _listeners: tuple[Listener, ...] = ()
@@ -221,6 +222,15 @@ def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile
 
 
+def _wrap_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
+    def swap_tensors(t1: Any, t2: Any) -> Any:
+        for listener in _listeners:
+            listener.before_swap(t1, t2)
+        return original(t1, t2)
+
+    return swap_tensors
+
+
 def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
     """Gives torch other arguments when there is a closure: gradients are what the optimizer gets when it has ended."""
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -264,4 +274,5 @@ _WRAPPED: tuple[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any
     (GradScaler, "step", _wrap_scaler_step),
     (torch.autograd.graph.saved_tensors_hooks, "__enter__", _wrap_saved_tensors_hooks),
     (torch, "compile", _wrap_compile),
+    (torch.utils, "swap_tensors", _wrap_swap_tensors),
 )

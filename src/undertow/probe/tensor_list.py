@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ try:
     sample = _native.sample  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 except ImportError:  # built without a C compiler
 
-    def have_gradient(tensors: list[torch.Tensor]) -> bytes:
-        return bytes(tensor.grad is not None for tensor in tensors)
+    def have_gradient(references: list[ref[torch.Tensor]]) -> bytes:
+        return bytes((tensor := one()) is not None and tensor.grad is not None for one in references)
 
-    def are_trainable(tensors: list[torch.Tensor]) -> bytes:
-        return bytes(tensor.requires_grad for tensor in tensors)
+    def are_trainable(references: list[ref[torch.Tensor]]) -> bytes:
+        return bytes((tensor := one()) is not None and tensor.requires_grad for one in references)
 
     def single(tensor: torch.Tensor, dtype: torch.dtype) -> float | None:
         """The value of a tensor of one element, of this type, on the processor; else None, or when nobody knows."""
@@ -38,14 +39,21 @@ __all__ = ["TensorList", "are_trainable", "have_gradient", "sample", "single"]
 
 @dataclass(slots=True, eq=False)
 class TensorList:
-    """Some watched parameters, or their gradients. Made once for equal slots, so that it is known by identity."""
+    """Some watched parameters, or their gradients. Made once for equal slots, so that it is known by identity.
+
+    Parameters are the user's, so they are referred to weakly: what is gone is missing.
+    """
 
     slots: NDArray[np.int64]
-    parameters: list[torch.Tensor]
+    references: list[ref[torch.Tensor]]
     of_gradients: bool
     asked: bool = False  # whether the native kernel can read them where they lie
     plain: Any = None  # and how, if it can
     is_spread: bool = False  # this process holds only parts of some
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        return [tensor for one in self.references if (tensor := one()) is not None]
 
     def tensors(self) -> list[torch.Tensor]:
         if not self.of_gradients:

@@ -4,6 +4,7 @@ import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from weakref import ref
 
 import numpy as np
 import torch
@@ -45,8 +46,9 @@ class WatchedLayers:
         self._sequence: list[int] = []  # layer ids in execution order
         self._graph = LayerGraph()
         self.owners: dict[int, tuple[Owner, ...]] = {}
-        self.tensors: list[torch.Tensor] = []
-        self.slot_of: dict[int, int] = {}  # id of a tensor → its slot
+        self.references: list[ref[torch.Tensor]] = []  # to the watched tensors, by slot: they are the user's
+        self.have_gone = False  # some of them, since the last update
+        self.slot_of: dict[int, int] = {}  # id of a tensor → its slot; of one that is gone until the next update
         self.module_layer: dict[int, int] = {}  # id of a module → layer id
         self.skipped: set[str] = set()
         self.layout = self._make_layout([])
@@ -75,6 +77,18 @@ class WatchedLayers:
         slot = self.slot_of.get(identity)
         return None if slot is None else int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])
 
+    def of_slots(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
+        return self.layout.parameter_ids[self.layout.row_of_slot[slots]]
+
+    def knows(self, identity: int) -> bool:
+        """Whether a tensor, by its id, is watched: another one may lie where one lay that is gone."""
+        slot = self.slot_of.get(identity)
+        return slot is not None and self.references[slot]() is not None
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Those that are still there."""
+        return [tensor for one in self.references if (tensor := one()) is not None]
+
     def layer_path(self, layer_id: int) -> str:
         return self._layers[layer_id].path
 
@@ -89,38 +103,47 @@ class WatchedLayers:
     def update(self, found: Found) -> bool:
         """Take in what discovery found; True when there are layers that were not there before."""
         before = len(self._layers)
-        watched = [p for p in found.parameters if self._wanted(p.path)]
-        for parameter in watched:
-            tensor = parameter.tensor
+        wanted = [parameter for parameter in found.parameters if self._wanted(parameter.path)]
+        watched = [(parameter, tensor) for parameter in wanted if (tensor := parameter.reference()) is not None]
+        shapes = [tuple(tensor.shape) if one.share is None else one.share.shape for one, tensor in watched]
+        for (parameter, tensor), shape in zip(watched, shapes):
             self._add(
                 parameter.path,
                 kind=parameter.kind,
-                parameter_count=prod(parameter.shape),
+                parameter_count=prod(shape),
                 group=parameter.group,
                 shared_with=tuple(parameter.shared_with),
                 trainable=tensor.requires_grad,
-                shape=parameter.shape,
+                shape=shape,
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 module_type=parameter.module_type,
             )
-        for module in found.modules:
-            if self._wanted(module.path):
+        self.module_layer = {}
+        for one in found.modules:
+            module = one.reference()
+            if module is not None and self._wanted(one.path):
                 self._add(
-                    module.path,
+                    one.path,
                     kind=LayerKind.MODULE,
-                    group=module.path.rpartition(".")[0],
-                    module_type=type_name(module.module),
+                    group=one.path.rpartition(".")[0],
+                    module_type=type_name(module),
                 )
-                self.module_layer[id(module.module)] = self._id_of_path[module.path]
-        self.owners = {id(p.tensor): tuple(p.owners) for p in watched}
-        self.tensors = [p.tensor for p in watched]
-        self.slot_of = {id(tensor): slot for slot, tensor in enumerate(self.tensors)}
-        stretches = [None if p.share is None else p.share.portion for p in watched]
-        spread = spread_of(self.tensors, [p.is_replicated for p in watched], stretches)
+                self.module_layer[id(module)] = self._id_of_path[one.path]
+        self.owners = {id(tensor): tuple(one.owners) for one, tensor in watched}
+        self.have_gone = False
+        self.references = [ref(tensor, self._note_gone) for _, tensor in watched]
+        self.slot_of = {id(tensor): slot for slot, (_, tensor) in enumerate(watched)}
+        stretches = [None if one.share is None else one.share.portion for one, _ in watched]
+        spread = spread_of([tensor for _, tensor in watched], [one.is_replicated for one, _ in watched], stretches)
         # A complex number is measured as two.
-        sizes = [prod(p.shape) * (2 if p.tensor.is_complex() else 1) for p in watched]
-        self.layout = self._make_layout([(self._id_of_path[p.path], n) for p, n in zip(watched, sizes)], spread)
+        sizes = [prod(shape) * (2 if tensor.is_complex() else 1) for shape, (_, tensor) in zip(shapes, watched)]
+        ids = [self._id_of_path[one.path] for one, _ in watched]
+        self.layout = self._make_layout(list(zip(ids, sizes)), spread)
         return len(self._layers) > before
+
+    def _note_gone(self, reference: ref[torch.Tensor]) -> None:
+        """In whatever thread and moment a tensor is freed: only noted, since anything may be under way."""
+        self.have_gone = True
 
     def _wanted(self, path: str) -> bool:
         wanted = (self._include is None or any(fnmatch.fnmatchcase(path, glob) for glob in self._include)) and not (
@@ -183,7 +206,7 @@ class WatchedLayers:
                     anchor = layer_id
                 else:
                     behind.setdefault(anchor, []).append(layer_id)
-            merged: list[int] = [] if not known else behind.pop(-1, [])
+            merged: list[int] = behind.pop(-1, []) if anchor != -1 else []
             for layer_id in self._sequence:
                 merged += [layer_id, *behind.pop(layer_id, [])]
             for rest in behind.values():
@@ -209,7 +232,7 @@ class WatchedLayers:
         return any(int(ids[rows[slot]]) not in placed for slot in slots)
 
     def forget_tensors(self) -> None:
-        self.tensors, self.slot_of, self.module_layer, self.owners = [], {}, {}, {}
+        self.references, self.slot_of, self.module_layer, self.owners = [], {}, {}, {}
 
     def _layer_of(self, parameter: int) -> int:
         return int(self.layout.parameter_ids[self.layout.row_of_slot[self.slot_of[parameter]]])

@@ -1,7 +1,7 @@
 """Whether gradients were cleared between two steps: what is left of an old one adds to the new one."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from undertow.probe.readings import Slots, zeros
 
+References = Sequence[weakref.ref[torch.Tensor]]  # to the watched tensors, by slot
 _Left = tuple[int, weakref.ref[torch.Tensor], int]  # slot, gradient and its version
 
 
@@ -24,13 +25,13 @@ class ZeroGradTracker:
         self.waiting: list[_Left] = []  # what no backward pass has added to since
         self._stepped: list[Slots] = []  # since it was last known what is cleared
 
-    def move(self, old: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-        """Slots stand for other tensors from now on. Of tensors not seen before nothing is left."""
+    def move(self, old: Iterable[int], new: Iterable[int]) -> None:
+        """Slots stand for other tensors from now on: these, by id. Of tensors not seen before nothing is left."""
         self._settle()
-        known = dict(zip(map(id, old), self._cleared.tolist()))
-        self._cleared = np.array([known.get(id(tensor), True) for tensor in new], np.bool_)
+        known = dict(zip(old, self._cleared.tolist()))
+        self._cleared = np.array([known.get(identity, True) for identity in new], np.bool_)
         self._all = bool(self._cleared.all())
-        self._added, self.waiting = np.zeros(len(new), np.bool_), []
+        self._added, self.waiting = np.zeros(len(self._cleared), np.bool_), []
 
     def is_known(self, present: bytes) -> bool:
         """True when all gradients are gone, by the flags of those that are there; else `left` says what to look at."""
@@ -46,22 +47,22 @@ class ZeroGradTracker:
         self._cleared[:] = self._all = True
         return left
 
-    def put(self, slots: Slots, is_zero: NDArray[np.bool_], tensors: Sequence[torch.Tensor]) -> None:
+    def put(self, slots: Slots, is_zero: NDArray[np.bool_], tensors: References) -> None:
         """Called as a backward pass begins."""
         self._cleared[slots] = is_zero
         self._all = bool(is_zero.all())
-        waiting = [(slot, tensors[slot].grad) for slot in slots[~is_zero & ~self._added[slots]].tolist()]
+        waiting = [(slot, _gradient(tensors[slot])) for slot in slots[~is_zero & ~self._added[slots]].tolist()]
         self.waiting = [(slot, weakref.ref(old), int(old._version)) for slot, old in waiting if old is not None]
 
-    def note_added(self, tensors: Sequence[torch.Tensor]) -> None:
+    def note_added(self, tensors: References) -> None:
         """Called as a backward pass ends: to some of what is left it has added."""
         if self.waiting:
             self._added[[slot for slot, _, _ in self.waiting]] = True
             self.waiting = self._untouched(tensors)
             self._added[[slot for slot, _, _ in self.waiting]] = False
 
-    def _untouched(self, tensors: Sequence[torch.Tensor]) -> list[_Left]:
-        left = [(one, one[1](), tensors[one[0]].grad) for one in self.waiting]
+    def _untouched(self, tensors: References) -> list[_Left]:
+        left = [(one, one[1](), _gradient(tensors[one[0]])) for one in self.waiting]
         return [one for one, old, now in left if old is not None and now is old and old._version == one[2]]
 
     def step(self, slots: Slots) -> None:
@@ -69,7 +70,7 @@ class ZeroGradTracker:
         if not self._stepped or self._stepped[-1] is not slots:
             self._stepped.append(slots)
 
-    def carried(self, slots: Slots, tensors: Sequence[torch.Tensor]) -> NDArray[np.float32]:
+    def carried(self, slots: Slots, tensors: References) -> NDArray[np.float32]:
         """1 where something of an earlier step is in the gradient. What no backward pass added to counts when it is
         the gradient still: weights that are kept in another precision, say, get a new one from the program itself.
         """
@@ -84,3 +85,8 @@ class ZeroGradTracker:
         for slots in self._stepped:
             self._cleared[slots] = self._added[slots] = self._all = False
         self._stepped.clear()
+
+
+def _gradient(parameter: weakref.ref[torch.Tensor]) -> torch.Tensor | None:
+    tensor = parameter()
+    return None if tensor is None else tensor.grad

@@ -61,12 +61,21 @@ static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int64_t
     return (*address || !count) && !PyErr_Occurred();
 }
 
-/* One byte per item of a list: 1 where the attribute is neither None nor False. */
-static PyObject *flags_of(PyObject *items, PyObject *name) {
-    const Py_ssize_t n = PyList_Size(items);
+/* What a list of weak references has in one place, as a new reference; NULL, without an error, when it is gone. Tensors
+ * are the user's: nothing here keeps them alive between two calls. */
+static PyObject *referred(PyObject *references, Py_ssize_t i) {
+    PyObject *reference = PyList_GetItem(references, i), *tensor = reference ? PyWeakref_GetObject(reference) : NULL;
+    PyErr_Clear();
+    return tensor && tensor != Py_None ? Py_NewRef(tensor) : NULL;
+}
+
+/* One byte per weak reference of a list: 1 where the attribute is neither None nor False, and the tensor is there. */
+static PyObject *flags_of(PyObject *references, PyObject *name) {
+    const Py_ssize_t n = PyList_Size(references);
     PyObject *answer = n < 0 ? NULL : PyBytes_FromStringAndSize(NULL, n);
     for (Py_ssize_t i = 0; answer && i < n; i++) {
-        PyObject *item = PyList_GetItem(items, i), *value = item ? PyObject_GetAttr(item, name) : NULL;
+        PyObject *tensor = referred(references, i), *value = tensor ? PyObject_GetAttr(tensor, name) : Py_NewRef(Py_None);
+        Py_XDECREF(tensor);
         if (!value) {
             Py_DECREF(answer);
             return NULL;

@@ -8,7 +8,7 @@ enum { MARKS = 4, MOST_KEPT = 8 << 20, MOST_READINGS = 512 };
 
 struct plain {
     PyObject_HEAD
-    PyObject *tensors, *types, *strided;
+    PyObject *references, *types, *strided;
     int gradients;
     size_t n, elements;
     int64_t *counts, *offsets; /* offsets: n + 1 */
@@ -20,7 +20,7 @@ struct plain {
 static void plain_free(PyObject *object) {
     struct plain *self = (struct plain *)object;
     PyTypeObject *type = Py_TYPE(object);
-    Py_XDECREF(self->tensors);
+    Py_XDECREF(self->references);
     Py_XDECREF(self->types);
     Py_XDECREF(self->strided);
     free(self->counts); /* one piece of memory for all three */
@@ -30,18 +30,18 @@ static void plain_free(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* (tensors, dtypes, torch.strided, of_gradients, counts, formats, offsets) */
+/* (weak references to tensors, dtypes, torch.strided, of_gradients, counts, formats, offsets) */
 static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    PyObject *tensors, *types, *strided;
+    PyObject *references, *types, *strided;
     int gradients;
     Py_buffer counts, formats, offsets;
     (void)keywords;
-    if (!PyArg_ParseTuple(arguments, "O!O!Opy*y*y*", &PyList_Type, &tensors, &PyList_Type, &types, &strided, &gradients,
-                          &counts, &formats, &offsets))
+    if (!PyArg_ParseTuple(arguments, "O!O!Opy*y*y*", &PyList_Type, &references, &PyList_Type, &types, &strided,
+                          &gradients, &counts, &formats, &offsets))
         return NULL;
     const size_t n = (size_t)formats.len;
     struct plain *self = NULL;
-    int fits = (size_t)PyList_Size(tensors) == n && (size_t)PyList_Size(types) == n && (size_t)counts.len == n * 8 &&
+    int fits = (size_t)PyList_Size(references) == n && (size_t)PyList_Size(types) == n && (size_t)counts.len == n * 8 &&
                (size_t)offsets.len == (n + 1) * 8 && ((const int64_t *)offsets.buf)[0] == 0;
     for (size_t t = 0; fits && t < n; t++) {
         const int64_t count = ((const int64_t *)counts.buf)[t], *at = (const int64_t *)offsets.buf + t;
@@ -51,7 +51,7 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     if (!fits)
         PyErr_SetString(PyExc_ValueError, "PlainTensors: one type, count, format and place of a sketch per tensor");
     else if ((self = (struct plain *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0))) {
-        self->tensors = Py_NewRef(tensors);
+        self->references = Py_NewRef(references);
         self->types = Py_NewRef(types);
         self->strided = Py_NewRef(strided);
         self->gradients = gradients;
@@ -76,11 +76,13 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 
 /* The tensor in question, as a new reference; NULL, without an error, when there is none. */
 static PyObject *plain_tensor(const struct plain *self, size_t t) {
-    PyObject *item = PyList_GetItem(self->tensors, (Py_ssize_t)t);
-    PyObject *tensor = !item || !self->gradients ? Py_XNewRef(item) : PyObject_GetAttr(item, names.grad);
-    if (tensor == Py_None) Py_CLEAR(tensor);
+    PyObject *parameter = referred(self->references, (Py_ssize_t)t);
+    if (!parameter || !self->gradients) return parameter;
+    PyObject *gradient = PyObject_GetAttr(parameter, names.grad);
+    Py_DECREF(parameter);
+    if (gradient == Py_None) Py_CLEAR(gradient);
     PyErr_Clear();
-    return tensor;
+    return gradient;
 }
 
 static double plain_fingerprint(const struct plain *self, size_t t, uint64_t address) {

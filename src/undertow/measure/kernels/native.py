@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
+from weakref import ref
 
 import numpy as np
 import torch
@@ -24,8 +25,8 @@ class PlainTensors:
 
     __slots__ = ("_are_many", "_read", "any_nonfinite", "is_unchanged", "mark", "offsets")
 
-    def __init__(self, tensors: list[torch.Tensor], of: list[torch.Tensor], of_gradients: bool) -> None:
-        """`tensors` are those of the list `of`, or their gradients."""
+    def __init__(self, tensors: list[torch.Tensor], of: list[ref[torch.Tensor]], of_gradients: bool) -> None:
+        """`tensors` are those of the list `of`, or their gradients. They are not kept: what is gone cannot be read."""
         counts, formats = _describe(tensors)
         dtypes = [tensor.dtype for tensor in tensors]
         self.offsets = offsets_of(counts)
@@ -94,7 +95,9 @@ class NativeKernel:
         _native.fingerprint(addresses_of(tensors), counts, formats, out)
         return out
 
-    def plain(self, tensors: list[torch.Tensor], of: list[torch.Tensor], of_gradients: bool) -> PlainTensors | None:
+    def plain(
+        self, tensors: list[torch.Tensor], of: list[ref[torch.Tensor]], of_gradients: bool
+    ) -> PlainTensors | None:
         """For lists that are read at every step; None when the kernel cannot read these where they lie."""
         return PlainTensors(tensors, of, of_gradients) if _readable(tensors) else None
 

@@ -34,9 +34,10 @@ class LocalGradients:
         self._passes += 1
         if self._passes % _EVERY != 1:
             return
-        tensors = self._subjects.layers.tensors
-        for tensor, slot in [(tensors[slot], slot) for slot in spread.wrapped] + self._subjects.gathered():
-            if tensor.requires_grad and not is_spread(tensor):  # else it is one of several parts of this gradient
+        references = self._subjects.layers.references
+        for tensor, slot in [(references[slot](), slot) for slot in spread.wrapped] + self._subjects.gathered():
+            # One that is spread is one of several parts of this gradient.
+            if tensor is not None and tensor.requires_grad and not is_spread(tensor):
                 self._handles.append(tensor.register_hook(self._hook(slot)))
 
     def end(self, factor: Number) -> list[Reading]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
@@ -126,8 +127,8 @@ def _with_sketches(partials: Partials, stretches: list[Floats]) -> Partials:
 
 
 def list_of(
-    slots: NDArray[np.int64], tensors: list[torch.Tensor], of_gradients: bool, spread: Spread | None
+    slots: NDArray[np.int64], references: list[ref[torch.Tensor]], of_gradients: bool, spread: Spread | None
 ) -> TensorList:
     if spread is None or all(spread.portions[slot] is None for slot in slots.tolist()):
-        return TensorList(slots, tensors, of_gradients)
-    return SpreadList(slots, tensors, of_gradients, spread=spread)
+        return TensorList(slots, references, of_gradients)
+    return SpreadList(slots, references, of_gradients, spread=spread)

@@ -1,7 +1,7 @@
 """Rows of weights: do they differ from each other, and which rows of an embedding are ever used?"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,13 @@ def row_spread(weight: torch.Tensor) -> float:
 class RowBook:
     """Which rows of each embedding have had a gradient so far."""
 
-    def __init__(self) -> None:
-        self._used: dict[tuple[int, int], NDArray[np.bool_]] = {}
+    def __init__(self, layer_of: Callable[[int], int | None]) -> None:
+        """`layer_of`: the layer of a parameter, by the id of its tensor."""
+        self._layer_of = layer_of
+        self._used: dict[tuple[int | None, int], NDArray[np.bool_]] = {}  # by layer and number of rows
 
     def _rows(self, weight: torch.Tensor) -> NDArray[np.bool_]:
-        return self._used.setdefault((id(weight), len(weight)), np.zeros(len(weight), np.bool_))
+        return self._used.setdefault((self._layer_of(id(weight)), len(weight)), np.zeros(len(weight), np.bool_))
 
     def note_gradient(self, weight: torch.Tensor) -> None:
         gradient = weight.grad
@@ -59,7 +61,7 @@ class RowBook:
 
     def unused(self, weight: torch.Tensor) -> float:
         """Share of its rows; NaN where nothing was noted."""
-        used = self._used.get((id(weight), len(weight)))
+        used = self._used.get((self._layer_of(id(weight)), len(weight)))
         return math.nan if used is None else 1.0 - float(used.mean())
 
 

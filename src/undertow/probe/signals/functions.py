@@ -45,7 +45,7 @@ def note_functions(named: Sequence[tuple[str, Value]], modules: Sequence[ModuleR
             if id(module) not in noted:  # of what it puts out itself no unit is ever silent
                 noted.add(id(module))
                 module.active_units = []
-            by_unit = some.transpose(0, unit_dimension(module.module, some.dim())).flatten(1)
+            by_unit = some.transpose(0, unit_dimension(module.kind, some.dim())).flatten(1)
             module.active_units.append((by_unit > 0).any(1).numpy().astype(np.uint8))
         else:
             low, high = _BOUNDED[name]
@@ -60,7 +60,8 @@ def _last_operations(modules: Iterable[ModuleReading]) -> dict[int, ModuleReadin
     """
     last_of: dict[int, tuple[int, ModuleReading]] = {}
     for one in modules:
-        if one.module._modules and not any(own is not None for own in one.module._parameters.values()):
+        module = one.module
+        if module is not None and module._modules and all(own is None for own in module._parameters.values()):
             continue
         for first, behind in one.spans:
             if behind > first and (behind - 1 not in last_of or behind - first < last_of[behind - 1][0]):

@@ -70,7 +70,7 @@ class _Look:
         # How many operations a call ran, the first, the one behind the last, the module; the innermost calls first.
         places = [(last - first, first, last, one) for one in modules for first, last in one.spans]
         self._places = sorted(
-            (place for place in places if not isinstance(place[3].module, _PARTS)), key=lambda place: place[0]
+            (place for place in places if not issubclass(place[3].kind, _PARTS)), key=lambda place: place[0]
         )
 
     def _owner(self, value: Value) -> ModuleReading | None:
@@ -124,7 +124,7 @@ class _Look:
     def note_dropouts(self) -> int:
         """Those that have no module of their own."""
         found = 0
-        own = [span for one in self.modules if isinstance(one.module, _DropoutNd) for span in one.spans]
+        own = [span for one in self.modules if issubclass(one.kind, _DropoutNd) for span in one.spans]
         for name, value in self.named:
             rate = dropped_share(name, value) if found < _MOST_FOUND else None
             if rate is None or any(first <= value.node._sequence_nr() < last for first, last in own):

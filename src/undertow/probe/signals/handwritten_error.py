@@ -44,7 +44,7 @@ def _values(made: Value) -> torch.Tensor | None:
         if result is None or not result.dim():
             return None
         rows = result.reshape(result.shape[0], -1)
-        return rows[:_ROWS] if rows.shape[1] <= _MOST_COLUMNS else None
+        return rows[:_ROWS].clone() if rows.shape[1] <= _MOST_COLUMNS else None
     layer = linear_layer(made, _IN_ORDER)
     if layer is None or len(layer.weight) > _MOST_COLUMNS or _ROWS * layer.weight.numel() > _MOST_PRODUCTS:
         return None

@@ -36,9 +36,9 @@ def constants(module: nn.Module) -> dict[str, float]:
     return found
 
 
-def unit_dimension(module: nn.Module, dimensions: int) -> int:
-    """Which dimension of such an output holds the units: channels or features."""
-    channels_first = dimensions >= 4 or (dimensions == 3 and isinstance(module, _CHANNELS_FIRST_3D))
+def unit_dimension(kind: type[nn.Module], dimensions: int) -> int:
+    """Which dimension of the output of such a module holds the units: channels or features."""
+    channels_first = dimensions >= 4 or (dimensions == 3 and issubclass(kind, _CHANNELS_FIRST_3D))
     return 1 if channels_first or dimensions == 2 else dimensions - 1
 
 
@@ -103,22 +103,26 @@ class ModeWatch:
     """Notices that normalisations or dropouts have gone into a mode not seen before, without any hook."""
 
     def __init__(self) -> None:
-        self._modules: list[weakref.ref[nn.Module]] = []
-        self._known: set[int] = set()
+        self._modules: dict[int, weakref.ref[nn.Module]] = {}  # by id
         self._seen: dict[bytes, int] = {}  # how often, counted up to two
 
     def know(self, modules: Iterable[nn.Module]) -> None:
         for module in modules:
-            if len(self._modules) >= _MOST_WATCHED:
-                return
-            if isinstance(module, (_BatchNorm, _DropoutNd)) and id(module) not in self._known:
-                self._known.add(id(module))
-                self._modules.append(weakref.ref(module))
+            if isinstance(module, (_BatchNorm, _DropoutNd)) and not self._knows(module):
+                if len(self._modules) >= _MOST_WATCHED:
+                    self._modules = {key: one for key, one in self._modules.items() if one() is not None}
+                if len(self._modules) >= _MOST_WATCHED:
+                    return
+                self._modules[id(module)] = weakref.ref(module)
                 self._seen = {}
+
+    def _knows(self, module: nn.Module) -> bool:
+        known = self._modules.get(id(module))
+        return known is not None and known() is module
 
     def is_new(self) -> bool:
         """True when the modes at this backward pass differ from all earlier ones, and once more: twice is no chance."""
-        modes = bytes(bool(module.training) for ref in self._modules if (module := ref()) is not None)
+        modes = bytes(bool(module.training) for ref in self._modules.values() if (module := ref()) is not None)
         times = self._seen.get(modes, 0)
         if times == 2:
             return False

@@ -141,21 +141,21 @@ def _median(values: Floats) -> float:
 
 
 class Holders:
-    """Which optimizer objects have stepped a set of parameters: a new one has forgotten what the old one kept."""
+    """Which optimizer objects have stepped a set of layers: a new one has forgotten what the old one kept."""
 
     def __init__(self) -> None:
         self._seen: dict[bytes, weakref.WeakSet[Optimizer]] = {}
         self._latest = b""
         self.begins_another = False  # with the step that was asked for last, another training began
 
-    def is_rebuilt(self, optimizer: Optimizer, slots: NDArray[np.int64]) -> bool:
-        """True when these parameters were stepped before, and never by this object. To be asked once in every step.
+    def is_rebuilt(self, optimizer: Optimizer, layers: NDArray[np.int32]) -> bool:
+        """True when these layers were stepped before, and never by this object. To be asked once in every step.
 
         Two that live side by side and step in turn are new once each.
         """
-        key = slots.tobytes()
+        key = layers.tobytes()
         seen = self._seen.get(key)
-        self.begins_another = seen is None and self._is_another(slots)
+        self.begins_another = seen is None and self._is_another(layers)
         self._latest = key
         if seen is None:
             self._seen[key] = weakref.WeakSet([optimizer])
@@ -165,12 +165,12 @@ class Holders:
         seen.add(optimizer)
         return True
 
-    def _is_another(self, slots: NDArray[np.int64]) -> bool:
+    def _is_another(self, layers: NDArray[np.int32]) -> bool:
         """All optimizers before are gone; some of what the latest one trained rests now, and new parameters are
         trained: as a classifier on what an autoencoder has learnt.
         """
         if not self._seen or any(len(objects) for objects in self._seen.values()):
             return False
-        known = {slot for key in self._seen for slot in np.frombuffer(key, slots.dtype).tolist()}
-        mine = set(slots.tolist())
-        return bool(mine - known) and not mine.issuperset(np.frombuffer(self._latest, slots.dtype).tolist())
+        known = {layer for key in self._seen for layer in np.frombuffer(key, layers.dtype).tolist()}
+        mine = set(layers.tolist())
+        return bool(mine - known) and not mine.issuperset(np.frombuffer(self._latest, layers.dtype).tolist())

@@ -13,7 +13,6 @@ from undertow.probe.readings import RawFrame, host
 from undertow.probe.signals.labels import LabelBook
 from undertow.probe.signals.loss import LossReading
 from undertow.probe.signals.loss_numbers import loss_numbers
-from undertow.probe.signals.modules import constants
 from undertow.schema import Block, Frame, Repeat
 from undertow.schema.quantities import ACTIVATION, OPTIMIZER, STATISTIC_NAMES, WEIGHT
 
@@ -128,7 +127,7 @@ def _fill_modules(readings: dict[int, ModuleReading], block: Block) -> None:
 
 
 def _of_module(reading: ModuleReading) -> dict[str, float]:
-    found = constants(reading.module)
+    found = dict(reading.constants)
     facts = {"activation_training": reading.training} | {name: getattr(reading, name) for name in _OF_MODULE}
     found |= {name: float(value) for name, value in facts.items() if value is not None}
     for name, field in _MEANS_OF_CALLS.items():

@@ -22,7 +22,6 @@ from undertow.probe.signals.micro_batches import MicroBatches
 from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_optimizer
 from undertow.probe.signals.unregistered_parameters import UnregisteredParameters
-from undertow.probe.tensor_list import have_gradient
 
 _ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
 _SHARE = 0.2  # of the budget
@@ -61,12 +60,12 @@ class SignalCollector:
         """`layer_of`: the layer of a parameter, by the id of its tensor."""
         self._layer_of = layer_of
         self._modes = ModeWatch()
-        self._fed: dict[bytes, set[bytes]] = {}  # of each choice of slots, which of them had a gradient
+        self._fed: dict[bytes, set[bytes]] = {}  # of each choice of layers, which of them had a gradient
         self._fed_anew = False
         self._graph = GraphSignals()
         self._holders = Holders()
         self._unregistered = UnregisteredParameters()
-        self._rows = RowBook()
+        self._rows = RowBook(layer_of)
         self._embeddings: tuple[Slots, Slots] = (_NO_SLOTS, _NO_SLOTS)  # those among an optimizer's slots
         self._now = SignalReadings()
         self._parts: MicroBatches | None = None
@@ -117,17 +116,19 @@ class SignalCollector:
 
     def note_modes(self, modules: Iterable[ModuleReading]) -> None:
         """The mode of each module that took part, as the backward pass begins: validation may have come before."""
-        for one in modules:
+        there = [(one, module) for one in modules if (module := one.module) is not None]
+        for one, module in there:
             if one.position is not None:
-                one.training = one.module.training and one.training is not False
-        self._modes.know(one.module for one in modules)
+                one.training = module.training and one.training is not False
+        self._modes.know(module for _, module in there)
 
     def note_unregistered(
         self, ran: Mapping[int, ModuleReading], known: Collection[int], roots: list[nn.Module]
     ) -> None:
         """Modules that ran and that no watched model holds, by id; in the first steps only."""
         if self._steps < _ALWAYS:
-            self._unregistered.note({identity: one.module for identity, one in ran.items()}, known, roots)
+            there = {identity: module for identity, one in ran.items() if (module := one.module) is not None}
+            self._unregistered.note(there, known, roots)
 
     def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[ModuleReading]) -> None:
         """Attention and gates, in steps in which modules are looked at."""
@@ -165,13 +166,14 @@ class SignalCollector:
         self,
         optimizer: Optimizer,
         slots: Slots,
+        layers: NDArray[np.int32],
         tensors_of: Callable[[Slots], list[torch.Tensor]],
         owners: Owners,
         whole: bool,
         governed: bool,
     ) -> HeldReading | None:
-        """After an optimizer has stepped these parameters; `whole` when their weights are measured, too."""
-        rebuilt = self._holders.is_rebuilt(optimizer, slots)
+        """After an optimizer has stepped these parameters, of these layers; `whole` when their weights are measured."""
+        rebuilt = self._holders.is_rebuilt(optimizer, layers)
         if rebuilt:
             self._now.numbers["optimizer_made_anew"] = 1.0
         if self._holders.begins_another:
@@ -188,7 +190,7 @@ class SignalCollector:
             if len(tensor) <= MOST_ROWS and memory_of(optimizer, tensor) is None:
                 self._rows.note_gradient(tensor)
         if whole:
-            self._note_fed(slots, tensors_of(slots))
+            self._note_fed(layers, tensors_of(slots))
         if not (whole or rebuilt):
             return None
         # A new optimizer is worth a look even where the weights are not measured.
@@ -207,9 +209,9 @@ class SignalCollector:
             unused[place] = self._rows.unused(tensors[place])
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt), spread, unused)
 
-    def _note_fed(self, slots: Slots, tensors: list[torch.Tensor]) -> None:
-        flags = have_gradient(tensors)
-        known = self._fed.setdefault(slots.tobytes(), set()) if len(self._fed) < _MOST_FED else {flags}
+    def _note_fed(self, layers: NDArray[np.int32], tensors: list[torch.Tensor]) -> None:
+        flags = bytes(tensor.grad is not None for tensor in tensors)
+        known = self._fed.setdefault(layers.tobytes(), set()) if len(self._fed) < _MOST_FED else {flags}
         if flags not in known and len(known) < _MOST_FED:
             self._fed_anew |= bool(known)
             known.add(flags)
@@ -218,6 +220,10 @@ class SignalCollector:
         """The same where this process holds only parts of the parameters: rows are not looked at."""
         unknown = np.full(len(slots), np.nan, np.float32)
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt=False), unknown, unknown)
+
+    def forget_tensors(self) -> None:
+        """Nothing refers to any of them afterwards."""
+        self._unregistered = UnregisteredParameters()
 
     def forget(self) -> None:
         """What has been seen since the last step was not of a watched model."""
