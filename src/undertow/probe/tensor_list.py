@@ -15,11 +15,11 @@ from undertow.probe.readings import Reading
 try:
     from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 
-    have_gradient = _native.have_gradient  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    are_trainable = _native.are_trainable  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    have_gradient = _native.which_have_gradient  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    are_trainable = _native.which_are_trainable  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     single = _native.single  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
     sample = _native.sample  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-except ImportError:  # built without a C compiler
+except (ImportError, AttributeError):  # built without a C compiler, or from older sources
 
     def have_gradient(references: list[ref[torch.Tensor]]) -> bytes:
         return bytes((tensor := one()) is not None and tensor.grad is not None for one in references)

@@ -194,8 +194,8 @@ static PyMethodDef methods[] = {
     {"packed_directions", python_packed_directions, METH_VARARGS, "Fill the products of sketches that follow each other."},
     {"single", (PyCFunction)(void (*)(void))python_single, METH_FASTCALL, "The value of a tensor of one float32."},
     {"sample", (PyCFunction)(void (*)(void))python_sample, METH_FASTCALL, "Evenly spaced elements of a float32 tensor."},
-    {"have_gradient", python_have_gradient, METH_O, "Which tensors have a gradient, a byte each."},
-    {"are_trainable", python_are_trainable, METH_O, "Which tensors ask for a gradient, a byte each."},
+    {"which_have_gradient", python_have_gradient, METH_O, "Of weak references to tensors, a byte each."},
+    {"which_are_trainable", python_are_trainable, METH_O, "Of weak references to tensors, a byte each."},
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},
     {"unit_activity", python_activity, METH_VARARGS, "Mark the units that are not zero everywhere."},
     {"fingerprint", python_fingerprint, METH_VARARGS, "One number from a few elements of each tensor."},
@@ -211,7 +211,7 @@ PyMODINIT_FUNC PyInit__native(void) {
     choose_passes("");
     if (!make_names()) return NULL;
     PyObject *made = PyModule_Create(&module), *type = made ? PyType_FromSpec(&plain_spec) : NULL;
-    if (!type || PyModule_AddObjectRef(made, "PlainTensors", type) < 0) Py_CLEAR(made);
+    if (!type || PyModule_AddObjectRef(made, "ReferredTensors", type) < 0) Py_CLEAR(made);
     Py_XDECREF(type);
     return made;
 }

@@ -49,7 +49,7 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
                ((const uint8_t *)formats.buf)[t] <= FLOAT64;
     }
     if (!fits)
-        PyErr_SetString(PyExc_ValueError, "PlainTensors: one type, count, format and place of a sketch per tensor");
+        PyErr_SetString(PyExc_ValueError, "ReferredTensors: one type, count, format and place of a sketch per tensor");
     else if ((self = (struct plain *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0))) {
         self->references = Py_NewRef(references);
         self->types = Py_NewRef(types);
@@ -242,5 +242,5 @@ static PyType_Slot plain_slots[] = {
 };
 
 static PyType_Spec plain_spec = {
-    "undertow.measure.kernels._native.PlainTensors", sizeof(struct plain), 0, Py_TPFLAGS_DEFAULT, plain_slots,
+    "undertow.measure.kernels._native.ReferredTensors", sizeof(struct plain), 0, Py_TPFLAGS_DEFAULT, plain_slots,
 };

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+from undertow.measure.kernels._native import ReferredTensors  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, addresses_of, plain
@@ -30,7 +31,7 @@ class PlainTensors:
         counts, formats = _describe(tensors)
         dtypes = [tensor.dtype for tensor in tensors]
         self.offsets = offsets_of(counts)
-        native = _native.PlainTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
+        native = ReferredTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
         # Addresses, versions, fingerprints and identities of the tensors, as bytes; None when one cannot be read so.
         self.mark: Callable[[], bytes | None] = native.mark
         # Whether they are as they were at a mark or a reading.
