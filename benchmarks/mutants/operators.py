@@ -24,7 +24,9 @@ ARITHMETIC = {
     ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
 WORD = re.compile(r"[A-Za-z_][\w./-]+")  # a name that the program goes by; whatever has spaces is prose
-COUNT = re.compile(r"len\(|count|step|size|number|place|index|rank|frames|rows|columns|(?<![\w.])\d+(?![\w.])")
+COUNT = re.compile(
+    r"len\(|count|step|size|number|place|index|rank|frames|rows|columns|(?<![\w.])(?<!\*\* )\d+(?![\w.])"
+)
 EITHER_WAY = {
     "max",
     "min",

@@ -143,6 +143,15 @@ def test_rows_that_stand_out() -> None:
     assert row.times_median == pytest.approx(40, rel=0.3)
 
 
+@pytest.mark.parametrize(("times", "found"), [(4.2, 0), (4.6, 1)])
+def test_the_spread_of_all_rows_says_how_far_one_may_stand_out(times: float, found: int) -> None:
+    """Rows that differ by 10 % have a deviation of 0.1 / 0.6745 in the logarithm, ten of which are a factor of 4.4."""
+    sizes = np.exp(np.where(np.arange(33) % 2, 0.1, -0.1))
+    sizes[0], sizes[1] = 1.0, times
+    array = sizes[:, None] * np.ones((33, 16))
+    assert len(outlier_rows(measure(elements(array)))) == found
+
+
 def test_dead_rows_and_columns() -> None:
     array = RANDOM.normal(size=(30, 20))
     array[[4, 7]] = 0.0
