@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import re
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from undertow.detect import rules
-from undertow.detect.engine import Condition, Stage
+from undertow.detect import features, rules
+from undertow.detect.engine import Condition, Limit, Stage
 from undertow.detect.engine.registry import conditions
 from undertow.explain.pages import SECTIONS, page_of, parse
 from undertow.schema import STREAMS
@@ -21,6 +24,8 @@ ROOM = Path(rules.__file__).parent
 DOCS = Path(__file__).parents[3] / "docs"
 LONGEST_SECTION = 120  # words
 LONGEST_LINE_OF_REMEDY = 72  # characters: it is shown indented, in a terminal of 80
+# How the words of a limit begin that counts steps, or what comes once in a step.
+COUNTS_STEPS = re.compile(r"(measured |sampled |optimizer )?(steps|losses|batches)\b")
 
 
 def file_of(condition: type[Condition]) -> Path:
@@ -79,3 +84,23 @@ def test_files_are_short() -> None:
 
 def test_every_code_has_a_condition() -> None:
     assert {one.code for one in conditions()} == set(CODES)
+
+
+def all_limits() -> Iterator[tuple[str, Limit]]:
+    """Of conditions, and of what they share."""
+    for package in (rules, features):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = import_module(found.name)
+            for holder in (module, *(one for one in vars(module).values() if inspect.isclass(one))):
+                for name, value in vars(holder).items():
+                    if isinstance(value, Limit):
+                        yield f"{found.name}: {name}", value
+
+
+def test_a_count_of_steps_is_relative_or_says_why_not() -> None:
+    limits = list(all_limits())
+    assert len(limits) > 400
+    silent = [f"{name}: {limit.why}" for name, limit in limits if COUNTS_STEPS.match(limit.why) and not limit.fixed]
+    assert silent == []
+    assert [name for name, limit in limits if limit.fixed and not COUNTS_STEPS.match(limit.why)] == []
+    assert len({limit.fixed for _, limit in limits}) == 8  # seven reasons, and none

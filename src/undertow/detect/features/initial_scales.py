@@ -99,7 +99,7 @@ class BadStart(Condition):
 
     hopeless = Limit(100, "times the loss of a guess, or errors in sizes of the targets, at the first step")
     sure = Limit(0.6, "mean of the largest probability at the first step, while at most half of the answers are right")
-    patience = Limit(60, "losses: a doubtful start is told only where nothing is learned in them")
+    patience = Limit.learning(60, "losses: a doubtful start is told only where nothing is learned in them")
     most = Limit(0.6, "of the weight matrices, to speak of all of them: a head often differs")
     least_decades = Limit(2, "decades by which the signal grows or falls through the whole network")
     least_decades_of_usual = Limit(3, "decades of growth, where most weights have a usual scale")

@@ -44,8 +44,8 @@ class LearningRate(Tracker):
 
     large_update: ClassVar = Limit(0.2, "of the weight, median over matrices; healthy ones stay below 0.15")
     small_update: ClassVar = Limit(2e-4, "of the weight; half of healthy matrices move thirty times as fast")
-    lasts: ClassVar = Limit(20, "steps for which a large update may explain a loss")
-    early: ClassVar = Limit(5, "losses: a first loss is at chance level only at the start")
+    lasts: ClassVar = Limit.memory(20, "steps for which a large update may explain a loss")
+    early: ClassVar = Limit.start(5, "losses: a first loss is at chance level only at the start")
     implausible_start: ClassVar = Limit(3.0, "first loss over chance level: inputs or initial weights are to blame")
     above_first: ClassVar = Limit(1.03, "times the first loss: enough at the start where updates are large")
     still_up: ClassVar = Limit(0.2, "share of the peak, above which the schedule has not taken the rate away yet")

@@ -9,7 +9,7 @@ class LongFirstSteps:
 
     __slots__ = ("_begun", "is_long")
 
-    covered = Limit(8, "steps: in health five losses above the first go by while updates are ten times too long")
+    covered = Limit.learning(8, "steps: in health five losses above the first go by while updates are too long")
 
     def __init__(self) -> None:
         self._begun: int | None = None

@@ -25,11 +25,11 @@ class MissingGradients(Tracker):
 
     wakes_on = changed("gradient_state") | having("activation")
 
-    upstream_patience = Limit(5, "optimizer steps, for layers before every layer that has a gradient: a cut graph")
-    patience = Limit(20, "optimizer steps: a head whose loss is used only in some steps looks the same for a while")
-    head_patience = Limit(100, "steps, for heads beside other heads: their turn may come later")
-    lost_patience = Limit(50, "steps, for layers that once had a gradient: an auxiliary head may rest for a while")
-    lost_measured = Limit(10, "measured steps of these")
+    upstream_patience = Limit.chance(5, "optimizer steps, for layers before all that have a gradient: a cut graph")
+    patience = Limit.plan(20, "optimizer steps: a head whose loss is used now and then looks the same")
+    head_patience = Limit.plan(100, "steps, for heads beside other heads: their turn may come later")
+    lost_patience = Limit.plan(50, "steps, for layers that once had a gradient: an auxiliary head may rest for a while")
+    lost_measured = Limit.chance(10, "measured steps of these")
 
     had = LayerValues(np.bool_, False)
     _ran = LayerValues(np.bool_, False)  # in a step without a gradient

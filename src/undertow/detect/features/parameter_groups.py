@@ -41,7 +41,7 @@ class GroupOutOfStep(Condition):
     stage = Stage.OPTIMIZER
     wakes_on = having("optimizer")
 
-    patience = Limit(3, "measured steps in a row")
+    patience = Limit.chance(3, "measured steps in a row")
 
     def __init__(self) -> None:
         self._streak = LayerStreak()

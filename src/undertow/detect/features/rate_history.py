@@ -19,7 +19,7 @@ class RateHistory:
     )  # fmt: skip
 
     jump = Limit(5.0, "times the established peak; warm-ups rise in small steps")
-    established = Limit(10, "steps without a larger rate: a warm-up raises it at every one")
+    established = Limit.plan(10, "steps without a larger rate: a warm-up raises it at every one")
     same_share = Limit(1e-3, "of what it loses in a step: cosines and lines lose another share every time")
 
     def __init__(self) -> None:

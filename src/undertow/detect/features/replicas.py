@@ -56,8 +56,8 @@ class Replicas(Tracker):
 
     wakes_on = Wake(lambda batch: np.full(len(batch), bool(batch.layout.derived(_models_alike))))
 
-    proven_after = Limit(2, "steps in which most gradients were the same: once may be chance")
-    unlike_after = Limit(8, "steps in which they were not: two models of their own, no longer compared")
+    proven_after = Limit.chance(2, "steps in which most gradients were the same: once may be chance")
+    unlike_after = Limit.chance(8, "steps in which they were not: two models of their own, no longer compared")
 
     def __init__(self) -> None:
         self.are_followed = False  # this frame is of a process with models that may be replicas

@@ -16,7 +16,7 @@ class Spike:
     extreme: ClassVar = Limit(20.0, "times the untrained loss: neither harder data nor another task")
     sudden: ClassVar = Limit(1e4, "times the level before, in one step: too long steps take several to get there")
     learnt_peak: ClassVar = Limit(1.1, "times its first loss: highest when it began…")
-    learnt_steps: ClassVar = Limit(5, "losses: …and over after so many, none of which undid half of it")
+    learnt_steps: ClassVar = Limit.memory(5, "losses: …and over after so many, none of which undid half of it")
 
     step: int
     value: float  # of the step at which it began
@@ -58,16 +58,16 @@ class SpikeWatch:
 
     leap = Limit(8.0, "deviations of the loss; healthy ones under a constant rate: 4, 7 with random depth")
     ratio = Limit(2.718, "times the level before")
-    calm = Limit(30, "losses before it…")
+    calm = Limit.sample(30, "losses before it…")
     above_recent = Limit(2.0, "times the highest of which it is")
     calm_below = Limit(3.0, "times the untrained loss: a run that has been above it is sick for another reason")
-    lasts = Limit(15, "steps in which it must come back: a harder task takes longer")
+    lasts = Limit.memory(15, "steps in which it must come back: a harder task takes longer")
     back = Limit(1.5, "times the level before…")
     back_for = Limit(3, "…at so many losses in a row")
     above_start = Limit(1.2, "times the untrained loss, for a cross-entropy: worse than chance level")
     above_start_else = Limit(3.0, "times it, for losses without a natural size, such as those of moving targets")
     steady_targets = Limit(2.0, "largest over least deviation of a batch of targets: a mean square is as natural")
-    after_rise = Limit(40, "steps after a rise of the learning rate, which explains a spike")
+    after_rise = Limit.memory(40, "steps after a rise of the learning rate, which explains a spike")
 
     def __init__(self) -> None:
         self.spike: Spike | None = None

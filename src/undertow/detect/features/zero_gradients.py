@@ -41,13 +41,13 @@ class ZeroGradients(Tracker):
 
     wakes_on = Wake(_with_zeros)
 
-    patience = Limit(10, "measured steps: zero-initialised branches are zero for the first steps only")
-    patience_of_all = Limit(20, "measured steps where no layer has a gradient: the data may not have begun")
-    patience_with_zero_weights = Limit(5, "measured steps, of these with weights of zero: nothing can begin to move")
-    patience_if_erased = Limit(4, "measured steps: the backward pass gave one, no branch that starts at zero does")
-    steady = Limit(16, "measured steps with a gradient: what then turns zero is no branch used now and then")
-    patience_after_steady = Limit(5, "measured steps, after a steady flow")
-    patience_if_cut = Limit(3, "measured steps, after a steady flow, of everything from the input on: the flow is cut")
+    patience = Limit.chance(10, "measured steps: zero-initialised branches are zero for the first steps only")
+    patience_of_all = Limit.chance(20, "measured steps where no layer has a gradient: the data may not have begun")
+    patience_with_zero_weights = Limit.chance(5, "measured steps, with weights of zero: nothing can begin to move")
+    patience_if_erased = Limit.chance(4, "measured steps: backward gave one, no branch that starts at zero does")
+    steady = Limit.plan(16, "measured steps with a gradient: what then turns zero is no branch used now and then")
+    patience_after_steady = Limit.chance(5, "measured steps, after a steady flow")
+    patience_if_cut = Limit.chance(3, "measured steps, after a steady flow, of everything from the input on: a cut")
 
     erased = LayerValues(np.bool_, False)  # zero at the step, though not after the backward pass
     silent = LayerValues(np.bool_, False)  # modules whose output was zero everywhere

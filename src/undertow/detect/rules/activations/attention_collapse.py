@@ -46,8 +46,8 @@ class AttentionCollapse(Condition):
     logit = Limit(60.0, "at this logit every other weight of the softmax is below 1e-26")
     entropy = Limit(0.02, "of the largest possible, mean over heads and rows")
     learnt = Limit(0.3, "of the first loss: where less is left, attending to one place may be the solution")
-    frames = Limit(2, "sampled steps in a row: a single batch may be an odd one")
-    start = Limit(3, "steps in which logits are those of a model that has learnt nothing, whatever the task")
+    frames = Limit.chance(2, "sampled steps in a row: a single batch may be an odd one")
+    start = Limit.start(3, "steps in which logits are those of a model that has learnt nothing, whatever the task")
 
     _attends = LayerValues(np.bool_, False)
 

@@ -86,8 +86,8 @@ class AttentionContract(Condition):
     needs = frozenset({"activation"})
     meaning = "Such a block cannot learn where to look, or learns to look where it must not"
     remedies = (*(remedy for _, _, remedy in _CONTRACTS.values()), NORMALISE_QUERIES_AND_KEYS)
-    frames = Limit(2, "sampled steps in a row: a single batch may be an odd one")
-    latest_start = Limit(3, "steps, for logits that begin large: trained attention has large ones in health")
+    frames = Limit.chance(2, "sampled steps in a row: a single batch may be an odd one")
+    latest_start = Limit.start(3, "steps, for logits that begin large: trained attention has large ones in health")
 
     _state = LayerValues(np.float32, AttentionState.FINE)
 

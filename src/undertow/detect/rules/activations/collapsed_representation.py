@@ -82,9 +82,9 @@ class CollapsedRepresentation(Condition):
     before_output_to = Limit(0.75, "of the deviation of the layer before the last: outputs alone follow the targets")
     inner_to = Limit(0.2, "of an inner layer's deviation at the start; healthy ones stay above 0.24")
     output_to = Limit(0.5, "of the output's deviation, for inner layers to count")
-    frames = Limit(2, "sampled steps in a row")
-    steps = Limit(12, "steps: random outputs shrink before the learnt ones grow")
-    steps_of_classifier = Limit(150, "steps: a classifier may predict the same for all samples for long")
+    frames = Limit.chance(2, "sampled steps in a row")
+    steps = Limit.learning(12, "steps: random outputs shrink before the learnt ones grow")
+    steps_of_classifier = Limit.learning(150, "steps: a classifier may predict the same for all samples for long")
 
     def __init__(self) -> None:
         self._count = 0

@@ -34,8 +34,8 @@ class ConstantOutput(Condition):
     remedies = (KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE)
     alike = Limit(1e-9, "of the variance, between samples: rounding")
     different = Limit(1e-3, "of the variance, between samples: more than rounding")
-    frames = Limit(3, "sampled steps in a row")
-    steps = Limit(4, "steps: a head that starts at zero says the same of all samples in the first of them")
+    frames = Limit.chance(3, "sampled steps in a row")
+    steps = Limit.start(4, "steps: a head that starts at zero says the same of all samples in the first of them")
 
     def __init__(self) -> None:
         self._alike = LayerStreak()

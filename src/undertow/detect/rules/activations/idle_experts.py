@@ -38,8 +38,8 @@ class IdleExperts(Condition):
     _routers = Shared(Routers)
     meaning = "These experts get no data, so they do not learn and their parameters are wasted"
     remedies = (BALANCE_THE_ROUTER,)
-    frames = Limit(10, "measured steps in a row without a gradient: small batches leave experts out now and then")
-    steps = Limit(30, "steps over which these are spread at least: dozens of batches left all of them out")
+    frames = Limit.chance(10, "measured steps in a row without a gradient: small batches leave experts out, too")
+    steps = Limit.learning(30, "steps over which these are spread at least: dozens of batches left all of them out")
     least = Limit(4, "experts: of two or three, one may well be out for a while")
     share = Limit(0.5, "of the experts of a gate")
 

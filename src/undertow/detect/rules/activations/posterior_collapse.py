@@ -38,10 +38,10 @@ class PosteriorCollapse(Condition):
         KEEP_THE_OUTPUTS_APART,
     )
     nats = Limit(0.02, "per sample; codes of new models carry more, healthy ones many times as much after forty steps")
-    frames = Limit(2, "sampled steps in a row")
-    steps = Limit(40, "steps: the first ones of a healthy model may lose what random weights told")
+    frames = Limit.chance(2, "sampled steps in a row")
+    steps = Limit.learning(40, "steps: the first ones of a healthy model may lose what random weights told")
     told = Limit(0.69, "nats, one bit: a code that carried that was in use")
-    steps_once_told = Limit(12, "steps that are enough where a code that was in use has lost everything")
+    steps_once_told = Limit.learning(12, "steps that are enough where a code that was in use has lost everything")
 
     _told = LayerValues(np.bool_, False)  # told its decoder something, while it learnt
 

@@ -31,12 +31,12 @@ class RouterCollapse(Condition):
     meaning = "The other experts get no data, so they do not learn and their parameters are wasted"
     remedies = (BALANCE_THE_ROUTER,)
     load = Limit(0.95, "of the rows; a balanced router sends 1/n of them to each of n experts")
-    frames = Limit(2, "sampled steps in a row")
-    steps = Limit(
+    frames = Limit.chance(2, "sampled steps in a row")
+    steps = Limit.learning(
         12, "steps at least: what comes to a new router hardly differs yet, and that ends as soon as it learns"
     )
     drift = Limit(0.1, "of its size, by which the median matrix has moved: by then a router has learnt")
-    steps_anyway = Limit(300, "steps that are enough however little the model has moved")
+    steps_anyway = Limit.learning(300, "steps that are enough however little the model has moved")
 
     _load = LayerValues(np.float64, 0.0)
 

@@ -43,7 +43,7 @@ class Saturated(Condition):
     )
     share = Limit(0.5, "of the outputs; healthy tanh layers have 0 to 15 % of them beyond ±0.99")
     severe_share = Limit(0.8, "of the outputs: next to nothing passes")
-    frames = Limit(2, "sampled steps in a row: a single batch may be extreme")
+    frames = Limit.chance(2, "sampled steps in a row: a single batch may be extreme")
     learnt = Limit(0.1, "of the first loss: where less is left, saturated units are what was learnt")
 
     _share = LayerValues(np.float64, 0.0)

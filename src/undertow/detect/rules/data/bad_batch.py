@@ -44,7 +44,7 @@ class _Batches(Tracker):
     wakes_on = Wake(_may_leap) | having("loss_kind", "input_std", "label_entropy")
     is_of_one_training = True
 
-    known = Limit(5, "measured batches to compare with")
+    known = Limit.sample(5, "measured batches to compare with")
     factor = Limit(5.0, "beyond the widest spread of the batches before")
     entropy = Limit(0.3, "of the least entropy of labels before: they are suddenly all alike")
 
@@ -121,8 +121,8 @@ class BadBatch(Condition):
 
     leap = _LEAP
     ratio = Limit(2.718, "times the loss before")
-    over_after = Limit(20, "steps since the last odd batch: what it did has healed or not by then")
-    batches = Limit(5, "steps until the loss is back: what lasts longer is not of a few batches")
+    over_after = Limit.memory(20, "steps since the last odd batch: what it did has healed or not by then")
+    batches = Limit.memory(5, "steps until the loss is back: what lasts longer is not of a few batches")
 
     def __init__(self) -> None:
         self._is_measured = False  # what is open was seen in the batch itself

@@ -29,10 +29,10 @@ class InputShift(Condition):
     meaning = "What was learnt before holds for data of another scale"
     remedies = (STANDARDISE_THE_INPUTS,)
 
-    known = Limit(5, "sampled steps to compare with")
+    known = Limit.sample(5, "sampled steps to compare with")
     factor = Limit(5.0, "beyond the widest spread of the sampled steps before")
-    patience = Limit(2, "sampled steps in a row")
-    steps = Limit(3, "steps: less is a matter of single batches, whatever the length of the run")
+    patience = Limit.chance(2, "sampled steps in a row")
+    steps = Limit.chance(3, "steps: less is a matter of single batches, whatever the length of the run")
     rise = Limit(4.0, "deviations of a single loss, by which it rose")
     of_weight = Limit(1.5, "times the norm of the weight, or the deviation of the data, before: a change explains it")
 

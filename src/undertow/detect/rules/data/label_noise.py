@@ -37,8 +37,8 @@ class LabelNoise(Condition):
     falling = Limit(0.9, "times as many as at the earlier half, or fewer: the rest may be learnt, too")
     sure = Limit(0.75, "of how often it is right, the model says itself; 1 and more where labels are wrong")
     least = Limit(150, "missed labels in all, for a mean rank that is certain")
-    after = Limit(30, "losses: before, what is learnt changes with every step")
-    least_steps = Limit(8, "measured steps")
+    after = Limit.learning(30, "losses: before, what is learnt changes with every step")
+    least_steps = Limit.sample(8, "measured steps")
 
     def __init__(self) -> None:
         self._factor, self._mixed = math.nan, False

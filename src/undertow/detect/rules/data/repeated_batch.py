@@ -38,9 +38,9 @@ class RepeatedBatch(Condition):
         SHUFFLE_THE_DATA,
     )
 
-    patience = Limit(8, "measured steps in a row with the same targets: short cycles of batches are over by then")
+    patience = Limit.chance(8, "measured steps in a row with the same targets: short cycles are over by then")
     copies = Limit(0.4, "of them in another place than the time before; freed memory is often used again at once")
-    inputs = Limit(1, "measured steps at which the inputs were, to the last bit, the same as before")
+    inputs = Limit.chance(1, "measured steps at which the inputs were, to the last bit, the same as before")
     rows = Limit(300, "rows of a batch: more may be all the data there are")
 
     def __init__(self) -> None:

@@ -28,8 +28,8 @@ class SortedClasses(Condition):
 
     share = Limit(0.3, "of the entropy a batch can have; mixed batches: 0.75 and more, 0.4 for pixels of few pictures")
     share_to_end = Limit(0.36, "of it: above, batches are mixed again")
-    batches = Limit(4, "measured batches: single ones may hold one class by chance, whatever the length of the run")
-    memory = Limit(50, "measured batches in the running mean")
+    batches = Limit.sample(4, "measured batches: single ones may hold one class by chance")
+    memory = Limit.memory(50, "measured batches in the running mean")
     rows = Limit(8, "labels of a batch: fewer hold few classes by chance")
     least_entropy = Limit(0.6, "nats that a batch could have: nearly two classes in equal parts")
 

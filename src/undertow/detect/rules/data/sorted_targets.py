@@ -34,8 +34,8 @@ class SortedTargets(Condition):
 
     ratio = Limit(1.5, "deviation of the means of batches over that within them; 0.35 at most for mixed batches")
     mixed = Limit(0.5, "of that ratio: the first batches are mixed, so the data are")
-    batches = Limit(8, "measured batches, of which the means have a deviation worth the name")
-    within = Limit(40, "steps from the first batch: later, targets may follow what was learnt")
+    batches = Limit.sample(8, "measured batches, of which the means have a deviation worth the name")
+    within = Limit.start(40, "steps from the first batch: later, targets may follow what was learnt")
     rows = Limit(8, "targets of a batch: of fewer the deviation is not known")
 
     def __init__(self) -> None:

@@ -36,8 +36,8 @@ class UnrelatedTargets(Condition):
     # In 130 healthy programs the mean is above these within 45 steps; where tables of hundreds of rows are learnt, 123.
     none = Limit(0.5, "deviations of chance, mean of 32 measured steps")
     recent_none = Limit(0.3, "the same of the latest 16: more, and a weak relation is being found")
-    patience = Limit(110, "steps: a twentieth of the variance, which is all some targets tell, shows after 80 to 100")
-    per_row = Limit(0.5, "steps to each row of a table, which learns only when it is looked up")
+    patience = Limit.learning(110, "steps: a twentieth of the variance, all that some targets tell, shows in 80 to 100")
+    per_row = Limit(0.5, "of a step to each row of a table, which learns only when it is looked up")
     drift = Limit(0.08, "of their size, that the weights must have moved")
     falling = Limit(0.1, "of the loss, by which it fell over the later half of all steps: it is on its way yet")
     slowest, fastest = Limit(3e-4, "update over weight: mean"), Limit(0.1, "update over weight: largest")

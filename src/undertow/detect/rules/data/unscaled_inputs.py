@@ -34,8 +34,8 @@ class UnscaledInputs(Condition):
     offset = Limit(20.0, "deviations between the mean and zero, where the mean is large as well")
     large_mean = Limit(3.0, "below it an offset does no harm")
     small = Limit(5e-3, "largest absolute value: beside it, biases decide alone")
-    patience = Limit(2, "sampled steps in a row: one may be a bad batch")
-    usual_for = Limit(5, "sampled steps of usual inputs: what was fine for so long is scaled")
+    patience = Limit.chance(2, "sampled steps in a row: one may be a bad batch")
+    usual_for = Limit.chance(5, "sampled steps of usual inputs: what was fine for so long is scaled")
 
     def __init__(self) -> None:
         self._layout: LayerIndex | None = None

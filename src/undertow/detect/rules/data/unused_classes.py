@@ -32,7 +32,7 @@ class UnusedClasses(Condition):
     labels = Limit(50, "labels to each class in use: enough to have met what there is to meet")
     least_labels = Limit(500, "labels in all")
     single = Limit(1e-3, "nats of entropy: one class alone")
-    single_for = Limit(40, "steps: of data that are sorted, the second class may come late, however long the run is")
+    single_for = Limit.learning(40, "steps: of data that are sorted, the second class may come late")
 
     def __init__(self) -> None:
         self._labels = 0.0  # seen so far, at measured steps

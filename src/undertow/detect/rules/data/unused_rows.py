@@ -29,7 +29,7 @@ class UnusedRows(Condition):
     hint = Limit(0.1, "of the rows in use")
     alarm = Limit(0.01, "of the rows in use: no vocabulary fits so badly by choice")
     grows = Limit(1.02, "times the share in use before: new rows still come into use")
-    patience = Limit(20, "steps without growth, and half of the run so far")
+    patience = Limit.sample(20, "steps without growth, and half of the run so far")
     patience_after_many = Limit(6, "the same, once every row in use was looked up many times")
     lookups = Limit(10, "lookups to each row in use: what there is to meet has been met")
 

@@ -32,7 +32,7 @@ class DivergingRanks(Condition):
     remedies = (AVERAGE_EVERY_GRADIENT, BROADCAST_THE_WEIGHTS)
 
     apart = Limit(1e-6, "of the weight's norm; replicas that are kept equal are equal to the last bit")
-    patience = Limit(3, "measured steps in a row: a checkpoint that is being loaded may be caught half-way")
+    patience = Limit.chance(3, "measured steps in a row: a checkpoint that is being loaded may be caught half-way")
 
     def __init__(self) -> None:
         self._streak = LayerStreak()

@@ -38,7 +38,7 @@ class DivergingReplicas(Condition):
 
     apart = Limit(1e-6, "of the weight; replicas that are kept equal are equal to the last bit")
     averages_apart = Limit(1e-4, "of the larger average; shared ones are equal to the last bit before a forward pass")
-    patience = Limit(3, "measured steps in a row: replicas may step, or exchange buffers, one after the other")
+    patience = Limit.chance(3, "measured steps in a row: replicas may step, or exchange buffers, one after the other")
 
     def __init__(self) -> None:
         self._streak = LayerStreak()

@@ -28,7 +28,7 @@ class ConflictingLosses(Condition):
     needs = frozenset({"gradient"})
     wakes_on = where_scalar("backward_count", lambda count: count == 2)
 
-    window = Limit(20, "measured steps: two gradients without relation oppose each other at 19 of 20 once in 50,000")
+    window = Limit.sample(20, "measured steps: unrelated gradients oppose each other at 19 of 20 once in 50,000")
     opposed = Limit(0.95, "of these steps")
 
     def __init__(self) -> None:

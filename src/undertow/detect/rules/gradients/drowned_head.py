@@ -37,8 +37,8 @@ class DrownedHead(Condition):
     wakes_on = Wake(_with_several_heads)
 
     times = Limit(3_000.0, "times behind the largest, in gradient norm × weight norm; healthy heads: a factor of 100")
-    patience = Limit(5, "measured steps, from the first on")
-    first_steps = Limit(20, "steps: what a head was like later says nothing, it may have learnt its task")
+    patience = Limit.chance(5, "measured steps, from the first on")
+    first_steps = Limit.start(20, "steps: what a head was like later says nothing, it may have learnt its task")
     most_heads = Limit(16, "heads; more are no heads of tasks, but outputs of an ensemble or a detector")
 
     def __init__(self) -> None:

@@ -56,14 +56,14 @@ class ExplodingGradient(Condition):
     least_matrices, steep, least_fit = LEAST_MATRICES, STEEP, LEAST_FIT
     few = Limit(6, "matrices; below it the line must fit better")
     least_fit_of_few = Limit(0.9, "two sizes, as of a trunk and a small second loss, fit a line at 0.8")
-    first_steps = Limit(5, "measured steps that count as the start: later ones are what the first left behind")
+    first_steps = Limit.start(5, "measured steps that count as the start: later ones are what the first left behind")
     calls = Limit(4, "per step; a module that runs this often is recurrent, whatever its type")
     through_time = Limit(100.0, "gradient norm × weight norm / loss, of recurrent weights; healthy at most 22")
     at_start = Limit(1_000.0, "the same, of other weights")
     clipped = Limit(100.0, "times these bounds, where clipping tames what is left of it")
     thrown = Limit(0.5, "of the weight, in one step: there may be no second one")
     growth = Limit(1_000.0, "times the first gradients; healthy at most 13")
-    patience = Limit(3, "measured steps in a row: one bad batch is a spike (GRD006)")
+    patience = Limit.chance(3, "measured steps in a row: one bad batch is a spike (GRD006)")
 
     def __init__(self) -> None:
         self._inverted, self._grown, self._sensitive = Consecutive(), Consecutive(), Consecutive()

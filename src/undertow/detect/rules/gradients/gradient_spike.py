@@ -35,14 +35,14 @@ class GradientSpike(Condition):
     needs = frozenset({"gradient"})
     is_of_one_training = True
 
-    window = Limit(32, "measured steps that a norm is compared with: enough for a median, few enough to follow a trend")
-    least = Limit(16, "measured steps before anything is said: the first gradients rise a lot in health")
+    window = Limit.sample(32, "measured steps that a norm is compared with: few enough to follow a trend")
+    least = Limit.sample(16, "measured steps before anything is said: the first gradients rise a lot in health")
     times = Limit(10.0, "times the largest norm before; healthy: below 4, on purpose-changed data, 1.7 without")
     deviations = Limit(8.0, "robust deviations: norms have heavy tails, 2.5 would alarm every hundred steps")
     least_spread = Limit(0.05, "decades; norms that hardly vary make any change look large")
     leap = Limit(4.0, "times the largest update before: the weights were thrown about")
     severe_leap = Limit(30.0, "times the largest update before: hardly anything of what was learnt is left")
-    longest = Limit(10, "measured steps; what lasts longer is no spike")
+    longest = Limit.memory(10, "measured steps; what lasts longer is no spike")
 
     def __init__(self) -> None:
         self._past: NDArray[np.float64] = np.zeros((0, 0))  # norms of the latest measured steps

@@ -39,7 +39,7 @@ class GraphCut(Condition):
         ),
         FREEZE_OPENLY,
     )
-    certain_after = Limit(50, "measured steps without a gradient: no schedule of losses is that long")
+    certain_after = Limit.plan(50, "measured steps without a gradient: no schedule of losses is that long")
 
     def observe(self, view: FrameView) -> Judgement | None:
         if not self._gradients.is_informed:

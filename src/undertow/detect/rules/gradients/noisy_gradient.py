@@ -40,8 +40,8 @@ class NoisyGradient(Condition):
 
     least_batches = Limit(_LEAST_BATCHES, "micro-batches of a step: two or three are mostly different losses")
     noise = Limit(8.0, "noise over signal of the averaged gradient; healthy accumulation of tiny batches: 2.6")
-    window = Limit(16, "measured steps, of which the median counts: a single estimate is as noisy as the gradient")
-    patience = Limit(40, "steps: with noise like that, even a healthy loss needs as many to move")
+    window = Limit.sample(16, "measured steps, of which the median counts: one estimate is as noisy as the gradient")
+    patience = Limit.learning(40, "steps: with noise like that, even a healthy loss needs as many to move")
 
     def __init__(self) -> None:
         self._latest: deque[tuple[int, float]] = deque(maxlen=int(self.window))  # (step, noise over signal)

@@ -57,8 +57,8 @@ class OverClipping(Condition):
     wakes_on = where_scalar("clip_coefficient", lambda left: left < _LEFT)
 
     left = Limit(_LEFT, "of the gradient; recurrent and reinforcement training clip to a tenth every day")
-    patience = Limit(8, "measured steps in a row: a few large gradients in a row are what clipping is for")
-    patience_in_steps = Limit(24, "steps, where gradients are measured rarely: three of them will do")
+    patience = Limit.chance(8, "measured steps in a row: a few large gradients in a row are what clipping is for")
+    patience_in_steps = Limit.chance(24, "steps, where gradients are measured rarely: three of them will do")
     momentum = Limit(300.0, "update over (learning rate × gradient): momentum 0.99 makes it 100, Adam has no bound")
     speed = Limit(2e-4, "update over weight; 95 % of healthy matrices move faster than 8e-4")
 

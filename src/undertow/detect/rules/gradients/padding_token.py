@@ -36,7 +36,7 @@ class PaddingToken(Condition):
     wakes_on = where("padding_inside", lambda share: share > _INSIDE)
 
     inside = Limit(_INSIDE, "of the tokens; padding stands at the ends")
-    patience = Limit(2, "sampled steps in a row: the share is exact for its batch")
+    patience = Limit.chance(2, "sampled steps in a row: the share is exact for its batch")
 
     def __init__(self) -> None:
         self._steps: dict[int, int] = {}  # embedding: sampled steps in a row with padding between tokens

@@ -40,7 +40,7 @@ class UnclearedGradient(Condition):
     needs = frozenset({"gradient"})
     wakes_on = where("gradient_carried", lambda flags: flags == 1) | changed("gradient_optimizer")
 
-    patience = Limit(3, "steps in a row: an exact sign, and by the third it is no single step left out on purpose")
+    patience = Limit.chance(3, "steps in a row: by the third it is no single step left out on purpose")
 
     _held = LayerValues(np.bool_, False)  # by an optimizer
     _norm = LayerValues(np.float32, np.nan)  # of the latest gradient

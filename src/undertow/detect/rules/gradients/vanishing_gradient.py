@@ -53,12 +53,12 @@ class VanishingGradient(Condition):
     steep_in_doubt = Limit(2.2, "decades: six plain ReLU layers make this, and may learn yet")
     steep_still = Limit(2.0, "decades: what is open ends below it")
     starved = Limit(1e-4, "update over weight of the first layers; 99 % of healthy matrices move faster")
-    patience = Limit(5, "measured steps in a row where the first layers hardly move")
-    patience_in_doubt = Limit(25, "measured steps: Adam gets some deep plain networks out of it, most of them by then")
+    patience = Limit.chance(5, "measured steps in a row where the first layers hardly move")
+    patience_in_doubt = Limit.learning(25, "measured steps: Adam gets most deep plain networks out of it by then")
     at_one_place = Limit(0.6, "of the whole fall, between two neighbours: there, not at the input, is the cause")
     shut = Limit(1e-10, "of the largest gradient: what no optimizer makes up for")
     shut_update = Limit(1e-7, "update over weight: a weight changes by less than it is rounded by")
-    shut_patience = Limit(6, "measured steps in a row: a gate that opens by itself has begun to by then")
+    shut_patience = Limit.learning(6, "measured steps in a row: a gate that opens by itself has begun to by then")
 
     def __init__(self) -> None:
         self._fading, self._shut = Consecutive(), Consecutive()

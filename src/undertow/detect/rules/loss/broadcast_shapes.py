@@ -34,7 +34,7 @@ class BroadcastShapes(Condition):
             when_not="Every prediction is meant to be compared with every target.",
         ),
     )
-    patience = Limit(2, "measured steps: a last batch of one sample has every shape at once")
+    patience = Limit.chance(2, "measured steps: a last batch of one sample has every shape at once")
 
     def __init__(self) -> None:
         self._streak = Consecutive()

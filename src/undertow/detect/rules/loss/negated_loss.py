@@ -31,7 +31,7 @@ class NegatedLoss(Condition):
     _sign = Shared(LossSign)
     meaning = "Training makes the error larger with every step"
     remedies = (MIND_THE_SIGN,)
-    patience = Limit(2, "measured steps: by then optimizers that step in turn have shown themselves")
+    patience = Limit.chance(2, "measured steps: by then optimizers that step in turn have shown themselves")
     turned_to = Limit(0.5, "of minus the level before: a term that is taken off carries a loss below zero slowly…")
     turned_from = Limit(0.2, "of the first loss: …and from near zero")
 

@@ -31,8 +31,8 @@ class SummedMicroBatches(Condition):
     wakes_on = where_scalar("backward_count", lambda count: count >= 2)
     meaning = "Every step is as many times too large as there are micro-batches"
     remedies = (AVERAGE_THE_MICRO_BATCHES,)
-    patience = Limit(3, "steps with the same number of passes")
-    early = Limit(5, "losses: a first loss is at chance level only at the start")
+    patience = Limit.chance(3, "steps with the same number of passes")
+    early = Limit.start(5, "losses: a first loss is at chance level only at the start")
     within = Limit(1.35, "times the sum of losses at chance level: so two are told from one")
     within_of_many = Limit(1.8, "times that sum, where many are added: they are told from one more easily")
     many = Limit(4, "passes")
@@ -40,8 +40,8 @@ class SummedMicroBatches(Condition):
     leap = Limit(1.5, "times the first loss: batch noise of an untrained model is a few per cent")
     jump = Limit(4.0, "deviations of a single loss")
     rise = Limit(1.1, "times the first loss")
-    rise_after = Limit(10, "losses: the first ones may go up before they go down")
-    flat_after = Limit(60, "losses: healthy trainings have left their first loss by then")
+    rise_after = Limit.start(10, "losses: the first ones may go up before they go down")
+    flat_after = Limit.learning(60, "losses: healthy trainings have left their first loss by then")
     flat_above = Limit(0.98, "of the first losses, for the best so far")
 
     def __init__(self) -> None:

@@ -34,8 +34,8 @@ class TargetsAreInputs(Condition):
             when_not="The library shifts them itself (models that take `labels`).",
         ),
     )
-    patience = Limit(2, "measured steps")
-    learnt_within = Limit(100, "losses: nobody learns a code of a whole sequence so soon")
+    patience = Limit.chance(2, "measured steps")
+    learnt_within = Limit.learning(100, "losses: nobody learns a code of a whole sequence so soon")
     learnt_to = Limit(0.2, "of the first loss")
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ class TargetsOutOfReach(Condition):
         MIND_THE_SIGN,
     )
     share = Limit(0.1, "of the targets' variance: noise around a limit is less")
-    patience = Limit(2, "measured steps")
+    patience = Limit.chance(2, "measured steps")
 
     def __init__(self) -> None:
         self._streak = Consecutive()

@@ -59,10 +59,10 @@ class UnboundedLoss(Condition):
     _sign = Shared(LossSign)
     meaning = "The loss asks for the wrong thing, and that is what the model learns"
     remedies = (MIND_THE_SIGN,)
-    patience = Limit(2, "measured steps with such a form")
+    patience = Limit.chance(2, "measured steps with such a form")
     doublings = Limit(4, "of the distance below zero; likelihoods take longer for every one")
     slower = Limit(1.2, "times the steps of the doubling before: as fast as that one")
-    fewest_steps = Limit(4, "losses to a doubling: the level is a median of nine, and lags by about as many")
+    fewest_steps = Limit.memory(4, "losses to a doubling: the level is a median of nine, and lags by about as many")
 
     def __init__(self) -> None:
         self._formed = 0  # measured steps in a row

@@ -36,7 +36,7 @@ class UnequalMicroBatches(Condition):
         ),
     )
     spread = Limit(2.0, "times as much as a row of another micro-batch")
-    patience = Limit(4, "measured steps in a row: the last batch of an epoch is small, too")
+    patience = Limit.chance(4, "measured steps in a row: the last batch of an epoch is small, too")
 
     def __init__(self) -> None:
         self._streak = Consecutive()

@@ -58,7 +58,7 @@ class WrongLossInput(Condition):
     wakes_on = having(_PROBABILITY, _LOGIT)
     meaning = "The loss cannot fall as far as it should, and its gradients are far too flat"
     remedies = (_PASS_LOGITS, _PASS_PROBABILITIES, _SOFTMAX_OVER_CLASSES)
-    patience = Limit(2, "measured steps: one batch of one row could sum to 1 by accident")
+    patience = Limit.chance(2, "measured steps: one batch of one row could sum to 1 by accident")
 
     def __init__(self) -> None:
         self._streak = Consecutive()

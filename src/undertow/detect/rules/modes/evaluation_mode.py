@@ -41,7 +41,7 @@ class EvaluationMode(Condition):
         ),
     )
 
-    patience = Limit(2, "sampled steps in a row: a single one may be a look in evaluation mode")
+    patience = Limit.chance(2, "sampled steps in a row: a single one may be a look in evaluation mode")
     passes_on = Limit(0.02, "largest change of mean and deviation by a normalisation with untouched averages")
 
     _was_training = LayerValues(np.bool_, False)

@@ -33,7 +33,7 @@ class RedrawnMasks(Condition):
         ),
     )
 
-    patience = Limit(2, "sampled steps in a row; states of a generator that are kept are equal to the last bit")
+    patience = Limit.chance(2, "sampled steps in a row; states of a generator that are kept are equal to the last bit")
 
     def __init__(self) -> None:
         self._apart = LayerStreak()

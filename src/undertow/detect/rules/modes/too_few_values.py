@@ -37,7 +37,7 @@ class TooFewValues(Condition):
 
     values = Limit(2, "values: their mean and variance tell which one is larger, and nothing else")
     samples = Limit(2, "samples; a picture's pixels are no samples of their own")
-    patience = Limit(2, "sampled steps in a row: the last batch of an epoch may be small")
+    patience = Limit.chance(2, "sampled steps in a row: the last batch of an epoch may be small")
 
     _values = LayerValues(np.float64, np.nan)
 

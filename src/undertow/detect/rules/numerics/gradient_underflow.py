@@ -64,7 +64,7 @@ class GradientUnderflow(Condition):
     largest = Limit(2.0**-11, "the largest element left, in the middle of all matrices; fp16 ends at 2**-24")
     loss_factor = Limit(1e-3, "what the loss is multiplied by, where all gradients are exactly zero")
     alive = Limit(0.1, "of the outputs of every module: with fewer, silent units explain the zeros")
-    patience = Limit(5, "measured steps in a row: one batch may be learnt already")
+    patience = Limit.chance(5, "measured steps in a row: one batch may be learnt already")
 
     def __init__(self) -> None:
         self._steps = Consecutive()

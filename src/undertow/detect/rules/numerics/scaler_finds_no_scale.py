@@ -23,8 +23,8 @@ class ScalerFindsNoScale(Condition):
     remedies = (SMALLER_LOSS_SCALE,)
     wakes_on = where_scalar("step_skipped", lambda skipped: skipped == 1)
 
-    most_skips = Limit(20, "steps in a row: a scaler that starts at 2**16 needs at most 16 to come down to 1")
-    most_skips_below_one = Limit(5, "steps in a row with a scale below 1, where scaling no longer makes sense")
+    most_skips = Limit.arithmetic(20, "steps in a row: from 2**16 a scaler needs at most 16 to come down to 1")
+    most_skips_below_one = Limit.arithmetic(5, "steps in a row with a scale below 1, where scaling makes no sense")
 
     def __init__(self) -> None:
         self._skips = Consecutive()

@@ -20,7 +20,7 @@ class ScalerSkipsSteps(Condition):
     meaning = "The weights stay as they are at such steps, and the scaler lowers its scale"
     wakes_on = where_scalar("step_skipped", lambda skipped: skipped == 1)
 
-    usual_skips = Limit(10, "steps in a row: a scaler that starts at 2**16 halves as often in a healthy start")
+    usual_skips = Limit.arithmetic(10, "steps in a row: from 2**16 a scaler halves as often in a healthy start")
 
     def __init__(self) -> None:
         self._skips = Consecutive()

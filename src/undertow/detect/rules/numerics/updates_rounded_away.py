@@ -34,7 +34,7 @@ class UpdatesRoundedAway(Condition):
     wakes_on = Wake(lambda batch: np.full(len(batch), _is_low_precision(batch.layout)))
 
     moved = Limit(0.03, "of the weights can have changed; healthy bf16 weights: 0.2 and more, 0.04 when all is learnt")
-    patience = Limit(10, "measured steps in a row: single updates round away in health, too")
+    patience = Limit.chance(10, "measured steps in a row: single updates round away in health, too")
     rate = Limit(0.3, "of the largest learning rate: below it, a schedule makes updates small")
     remaining = Limit(0.1, "of the first loss: below it, there is little left to learn")
 

@@ -26,7 +26,7 @@ class EpsTooLarge(Condition):
     needs = frozenset({"optimizer", "optimizer_eps"})
     meaning = "The optimizer hardly moves, whatever the gradients ask for"
     remedies = (SMALL_EPS,)
-    patience = Limit(2, "measured steps")
+    patience = Limit.chance(2, "measured steps")
     far_below = Limit(0.1, "median √v over eps; 1e2 to 1e7 in health, 0.2 with branches that start next to zero")
     fits = Limit(10.0, "median √v over eps, once: what makes gradients small later is something else")
     largest = Limit(100.0, "√v over eps of any matrix: above it, the others are small for another reason")

@@ -34,7 +34,7 @@ class LearningRateJump(Condition):
         ),
         LOWER_LEARNING_RATE,
     )
-    follows_within = Limit(15, "steps after a jump: a loss that moves later moves for another reason")
+    follows_within = Limit.memory(15, "steps after a jump: a loss that moves later moves for another reason")
     rise = Limit(6.0, "deviations of the loss; healthy ones under a constant rate: below 4, 7 with random depth")
     rises_to = Limit(1.5, "times the level before the jump")
 

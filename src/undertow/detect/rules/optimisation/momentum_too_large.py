@@ -31,8 +31,8 @@ class MomentumTooLarge(Condition):
     remedies = (USUAL_MOMENTUM,)
     large = Limit(0.995, "it remembers 200 steps")
     absurd = Limit(0.998, "no published recipe comes near it")
-    absurd_after = Limit(5, "losses: to be sure of the setting, which is read at every one")
-    judged_after = Limit(40, "losses: a fifth of what such a momentum remembers")
+    absurd_after = Limit.start(5, "losses: to be sure of the setting, which is read at every one")
+    judged_after = Limit(0.2, "of what the momentum remembers, in losses")
     remaining = Limit(0.05, "of the first losses: where less is left, all is learnt")
     large_if_exchanged = Limit(0.98, "first beta: shorter memories do no harm")
     memory = Limit(5.0, "memory of the mean over that of the scale; at most 1 in published recipes")
@@ -58,10 +58,11 @@ class MomentumTooLarge(Condition):
         if loss is None or loss.actors > 1:
             return self.stay()
         is_absurd = self._momentum >= self.absurd and loss.seen >= self.absurd_after
-        is_stuck = not loss.falling and not loss.remaining < self.remaining and loss.seen >= self.judged_after
+        memory = round(1 / (1 - self._momentum)) if self._momentum < 1 else math.inf  # steps
+        is_stuck = not loss.falling and not loss.remaining < self.remaining and loss.seen >= self.judged_after * memory
         if not is_stuck and not is_absurd:
             return self.stay()
-        remembers = f"{1 / (1 - self._momentum):,.0f} steps"
+        remembers = f"{memory:,.0f} steps"
         evidence = (
             Evidence("optimizer_momentum", None, self._momentum, 0.9, f"it remembers {remembers}"),
             Evidence("loss", None, loss.level, loss.best, "level now, and at its best"),

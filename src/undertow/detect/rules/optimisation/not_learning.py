@@ -38,18 +38,18 @@ class NotLearning(Condition):
     stage, is_vague = Stage.OUTCOME, True
     is_of_one_training = True
     remedies = (OVERFIT_ONE_BATCH, CHECK_THE_LABELS)  # the cause is not known: look, change nothing yet
-    judged_after = Limit(60, "losses since the rate rose: long plateaus at the start are healthy for a while")
-    steps_to_a_class = Limit(0.5, "steps to each class: of many classes each is seen rarely")
+    judged_after = Limit.learning(60, "losses since the rate rose: long plateaus at the start are healthy for a while")
+    steps_to_a_class = Limit(0.5, "of a step to each class: of many classes each is seen rarely")
     visits = Limit(25, "times that every row of a table can have been looked up: what is never seen is not learnt")
     remaining = Limit(0.98, "of the first losses")
     above = Limit(1.15, "times the first losses: far above them, a task becomes harder, and is learnt")
     best = Limit(0.93, "of the first losses, for the lowest: what was learnt and lost is OPT001")
     noise = Limit(0.02, "deviation of a loss over the first losses: more, and a change of 2 % is not seen")
     drift = Limit(0.33, "way of the median matrix over its size; parity of four bits begins to be learnt at 0.3")
-    anyway_after = Limit(400, "losses, whatever the weights did")
+    anyway_after = Limit.learning(400, "losses, whatever the weights did")
     chance_from = Limit(0.96, "of chance level")
     chance_to = Limit(1.06, "times chance level")
-    chance_after = Limit(150, "losses at chance level; healthy classifiers of the zoo have left it after 71")
+    chance_after = Limit.learning(150, "losses at chance level; healthy classifiers of the zoo have left it after 71")
     chance_noise = Limit(0.04, "deviation of a loss over its level")
 
     def __init__(self) -> None:

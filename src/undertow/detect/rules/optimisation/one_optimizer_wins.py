@@ -43,7 +43,7 @@ class OneOptimizerWins(Condition):
     won_alone_to = Limit(0.15, "of its first loss, whatever the other's does")
     won_wholly_to = Limit(0.01, "of its first loss, at whatever rates")
     risen_by = Limit(0.5, "of its first loss")
-    patience = Limit(15, "losses in a row: adversaries take turns at being ahead")
+    patience = Limit.plan(15, "losses in a row: adversaries take turns at being ahead")
 
     def __init__(self) -> None:
         self._losses: dict[int, Loss] = {}  # the latest of each optimizer

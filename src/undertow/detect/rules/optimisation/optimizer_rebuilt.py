@@ -17,7 +17,8 @@ class OptimizerRebuilt(Condition):
         still while weights move; or three times, at even intervals and with the same rate, another optimizer object
         for the same parameters, as at the top of a loop over epochs.
     Why it is bad: Momentum and second moment are lost each time. A rebuilt Adam has no memory and moves every weight by
-        the full rate, whichever way; with intervals of more than 25 steps most of it is found again.
+        the full rate, whichever way; with intervals of more than two and a half times what the momentum remembers (ten
+        steps, at 0.9) most of it is found again.
     When it is wrong: Rebuilding the optimizer between phases is fine, once or twice, or with another rate each time, or
         together with the model. Plain SGD has no memory to lose.
     References: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
@@ -38,16 +39,17 @@ class OptimizerRebuilt(Condition):
             when_not="It is rebuilt rarely and on purpose, at a new stage of the training.",
         ),
     )
-    patience = Limit(3, "measured steps in a row")
+    patience = Limit.chance(3, "measured steps in a row")
     times = Limit(3, "in a row at even intervals: a loop does it, not a plan")
     same_rate = Limit(0.01, "by which rates differ: another one is of another phase of the training")
     uneven = Limit(0.1, "by which an interval may differ from a multiple of the shortest")
-    harmful_within = Limit(25, "steps between two of them: a momentum of 0.9 remembers ten")
+    harmful_within = Limit(2.5, "times what the momentum remembers: after longer ones most of it is found again")
 
     def __init__(self) -> None:
         self._always = Consecutive()
         self._steps: deque[int] = deque(maxlen=int(self.times))  # with another object than before, and the same rate
         self._has_memory = self._is_new = False
+        self._memory = 10  # steps that the momentum remembers
         self._rate = math.nan
         self._counter = self._counter_step = -1.0
 
@@ -74,7 +76,10 @@ class OptimizerRebuilt(Condition):
     def _look(self, view: FrameView, matrices: Matrices) -> None:
         """Is it another object than at the measured step before, or has its own counter not advanced since?"""
         flags, counters = (matrices.values(view, f"optimizer_{name}") for name in ("rebuilt", "step_count"))
-        self._has_memory = bool((counters >= 0).any() or (matrices.values(view, "optimizer_momentum") > 0).any())
+        momenta = matrices.values(view, "optimizer_momentum")
+        self._has_memory = bool((counters >= 0).any() or (momenta > 0).any())
+        if ((momenta > 0) & (momenta < 1)).any():
+            self._memory = round(1 / (1 - float(np.nanmax(momenta[momenta < 1]))))
         flags = flags[~np.isnan(flags)]
         self._is_new = len(flags) > 0 and float(flags.mean()) > 0.5
         counter = float(np.nanmax(counters)) if (counters >= 0).any() else -1.0
@@ -114,5 +119,5 @@ class OptimizerRebuilt(Condition):
             f"The optimizer is rebuilt every {every:.0f} steps, as inside a loop over epochs: its momentum and its "
             "second moment are lost each time."
         )
-        severity = Severity.MODERATE if every <= self.harmful_within else Severity.MILD
+        severity = Severity.MODERATE if every <= self.harmful_within * self._memory else Severity.MILD
         return Judgement(severity, (), self._steps[0], 0.8, summary, evidence)

@@ -30,12 +30,12 @@ class OscillatingLoss(Condition):
     stage, is_vague = Stage.COURSE, True
     is_of_one_training = True
     remedies = (LOWER_LEARNING_RATE, SHUFFLE_THE_DATA, USUAL_MOMENTUM)
-    judged_after = Limit(10, "losses: the level is a median of nine")
+    judged_after = Limit.sample(10, "losses: the level is a median of nine")
     waves = Limit(6, "swings: noise makes two or three in a row by chance")
     share = Limit(0.2, "of what was learnt: the gap between nine losses and nine others")
     share_of_start = Limit(0.1, "of the first loss, for the same gap")
     dying_out = Limit(0.5, "of the largest swing, for the latest")
-    longest = Limit(100, "steps of a swing, while only one is known")
+    longest = Limit.memory(100, "steps of a swing, while only one is known")
     forgotten = Limit(4, "periods without a swing")
     rate_swings = Limit(1.5, "times the lowest rate: cyclic rates make waves on purpose")
 

@@ -37,7 +37,7 @@ class Plateau(Condition):
         ),
         OVERFIT_ONE_BATCH,
     )
-    steps = Limit(200, "losses: the slope covers the later half, and fewer than a hundred show no standstill")
+    steps = Limit.sample(200, "losses: the slope covers the later half, and fewer than a hundred show no standstill")
     remaining = Limit(0.5, "of the first loss: below it most of the task may be learnt")
     gain = Limit(5.0, "deviations of a single loss: it did fall")
     cosine = Limit(0.3, "of successive gradients; about 0 at a noise floor")

@@ -43,7 +43,7 @@ class ScheduleDecaysTooFast(Condition):
     unlearnt = Limit(0.9, "of the first losses that is still there: next to nothing was learnt")
     unlearnt_gain = Limit(8.0, "deviations of a single loss")
     cut_off = Limit(0.3, "of the first losses: so much is left, and it was being learnt")
-    evenly = Limit(20, "steps in a row at which the rate shrank to one share of itself: cosines and lines do not")
+    evenly = Limit.arithmetic(20, "steps in a row at which the rate shrank by one factor: cosines and lines do not")
 
     def observe(self, view: FrameView) -> Judgement | None:
         loss, history = view.loss, self._rate.history

@@ -40,8 +40,8 @@ class ScheduleScalesTheRateAway(Condition):
     meaning = "The learning rate, not the model, decides how this training goes"
     remedies = (_RETURN_A_FACTOR, RAISE_LEARNING_RATE)
 
-    settled = Limit(5, "steps without a rise: a warm-up rises at every one")
-    flat_after = Limit(60, "losses: healthy trainings have left their first loss by then")
+    settled = Limit.plan(5, "steps without a rise: a warm-up rises at every one")
+    flat_after = Limit.learning(60, "losses: healthy trainings have left their first loss by then")
     flat_above = Limit(0.98, "of the first losses")
     flat_gain = Limit(3.0, "deviations of a single loss, between the start and the latest nine")
 

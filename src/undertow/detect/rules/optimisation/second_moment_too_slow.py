@@ -40,7 +40,7 @@ class SecondMomentTooSlow(Condition):
     memory = Limit(0.004, "memory of the mean over that of the scale: 0.01 and more in published recipes")
     long_step = Limit(1.2, "root mean square of a step over the rate; the first of all is 1")
     times = Limit(2, "long steps: one may be of an odd batch")
-    lasts = Limit(10, "steps; spikes of the loss come one to eight steps after long updates")
+    lasts = Limit.memory(10, "steps; spikes of the loss come one to eight steps after long updates")
     leap = Limit(2.718, "times the level of the loss before the long steps")
 
     def __init__(self) -> None:

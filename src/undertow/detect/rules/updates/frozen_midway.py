@@ -30,8 +30,8 @@ class FrozenMidway(Condition):
     _updates = Shared(ParameterUpdates)
     meaning = "These layers stay as they were at that step while the rest learns on, so the loss still looks fine"
     remedies = (UNFREEZE,)
-    patience = Limit(5, "measured steps, or three over four times as many: a look may take a few steps")
-    steps = Limit(40, "steps: who freezes one layer after the other has frozen the next one by then")
+    patience = Limit.chance(5, "measured steps, or three over four times as many: a look may take a few steps")
+    steps = Limit.plan(40, "steps: who freezes one layer after the other has frozen the next one by then")
     learnt = Limit(0.1, "of the first loss, left when it was frozen: it costs little then")
     rate = Limit(1.5, "times, by which a rate changes in one step where freezing is part of a plan")
 

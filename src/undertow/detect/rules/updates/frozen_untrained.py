@@ -32,10 +32,10 @@ class FrozenUntrained(Condition):
     _updates = Shared(ParameterUpdates)
     meaning = "These layers keep their random values while the rest learns around them, so the loss still looks fine"
     remedies = (UNFREEZE,)
-    patience = Limit(5, "measured steps, or three over four times as many: a freeze may be undone at once")
-    steps = Limit(30, "steps: a layer that waits for its turn has had it by then")
-    steps_in_vain = Limit(55, "steps in which nothing is learnt from what is frozen")
-    steps_of_many = Limit(100, "steps: who releases one layer after the other has released the first by then")
+    patience = Limit.chance(5, "measured steps, or three over four times as many: a freeze may be undone at once")
+    steps = Limit.plan(30, "steps: a layer that waits for its turn has had it by then")
+    steps_in_vain = Limit.learning(55, "steps in which nothing is learnt from what is frozen")
+    steps_of_many = Limit.plan(100, "steps: who releases one layer after the other has released the first by then")
 
     _frozen = LayerValues(np.bool_, False)
     _known = LayerValues(np.bool_, False)  # whether it is frozen

@@ -54,8 +54,8 @@ class LargeUpdates(Condition):
     shock_deviations = Limit(8.0, "deviations of the loss, where it can be negative")
     shocks = Limit(3, "such losses: one may be a bad batch")
     undone = Limit(0.5, "of what was learnt before: batches that differ are no shock while most of it is kept")
-    wait = Limit(60, "steps: with small batches a loss falls by less than its noise before")
-    memory = Limit(10, "steps for which a large step can still be the cause")
+    wait = Limit.learning(60, "steps: with small batches a loss falls by less than its noise before")
+    memory = Limit.memory(10, "steps for which a large step can still be the cause")
 
     def __init__(self) -> None:
         self._fast, self._long_start = FastMembers(), LongFirstSteps()

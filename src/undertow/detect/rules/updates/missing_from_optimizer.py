@@ -54,8 +54,8 @@ class MissingFromOptimizer(Condition):
     _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
     remedies = (GIVE_IT_TO_THE_OPTIMIZER, FREEZE_OPENLY, _KEEP_PARAMETERS_IN_A_LIST)
-    patience = Limit(5, "measured steps: an optimizer for it may be made after the first ones")
-    patience_unseen = Limit(20, "measured steps, where it is not known whether the program moves the weight by itself")
+    patience = Limit.plan(5, "measured steps: an optimizer for it may be made after the first ones")
+    patience_unseen = Limit.plan(20, "measured steps, where the program may move the weight by itself")
     meant = Limit(0.6, "of all tensors: beyond it, training only the rest is more likely meant than forgotten")
 
     _rests = LayerValues(np.bool_, False)  # the weight was seen at the same place twice

@@ -34,12 +34,12 @@ class SmallUpdates(Condition):
     meaning = "The weights hardly move, so nothing is learnt in the time of this run"
     remedies = (RAISE_LEARNING_RATE,)
     tiny = Limit(3e-5, "of the weight per step; 0.001 is usual")
-    tiny_frames = Limit(8, "measured steps in a row")
-    tiny_few = Limit(3, "measured steps that are enough over `tiny_steps`, where measurements are rare")
-    tiny_steps = Limit(20, "steps in which the learning rate has not risen: no warm-up rests for so long")
+    tiny_frames = Limit.chance(8, "measured steps in a row")
+    tiny_few = Limit.chance(3, "measured steps that are enough over `tiny_steps`, where measurements are rare")
+    tiny_steps = Limit.plan(20, "steps in which the learning rate has not risen: no warm-up rests for so long")
     small = Limit(1.5e-4, "of the weight per step, where there is a direction to follow")
-    small_frames = Limit(10, "measured steps in a row")
-    small_steps = Limit(40, "steps over which these are spread")
+    small_frames = Limit.chance(10, "measured steps in a row")
+    small_steps = Limit.sample(40, "steps over which these are spread")
     agreement = Limit(0.3, "cosine of successive gradients; half of all healthy runs have less")
 
     def __init__(self) -> None:

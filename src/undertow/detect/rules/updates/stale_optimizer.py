@@ -26,9 +26,9 @@ class StaleOptimizer(Condition):
     _updates = Shared(ParameterUpdates)
     meaning = "The optimizer moves tensors that the model no longer uses, so nothing is learnt any more"
     remedies = (GIVE_IT_TO_THE_OPTIMIZER,)
-    patience = Limit(5, "measured steps in a row")
-    few = Limit(3, "measured steps that are enough over `long` steps, where measurements are rare")
-    long = Limit(10, "steps: no loss is left out of training for so long")
+    patience = Limit.chance(5, "measured steps in a row")
+    few = Limit.chance(3, "measured steps that are enough over `long` steps, where measurements are rare")
+    long = Limit.plan(10, "steps: no loss is left out of training for so long")
 
     def __init__(self) -> None:
         self._was_fed = False

@@ -39,10 +39,10 @@ class UnmovedWeights(Condition):
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
     remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, FREEZE_OPENLY,
                 CLEAR_GRADIENTS)  # fmt: skip
-    patience = Limit(5, "measured steps")
-    patience_of_all = Limit(10, "measured steps, or four over 20: an optimizer may accumulate over some by itself")
-    patience_with_rounding = Limit(50, "measured steps: in low precision single updates round away in health, too")
-    rested = Limit(100, "steps: a group that waits for its turn with a rate of zero has had it by then")
+    patience = Limit.chance(5, "measured steps")
+    patience_of_all = Limit.arithmetic(10, "measured steps, or four over 20: an optimizer may accumulate some itself")
+    patience_with_rounding = Limit.chance(50, "measured steps: single updates round away in health, too")
+    rested = Limit.plan(100, "steps: a group that waits for its turn with a rate of zero has had it by then")
 
     def __init__(self) -> None:
         self._still, self._all_still = LayerStreak(), Consecutive()

@@ -33,7 +33,7 @@ class UnregisteredParameters(Condition):
         ),
         GIVE_IT_TO_THE_OPTIMIZER,
     )
-    patience = Limit(5, "steps in a row: an optimizer for them may be made after the first ones")
+    patience = Limit.plan(5, "steps in a row: an optimizer for them may be made after the first ones")
 
     def __init__(self) -> None:
         self._seen = Consecutive()

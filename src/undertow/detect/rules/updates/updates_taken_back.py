@@ -34,11 +34,11 @@ class UpdatesTakenBack(Condition):
     within = Limit(2.5, "lengths of one update from the start; eight that agree would come to five")
     agreement = Limit(0.5, "cosine of successive updates: they point the same way")
     share = Limit(0.6, "of the matrices")
-    frames = Limit(8, "measured steps in a row")
+    frames = Limit.chance(8, "measured steps in a row")
     short = Limit(0.5, "of the way of a random walk with such updates, since the start: less, though they agree")
-    short_steps = Limit(30, "steps after which that can be said: a walk needs some length")
-    short_frames = Limit(4, "measured steps in a row")
-    short_written = Limit(3, "measured steps before which most weights were written to")
+    short_steps = Limit.sample(30, "steps after which that can be said: a walk needs some length")
+    short_frames = Limit.chance(4, "measured steps in a row")
+    short_written = Limit.chance(3, "measured steps before which most weights were written to")
 
     def __init__(self) -> None:
         self._taken_back = self._falls_short = 0  # measured steps in a row

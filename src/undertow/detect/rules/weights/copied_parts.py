@@ -46,7 +46,7 @@ class CopiedParts(Condition):
         INITIALISE_AT_RANDOM,
     )
 
-    patience = Limit(3, "measured steps at which copies had moved, and were still equal")
+    patience = Limit.chance(3, "measured steps at which copies had moved, and were still equal")
     moved = Limit(1e-5, "relative distance from the start: they had the chance to part")
 
     def __init__(self) -> None:

@@ -37,11 +37,11 @@ class EqualUnits(Condition):
 
     spread = Limit(1e-4, "of the norm; rows told apart by one random neighbour differ by 1e-3 after a single step")
     patience = Limit(1, "measured step: healthy rows differ by two thirds of the norm, there is nothing to wait for")
-    settled_after = Limit(10, "measured steps in a row without a suspect: rows that have parted stay apart")
+    settled_after = Limit.chance(10, "measured steps in a row without a suspect: rows that have parted stay apart")
     moved = Limit(1e-5, "relative distance from the start: rows had the chance to part…")
     of_drift = Limit(0.05, "…of that distance: rows would differ by about as much, had they taken the chance")
-    zero_frames = Limit(3, "measured steps in a row at which a matrix was exactly zero")
-    zero_for = Limit(4, "steps: a branch and a head that both start at zero leave it within three")
+    zero_frames = Limit.chance(3, "measured steps in a row at which a matrix was exactly zero")
+    zero_for = Limit.start(4, "steps: a branch and a head that both start at zero leave it within three")
 
     _judged = LayerValues(np.bool_, False)
     _tables = LayerValues(np.bool_, False)  # embeddings: their units are columns

@@ -34,7 +34,7 @@ class GrowingWeights(Condition):
     remedies = (DECAY_THE_WEIGHTS, LOWER_LEARNING_RATE)
 
     grown_by = Limit(10.0, "times the start; healthy weights grow to at most three times over 200 steps")
-    patience = Limit(6, "measured steps, each a share of the run after the one before, each with a larger norm")
+    patience = Limit.chance(6, "measured steps, each a share of the run after the one before, each with a larger norm")
     rise = Limit(1.01, "times the norm before, to count as growth")
     least_start = Limit(0.1, "of a usual start: what starts tiny on purpose may grow")
     outlier = Limit(100.0, "largest weight over the 95th percentile: a few enormous weights are no growth (WGT004)")

@@ -44,7 +44,7 @@ class ShrinkingWeights(Condition):
     radial = Limit(0.7, "of the update only shortens the weight; healthy updates turn it")
     shrinks_fast_by = Limit(0.01, "of a weight's norm at a step: a smaller radial share is then enough")
     radial_if_fast = Limit(0.5, "of the update, as where a penalty in the loss turns weights, too")
-    frames = Limit(3, "measured steps in a row, five steps apart or more: chance does not repeat so often")
+    frames = Limit.chance(3, "measured steps in a row, five steps apart or more: chance does not repeat so often")
     together = Limit(0.6, "of the matrices; in no healthy training do so many shrink at a single measured step")
     alone_to = Limit(0.3, "of the start, for one matrix whose siblings do not shrink")
     learns = Limit(0.7, "of the square of what is left of the weights, which is what is left of a penalty on them")
@@ -52,7 +52,7 @@ class ShrinkingWeights(Condition):
     equal_rows = Limit(1e-4, "spread of the rows over the norm: rows that are all equal can only grow or shrink")
 
     gone_below = Limit(0.01, "of the norm at the start: no healthy matrix has lost so much")
-    gone_frames = Limit(2, "measured steps in a row: once may be a moment between two writes")
+    gone_frames = Limit.chance(2, "measured steps in a row: once may be a moment between two writes")
 
     _taken = LayerValues(np.float64, 0.0)  # of each weight at a step, as the settings of its optimizer say
 

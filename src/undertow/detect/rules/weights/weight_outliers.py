@@ -45,7 +45,7 @@ class WeightOutliers(Condition):
     )
     severe = Limit(1_000.0, "the same ratio, for a severe one")
     per_row = Limit(0.25, "large weights to each row; an identity, as recurrent networks start with, has one")
-    patience = Limit(2, "measured steps in a row")
+    patience = Limit.chance(2, "measured steps in a row")
 
     _judged = LayerValues(np.bool_, False)
 
