@@ -31,7 +31,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     "GRD007": ("gradient-not-cleared", "Gradients are not cleared between optimizer steps."),
     "GRD008": ("gradient-noise-dominates", "The gradient is nearly all noise."),
     "GRD009": ("conflicting-gradients",
-        "Several losses train the same layers, and one dominates the others or works against them."),
+        "Several losses train the same layers, and one dominates the others."),
     "GRD010": ("over-clipping", "Clipping removes nearly all of every gradient."),
     "UPD001": ("updates-too-large", "Updates are so large that they undo what was learned."),
     "UPD002": ("updates-too-small", "Updates are too small to learn anything."),

@@ -42,8 +42,7 @@ class BetweenSteps(PerLayer):
             change = np.full(len(norms), np.nan)
         else:
             before = self._norm[ids]
-            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                change = np.where(lengths > 0, np.abs(norms_before(view) - before) / before, np.nan)
+            change = np.where(lengths > 0, np.abs(norms_before(view) - before) / before, np.nan)
         known = ~np.isnan(norms)
         if known.all():
             self._norm[ids] = norms
@@ -70,8 +69,7 @@ class BetweenSteps(PerLayer):
             out[1:] = False
             return out
         before = norms[:-1].astype(np.float64)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            change = np.abs(rows_before(batch)[1:] - before) / before
+        change = np.abs(rows_before(batch)[1:] - before) / before
         out[1:] = ((change > least) & (lengths[1:] > 0)).any(axis=1) & follows
         return out
 

@@ -37,5 +37,4 @@ def depth_trend(logarithms: Values) -> DepthTrend:
 
 
 def logarithms(sizes: Values) -> Values:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.log10(sizes)
+    return np.log10(sizes)

@@ -54,7 +54,6 @@ def rows_before(batch: FrameBatch) -> NDArray[np.float64]:
 
 
 def _before(after: NDArray[Any], length: NDArray[np.float32], ratio: NDArray[np.float32]) -> NDArray[np.float64]:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        before = length.astype(np.float64) / ratio
+    before = length.astype(np.float64) / ratio
     before = np.where(np.isnan(ratio) & (length > 0), 0.0, before)  # no ratio to a weight of zero
     return np.where(np.isfinite(before) & (length != 0), before, after)

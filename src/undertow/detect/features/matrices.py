@@ -74,8 +74,7 @@ class Matrices:
         """`update_ratios` of all frames of a batch that have updates, one row each."""
 
         def work_out() -> Values:
-            with np.errstate(invalid="ignore"):
-                length = self.rows(batch, "update_norm") / self.usual_norm
+            length = self.rows(batch, "update_norm") / self.usual_norm
             return np.fmin(self.rows(batch, "update_ratio"), length)
 
         return batch.shared("update_ratios", work_out)

@@ -30,7 +30,7 @@ class DrownedHead(Condition):
         Networks", 2018 (arXiv 1711.02257).
     """
 
-    code, variant, formerly = "GRD009", "drowned-head", "drowned"
+    code, variant, formerly = "GRD009", "drowned-head", "drowned conflict conflicting-losses"
     stage = Stage.STEP
     meaning = "One part of the loss is learnt at the cost of the others"
     remedies = (BALANCE_THE_TERMS, USE_LARGER_BATCHES)

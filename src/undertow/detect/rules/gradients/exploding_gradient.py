@@ -114,11 +114,10 @@ class ExplodingGradient(Condition):
         if calls is not None:
             self._repeated |= calls >= self.calls
         moved = matrices.update_ratios(view)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            # The weight before the step: after it, it is what the explosion left.
-            length, ratio = matrices.values(view, "update_norm"), matrices.values(view, "update_ratio")
-            before = np.where(ratio > 0, length / ratio, matrices.values(view, "weight_norm"))
-            sensitivity = matrices.values(view, "gradient_norm") * before / self._largest_loss
+        # The weight before the step: after it, it is what the explosion left.
+        length, ratio = matrices.values(view, "update_norm"), matrices.values(view, "update_ratio")
+        before = np.where(ratio > 0, length / ratio, matrices.values(view, "weight_norm"))
+        sensitivity = matrices.values(view, "gradient_norm") * before / self._largest_loss
         bound = np.where(self._repeated, self.through_time, self.at_start)
         if view.scalar("clip_coefficient") < 1 and not (moved > self.thrown).any():
             bound = bound * self.clipped  # whoever clips has expected it

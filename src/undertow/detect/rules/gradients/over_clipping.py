@@ -3,8 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, where_scalar
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_fallen
@@ -112,9 +110,8 @@ class OverClipping(Condition):
     def _measure(self, view: FrameView, stepped: float) -> None:
         if view.ids("update") is not None:
             matrices = matrices_of(view.layout)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                gradient = view.scalar("lr") * matrices.values(view, "stepped_gradient_norm")
-                length = matrices.values(view, "update_norm") / gradient
+            gradient = view.scalar("lr") * matrices.values(view, "stepped_gradient_norm")
+            length = matrices.values(view, "update_norm") / gradient
             self._speed = middle(matrices.values(view, "update_ratio"))
             self._speed_per_gradient = self._speed / stepped if stepped > 0 else math.nan
             self._follows_gradient = 0.3 < middle(length) < self.momentum

@@ -117,9 +117,8 @@ class EvaluationMode(Condition):
         structure = structure_of(view.layout)
         deviation, mean = view.all_layers("activation_std"), view.all_layers("activation_mean")
         before = np.array([structure.before(int(i)) for i in self._norms], np.int64)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            change = np.abs(deviation[self._norms] / deviation[before] - 1)
-            change = np.fmax(change, np.abs(mean[self._norms] - mean[before]) / deviation[before])
+        change = np.abs(deviation[self._norms] / deviation[before] - 1)
+        change = np.fmax(change, np.abs(mean[self._norms] - mean[before]) / deviation[before])
         return (before != NONE) & (modes[self._norms] == 0) & (change < self.passes_on)
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:

@@ -41,9 +41,8 @@ class SlowRunningAverages(Condition):
         modes, momentum, ids = view.row("activation_training"), view.row("norm_momentum"), view.ids("activation")
         if modes is None or momentum is None or ids is None or not (modes == 1).any():
             return None
-        with np.errstate(invalid="ignore", divide="ignore"):
-            slow = (modes == 1) & (momentum > 0) & (momentum <= self.momentum)
-            slow &= view.step < self.memories / momentum
+        slow = (modes == 1) & (momentum > 0) & (momentum <= self.momentum)
+        slow &= view.step < self.memories / momentum
         if not slow.any():
             return self.end()
         layout = view.layout

@@ -52,9 +52,8 @@ class UpdatesRoundedAway(Condition):
         matrices = matrices_of(view.layout)
         lengths, usual = matrices.values(view, "update_norm"), matrices.values(view, "weight_abs_p50")
         sizes = np.array([view.layout.layers[int(i)].parameter_count for i in matrices.ids], np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # A weight that changes does so by two roundings at least, so this is twice the root of their share.
-            moved = (lengths / np.sqrt(sizes) / (view.layout.rounding[matrices.ids] * usual) / 2.0) ** 2
+        # A weight that changes does so by two roundings at least, so this is twice the root of their share.
+        moved = (lengths / np.sqrt(sizes) / (view.layout.rounding[matrices.ids] * usual) / 2.0) ** 2
         known = np.isfinite(moved) & (lengths > 0)
         still = known & (moved < self.moved)
         is_for_a_reason = rate < self.rate * self._peak_rate or (

@@ -78,10 +78,7 @@ class EqualUnits(Condition):
         due = (self._equal.length >= self.patience) | (
             (self._zero.length >= self.zero_frames) & (self._zero.span >= self.zero_for)
         )
-        if not due.any():
-            return self.end()
-        members = tuple(view.layout.in_order(np.flatnonzero(due)))
-        return self.hold(members, lambda: self._describe(view, members))
+        return self.hold_of(view, np.flatnonzero(due), self._describe)
 
     def _has_random_partner(
         self, view: FrameView, ids: NDArray[np.int32], spread: NDArray[np.float32]

@@ -97,12 +97,11 @@ class ShrinkingWeights(Condition):
 
     def _loses_length(self, norms: Row, lengths: Row, ratios: Row) -> NDArray[np.bool_]:
         """By more than chance, in the direction of zero."""
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
-            if not (lost > self.shrinks_by).any():
-                return np.zeros(len(lost), bool)
-            shrinks = (lost > self.shrinks_by) & (lost > self.radial * ratios)
-            return shrinks | ((lost > self.shrinks_fast_by) & (lost > self.radial_if_fast * ratios))
+        lost = 1 - norms * ratios / lengths  # share of the norm before the step, which is length / ratio
+        if not (lost > self.shrinks_by).any():
+            return np.zeros(len(lost), bool)
+        shrinks = (lost > self.shrinks_by) & (lost > self.radial * ratios)
+        return shrinks | ((lost > self.shrinks_fast_by) & (lost > self.radial_if_fast * ratios))
 
     def _affected(self, view: FrameView) -> NDArray[np.int64]:
         """Most matrices together, or single ones (and scales of normalisations) that have lost much more."""

@@ -74,11 +74,7 @@ class WeightOutliers(Condition):
         self._odd.end(ids[measured & ~odd])
         self._odd.hold(ids[odd], view.step)
         self._building = bool(self._odd.length.any())
-        due = np.flatnonzero(self._odd.length >= self.patience)
-        if not len(due):
-            return self.end()
-        members = tuple(view.layout.in_order(due))
-        return self.hold(members, lambda: self._describe(view, members))
+        return self.hold_of(view, np.flatnonzero(self._odd.length >= self.patience), self._describe)
 
     def _few(self, layout: LayerIndex) -> NDArray[np.float64]:
         """Fewer than this many large weights are outliers, more are how the matrix was made."""

@@ -74,11 +74,10 @@ class WeightsSetBack(Condition):
         before, updates_before = self._drift[ids], self._update[ids]
         gap = 0 if self._measured_step is None else view.step - self._measured_step
         self._measured_step, self._drift[ids], self._update[ids] = view.step, drifts, updates
-        with np.errstate(divide="ignore", invalid="ignore"):
-            nearer_by = before - drifts
-            if gap <= 0 or not (nearer_by > self.noise * before).any():  # as at nearly every step
-                return 0.0, 0.0
-            lengths = np.array([updates_before, updates]) / self._start.norm[ids]  # in the units of the drift
+        nearer_by = before - drifts
+        if gap <= 0 or not (nearer_by > self.noise * before).any():  # as at nearly every step
+            return 0.0, 0.0
+        lengths = np.array([updates_before, updates]) / self._start.norm[ids]  # in the units of the drift
         longest = np.fmax(*np.where(np.isfinite(lengths), lengths, np.nan))
         measured = np.isfinite(before) & np.isfinite(drifts) & (longest > 0)
         if not measured.any():
