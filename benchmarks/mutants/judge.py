@@ -134,6 +134,8 @@ def _missing_packages(text: str) -> set[str]:
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names |= {str(one.value).partition(".")[0] for one in node.args if isinstance(one, ast.Constant)}
     return {name for name in names if importlib.util.find_spec(name) is None}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants import draw, record
+from benchmarks.mutants import draw, judge, record
 from benchmarks.mutants.operators import sites
 from benchmarks.mutants.trees import Tree
 
@@ -56,6 +56,11 @@ def test_a_seed_draws_the_same_mutants_again() -> None:
         assert mutant.before == (draw.ROOT / mutant.path).read_text(encoding="utf-8")
         assert ast.dump(ast.parse(mutant.after)) != ast.dump(ast.parse(mutant.before))
         assert "demos" not in mutant.path
+
+
+def test_a_file_says_which_packages_its_tests_need() -> None:
+    text = "import os.path\nfrom nowhere.to import be\nfound = importlib.import_module('neither.here')\n"
+    assert judge._missing_packages(text) == {"nowhere", "neither"}
 
 
 def test_every_function_can_be_followed(tmp_path: Path) -> None:
