@@ -9,12 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
-from undertow.measure.kernels._native import ReferredTensors  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 from undertow.measure.kernels.interface import Want
 from undertow.measure.kernels.sparse import is_sparse, measure_mixed
 from undertow.measure.kernels.tensors import FORMATS, addresses_of, plain
 from undertow.measure.packed import Packed
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
+
+if not hasattr(_native, "ReferredTensors"):
+    raise ImportError("the C kernel was built from older sources")
 
 _NOTHING = np.zeros(0)
 _MOMENTS, _EXPONENTS, _SKETCH, _ALL = len(Moment), int(Want.EXPONENTS), int(Want.SKETCH), int(Want.ALL)
@@ -31,7 +33,7 @@ class PlainTensors:
         counts, formats = _describe(tensors)
         dtypes = [tensor.dtype for tensor in tensors]
         self.offsets = offsets_of(counts)
-        native = ReferredTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
+        native = _native.ReferredTensors(of, dtypes, torch.strided, of_gradients, counts, formats, self.offsets)
         # Addresses, versions, fingerprints and identities of the tensors, as bytes; None when one cannot be read so.
         self.mark: Callable[[], bytes | None] = native.mark
         # Whether they are as they were at a mark or a reading.
