@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale mutants fuzz chromium clean
+.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale mutants fuzz kills soak chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -35,6 +35,14 @@ fuzz: $(INSTALLED)
 mutants: $(INSTALLED)
 	test -e build/mutants.map.gz || $(BIN)/python -m benchmarks.mutants --record --jobs 2
 	$(BIN)/python -m benchmarks.mutants --count $(or $(N),60) --seed $(or $(SEED),1) $(ARGS)
+
+# SIGKILL at random moments, and what is left of the runs: make kills N=1000 (about twenty minutes)
+kills: $(INSTALLED)
+	$(BIN)/python -m tests.crash $(or $(N),1000) $(SEED)
+
+# Do memory, files, threads and disk stay where they are? make soak HOURS=0.25
+soak: $(INSTALLED)
+	$(BIN)/python -m benchmarks.soak --hours $(or $(HOURS),1)
 
 # Also with the heavy packages of other people, which `make test` does without.
 test-integrations: $(INSTALLED)

@@ -126,10 +126,10 @@ def _shared(model: Any) -> dict[str, Any]:
     from undertow.checkpoints.bounded_pool import in_turn
 
     def take(entry: Entry) -> Any:
-        with entry.elements() as elements:
-            values = elements.widen(elements.matrix)
-            norm, reach = float(np.linalg.norm(values)), float(max(values.max(), -values.min()))
-            return spectrum(elements, norm, reach)
+        elements = entry.load()
+        values = elements.widen(elements.matrix)
+        norm, reach = float(np.linalg.norm(values)), float(max(values.max(), -values.min()))
+        return spectrum(elements, norm, reach)
 
     entries = [entry for entry in open_checkpoint(model).entries if len(entry.shape) == 2 and min(entry.shape) >= 50]
     with one_thread():

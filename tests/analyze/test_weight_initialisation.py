@@ -27,8 +27,7 @@ MODULES: dict[str, Callable[[], torch.nn.Module]] = {
 def judge(module: torch.nn.Module) -> list[Initialisation]:
     judged: list[Initialisation] = []
     for entry in open_checkpoint(module).entries:
-        with entry.elements() as elements:
-            judged.append(initialisation(measure(elements), entry.kind, entry.shape, entry.dtype))
+        judged.append(initialisation(measure(entry.load()), entry.kind, entry.shape, entry.dtype))
     return judged
 
 

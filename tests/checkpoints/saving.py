@@ -42,10 +42,10 @@ def some_tensors(seed: int = 0) -> Tensors:
 def values_of(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     for entry in checkpoint.entries:
-        with entry.elements() as elements:
-            assert elements.shape == entry.shape
-            assert elements.raw.nbytes == entry.bytes
-            found[entry.path] = elements.widen(elements.raw).astype(np.float64)
+        elements = entry.load()
+        assert elements.shape == entry.shape
+        assert elements.raw.nbytes == entry.bytes
+        found[entry.path] = elements.widen(elements.raw).astype(np.float64)
     return found
 
 

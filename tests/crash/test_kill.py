@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests import limited
 from tests.crash import frame_maker
 
 from undertow.store.reader import RunReader
@@ -123,3 +124,10 @@ def test_a_reader_beside_a_live_writer(tmp_path: Path, budget: int) -> None:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.slow
+def test_kills_of_every_way_of_recording() -> None:
+    """A few of those of `make kills`: the store, the rules, real trainings, each with and without another process."""
+    ended = limited.python("-m", "tests.crash", "60", address_space=64 * limited.GIGABYTE, patience=900)
+    assert ended.code == 0, ended.out + ended.err

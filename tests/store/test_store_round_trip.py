@@ -186,3 +186,15 @@ def test_unknown_names_say_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"blocks\.9"):
         reader.series("gradient_norm", "blocks.9.weight")
     writer.close()
+
+
+def test_a_run_before_its_first_frame_counts(tmp_path: Path) -> None:
+    """Blocks are written before the scalars that make a frame of them: a reader may come in between."""
+    writer = new_writer(tmp_path / "run", LAYERS)
+    writer.append(frame(0, LAYERS, streams=("gradient", "sketch")))
+    (tmp_path / "run" / "segments" / "scalars-00000.arrows").unlink()
+    reader = RunReader(tmp_path / "run")
+    for quantity in reader.quantities:
+        assert reader.matrix(quantity).shape[0] == 0
+    assert "gradient_sketch" in reader.quantities
+    writer.close()

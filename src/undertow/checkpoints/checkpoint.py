@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -18,10 +17,6 @@ class UnreadableCheckpointError(UnreadableRunError):
     code = "UT006"
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A tensor that can be loaded. Entries with the same `storage` are one tensor under several names."""
@@ -31,7 +26,6 @@ class Entry:
     shape: tuple[int, ...]
     dtype: str
     load: Callable[[], Elements]
-    release: Callable[[], None] = _nothing
     storage: object = None
 
     @property
@@ -41,14 +35,6 @@ class Entry:
     @property
     def bytes(self) -> int:
         return self.count * STORED[self.dtype].itemsize
-
-    @contextmanager
-    def elements(self) -> Iterator[Elements]:
-        """Loaded for the time of the block, so that no more than one tensor is held."""
-        try:
-            yield self.load()
-        finally:
-            self.release()
 
 
 def no_plain_floats(path: str, dtype: object) -> Skipped:

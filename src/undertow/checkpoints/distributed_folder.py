@@ -2,7 +2,7 @@
 
 Torch reads `.metadata` with plain `pickle.load`, which runs whatever code the file holds. Here a pickle reader does
 it that knows only the dozen names they use and gives inert records for them: nothing is imported or called on behalf
-of the file, so it may come from anywhere. The tensors are `torch.save` records, loaded with `weights_only=True`.
+of the file, so it may come from anywhere. The tensors are `torch.save` records, read in the same way.
 """
 
 import io
@@ -16,7 +16,10 @@ from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpo
 from undertow.checkpoints.elements import STORED, Elements
 from undertow.checkpoints.naming import arrange, kind_of
 from undertow.checkpoints.records import Chunk, TensorPlan, read_plans
-from undertow.checkpoints.torch_file import check_archive, import_torch
+from undertow.checkpoints.stored_bytes import open_regular
+from undertow.checkpoints.stored_tensor import entry_of_stored
+from undertow.checkpoints.torch_file import read_archive
+from undertow.checkpoints.torch_pickle import StoredTensor
 from undertow.schema.checkpoints import Skipped
 
 METADATA = ".metadata"
@@ -57,33 +60,28 @@ def _entry(folder: Path, path: str, plan: TensorPlan) -> Entry | Skipped:
 
 def _chunk(folder: Path, path: str, plan: TensorPlan, chunk: Chunk) -> Elements:
     file = folder / chunk.file
-    torch = import_torch(file)
-    from undertow.checkpoints.torch_tensors import elements_of
-
     try:
-        with file.open("rb") as whole:
-            part = _Part(whole, chunk.begin, chunk.length)
-            check_archive(part, chunk.length)
-            tensor = torch.load(_Part(whole, chunk.begin, chunk.length), map_location="cpu", weights_only=True)
-    except Exception as problem:  # torch raises anything at all for damaged bytes
-        why = (str(problem).strip().splitlines() or ["no reason given"])[0][:200]
+        with open_regular(file) as whole:
+            content = read_archive(_Part(whole, chunk.begin, chunk.length), chunk.length)
+        places = {key: chunk.begin + place for key, place in content.places.items()}
+        part = content.value
+        if not isinstance(part, StoredTensor):
+            raise ValueError("it holds something else")
+        if part.shape != chunk.sizes or part.dtype != plan.dtype:
+            said = f"{plan.dtype} {list(chunk.sizes)}"
+            raise ValueError(f"it is {part.dtype} {list(part.shape)}, but its metadata says {said}")
+        entry = entry_of_stored(path, file, places, part)
+        if isinstance(entry, Skipped):
+            raise ValueError(entry.reason)
+        return entry.load()
+    except Exception as problem:  # damaged bytes raise anything at all
         raise UnreadableCheckpointError(
-            f"the part of tensor {path!r} in {file} cannot be read: {why}", way_out="Copy the checkpoint again"
+            f"the part of tensor {path!r} in {file} cannot be read: {problem}", way_out="Copy the checkpoint again"
         ) from problem
-    if not isinstance(tensor, torch.Tensor):
-        raise UnreadableCheckpointError(f"the part of tensor {path!r} in {file} is a {type(tensor).__name__}")
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if tuple(tensor.shape) != chunk.sizes or dtype != plan.dtype:
-        raise UnreadableCheckpointError(
-            f"the part of tensor {path!r} in {file} is {dtype} {list(tensor.shape)}, "
-            f"but its metadata says {plan.dtype} {list(chunk.sizes)}",
-            way_out="Save the checkpoint again",
-        )
-    return elements_of(tensor)
 
 
 class _Part(io.RawIOBase):
-    """A piece of a file as a file: torch reads it straight into the tensor, without a copy of the bytes between."""
+    """A piece of a file as a file."""
 
     def __init__(self, file: io.BufferedReader, begin: int, length: int) -> None:
         super().__init__()

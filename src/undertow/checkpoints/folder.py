@@ -9,6 +9,7 @@ import msgspec
 from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError
 from undertow.checkpoints.distributed_folder import METADATA, read_distributed
 from undertow.checkpoints.safetensors_file import read_safetensors
+from undertow.checkpoints.stored_bytes import open_regular
 from undertow.checkpoints.torch_file import read_torch_file
 from undertow.schema.checkpoints import Skipped
 
@@ -92,10 +93,12 @@ def _read_indexed(index: Path) -> Checkpoint:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    if index.stat().st_size > LARGEST_INDEX:
-        raise UnreadableCheckpointError(f"{index} is too large for an index: {index.stat().st_size:,} bytes")
+    with open_regular(index) as file:
+        text = file.read(LARGEST_INDEX + 1)
+    if len(text) > LARGEST_INDEX:
+        raise UnreadableCheckpointError(f"{index} is too large for an index: more than {LARGEST_INDEX:,} bytes")
     try:
-        content: Any = msgspec.json.decode(index.read_bytes())
+        content: Any = msgspec.json.decode(text)
         weight_map = msgspec.convert(content["weight_map"], dict[str, str])
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as problem:
         raise UnreadableCheckpointError(

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from undertow.checkpoints.checkpoint import UnreadableCheckpointError
 from undertow.checkpoints.pickle_bounds import LARGEST_PICKLE, check_pickle
+from undertow.checkpoints.stored_bytes import open_regular
 
 _ROOM = "torch.distributed.checkpoint"
 
@@ -88,10 +89,11 @@ class _Reader(pickle.Unpickler):
 
 def read_plans(path: Path) -> list[TensorPlan]:
     """All tensors of a distributed checkpoint, and where their parts lie."""
-    if path.stat().st_size > LARGEST_PICKLE:
-        raise _damaged(path, f"it has {path.stat().st_size:,} bytes")
+    with open_regular(path) as file:
+        data = file.read(LARGEST_PICKLE + 1)
+    if len(data) > LARGEST_PICKLE:
+        raise _damaged(path, f"it has more than {LARGEST_PICKLE:,} bytes")
     try:
-        data = path.read_bytes()
         check_pickle(data)
         metadata = _Reader(io.BytesIO(data)).load()
     except Exception as problem:  # a damaged pickle raises anything at all

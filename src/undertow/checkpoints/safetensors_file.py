@@ -10,11 +10,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from undertow.checkpoints.checkpoint import Checkpoint, Entry, UnreadableCheckpointError, no_plain_floats
 from undertow.checkpoints.elements import STORED, Elements
 from undertow.checkpoints.naming import kind_of
+from undertow.checkpoints.stored_bytes import open_regular, read_numbers, size_of
 from undertow.schema.checkpoints import Skipped
 
 LARGEST_HEADER = 1 << 25  # bytes; Python objects take up to twenty times as much
@@ -53,22 +52,21 @@ def _entry(path: Path, place: _Place, start: int) -> Entry | Skipped:
         return no_plain_floats(place.name, place.type)
 
     def load() -> Elements:
-        count = prod(place.shape)
         try:
-            raw = np.fromfile(path, STORED[dtype], count, offset=start + place.begin) if count else np.zeros(0)
+            raw = read_numbers(path, STORED[dtype], prod(place.shape), start + place.begin)
         except OSError as problem:
             raise _damaged(path, f"{problem.strerror or problem}") from problem
-        if len(raw) != count:
-            raise _damaged(path, f"it ends inside tensor {place.name!r}")
-        return Elements(raw.astype(STORED[dtype], copy=False).reshape(place.shape), dtype)
+        except EOFError as problem:
+            raise _damaged(path, f"it ends inside tensor {place.name!r}") from problem
+        return Elements(raw.reshape(place.shape), dtype)
 
     return Entry(place.name, kind_of(place.name, place.shape), place.shape, dtype, load)
 
 
 def _header(path: Path) -> tuple[list[_Place], int]:
     """The tensors by their place in the file, and where the data begins. Every number is checked before it is used."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size = size_of(file)
         first = file.read(8)
         if len(first) < 8:
             raise _damaged(path, f"it has only {size} bytes")

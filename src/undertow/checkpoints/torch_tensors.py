@@ -1,7 +1,5 @@
 """Torch tensors as stored elements. Imported only when there is a torch tensor to read."""
 
-import ctypes
-import mmap
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,23 +9,20 @@ import torch
 from undertow.checkpoints.checkpoint import Entry
 from undertow.checkpoints.elements import STORED, Elements
 from undertow.checkpoints.naming import kind_of
+from undertow.checkpoints.stored_tensor import MOST_REPEATED
 from undertow.schema.checkpoints import Skipped
 
 _NAMES: dict[torch.dtype, str] = {getattr(torch, name): name for name in STORED if hasattr(torch, name)}
-_MOST_REPEATED = 1 << 30  # bytes that an expanded tensor may come to; laid out it takes that much memory
 _BITS = {1: torch.uint8, 2: torch.int16}
 
 
-def entry_of(path: str, tensor: torch.Tensor, kind: str = "", *, mapped: bool = False) -> Entry | Skipped:
-    """`mapped`: the tensor lies in a mapped file, so its pages can be given back after use."""
+def entry_of(path: str, tensor: torch.Tensor, kind: str = "") -> Entry | Skipped:
     tensor = whole_part(tensor)
     reason = _unsuitable(tensor)
     if reason:
         return Skipped(path, reason)
     dtype, shape = _NAMES[tensor.dtype], tuple(tensor.shape)
     entry = Entry(path, kind or kind_of(path, shape), shape, dtype, partial(elements_of, tensor))
-    if mapped:
-        entry = replace(entry, release=partial(_give_back, tensor))
     where = (tensor.data_ptr(), tensor.storage_offset(), shape, tensor.stride()) if tensor.numel() else None
     return replace(entry, storage=where)
 
@@ -61,25 +56,6 @@ def _unsuitable(tensor: torch.Tensor) -> str:
     if tensor.is_meta:
         return "it holds no values (meta device)"
     size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
-    if size > max(stored, _MOST_REPEATED):
+    if size > max(stored, MOST_REPEATED):
         return f"it repeats {stored:,} stored bytes until they are {size:,}"
     return ""
-
-
-def _give_back(tensor: torch.Tensor) -> None:
-    """Tell the system that these pages of a mapped file are not needed: otherwise they count as ours until the end."""
-    advise = _madvise()
-    if advise is None:
-        return
-    storage = tensor.untyped_storage()
-    begin = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    end = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE * mmap.PAGESIZE
-    if end > begin:
-        advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(mmap.MADV_DONTNEED))
-
-
-def _madvise() -> Any:
-    try:
-        return ctypes.CDLL(None).madvise if hasattr(mmap, "MADV_DONTNEED") else None
-    except (OSError, AttributeError, TypeError):
-        return None

@@ -93,15 +93,12 @@ class _Study:
 
     def take(self, entry: Entry) -> _Found:
         """In any thread: changes nothing."""
-        with entry.elements() as elements:
-            fan_in = self._owner_fan_in(entry)
-            tensor = describe(entry.path, entry.kind, elements, owner_fan_in=fan_in, exact_up_to=self.exact_up_to)
-            moved = None
-            before = self.before.get(entry.path)
-            if before is not None:
-                with before.elements() as then:
-                    moved = movement(entry.path, entry.kind, elements, then)
-            return _Found(tensor, elements.digest(), moved)
+        elements = entry.load()
+        fan_in = self._owner_fan_in(entry)
+        tensor = describe(entry.path, entry.kind, elements, owner_fan_in=fan_in, exact_up_to=self.exact_up_to)
+        before = self.before.get(entry.path)
+        moved = None if before is None else movement(entry.path, entry.kind, elements, before.load())
+        return _Found(tensor, elements.digest(), moved)
 
     def work(
         self, entries: Sequence[Entry], places: Sequence[int], team: Team | None, progress: Progress | None,

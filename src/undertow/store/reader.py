@@ -174,7 +174,7 @@ class RunReader:
     ) -> NDArray[np.float32]:
         """(steps × layers), NaN where not measured; `rows` restricts it to a part of `steps`."""
         values = self._values(quantity, layer_ids, rows)
-        return values[:, :, 0] if values.shape[2] == 1 else values.reshape(len(values), -1)
+        return values.reshape(len(values), values.shape[1] * values.shape[2])
 
     def sketches(
         self, quantity: str, layer_ids: Sequence[int] | NDArray[Any] | None = None
