@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,20 @@ def _finding(code: str) -> bytes:
     return msgspec.json.encode({"kind": "finding", "step": 1, "time": 0.0, **to_record(change)}) + b"\n"
 
 
+def _instead(folder: Path, name: str, replace: Callable[[Path], object]) -> None:
+    place = folder / name
+    shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+    replace(place)
+
+
+def _endless(place: Path) -> None:
+    place.symlink_to("/dev/zero")
+
+
+def _loop(place: Path) -> None:
+    place.symlink_to(place.name)
+
+
 def _copies(folder: Path, text: str) -> None:
     (folder / "run.json").write_text(text)
 
@@ -68,5 +83,14 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "settings that are lists": lambda f: edit(f, settings={"every": [[]]}, optimizers=[{"groups": 5}]),
     "unreadable scalars": lambda f: (f / "segments" / "scalars-00000.arrows").chmod(0),
     "unreadable run.json": lambda f: (f / "run.json").chmod(0),
+    "a pipe for run.json": lambda f: _instead(f, "run.json", os.mkfifo),
+    "a pipe for a journal": lambda f: _instead(f, "events.jsonl", os.mkfifo),
+    "an endless journal": lambda f: _instead(f, "events.jsonl", _endless),
+    "endless layers": lambda f: _instead(f, "layers.json", _endless),
+    "a loop for layers": lambda f: _instead(f, "layers.json", _loop),
+    "a loop for segments": lambda f: _instead(f, "segments", _loop),
+    "a folder within itself": lambda f: _instead(f, "zoom", lambda place: place.symlink_to("..")),
+    "a pipe for a segment": lambda f: _instead(f, "segments/gradient-00000.arrows", os.mkfifo),
+    "an endless segment": lambda f: _instead(f, "segments/scalars-00000.arrows", _endless),
     "a folder for a journal": lambda f: [(f / "events.jsonl").unlink(), (f / "events.jsonl").mkdir()],
 }
