@@ -12,6 +12,7 @@ from torch import nn
 
 import undertow
 from undertow.probe.schedule import FREE_SECONDS, CostModel, Governor
+from undertow.schema.coverage import longest_gap
 
 
 def simulate(governor: Governor, step_seconds: float, costs: dict[str, float], steps: int = 4000) -> dict[str, float]:
@@ -126,3 +127,23 @@ def test_no_cost_is_ever_below_nothing(batches):
         costs.note(frames, int(share * frames), seconds)
         assert costs.of_any >= -1e-12
         assert costs.of_measured >= 0
+
+
+@pytest.mark.parametrize("steps", [150, 400, 2000])
+def test_everything_is_measured_as_often_as_a_verdict_needs(steps):
+    costs = {"gradient": 2e-3, "weight": 1e-3, "activation": 5e-3}  # all of them every 25 steps: 0.32 ms a step
+    governor, seen = Governor(every=None), {kind: [0] for kind in costs}
+    for step in range(steps):
+        plan = governor.plan(step)
+        spent = {kind: cost for kind, cost in costs.items() if getattr(plan, kind)}
+        for kind in spent:
+            seen[kind].append(step)
+        governor.spent({"always": 1e-5, **spent}, 0.02 + sum(spent.values()), first=step == 0)
+    for kind, at in seen.items():
+        gaps = [after - before for before, after in zip(at, [*at[1:], steps])]
+        assert max(gaps) <= longest_gap(steps), kind
+
+
+def test_what_is_expensive_does_not_starve_the_rest():
+    result = simulate(Governor(every=None), 5e-3, {"gradient": 5e-4, "weight": 5e-4, "activation": 0.05})
+    assert result["gradient"] >= 10 * result["activation"]

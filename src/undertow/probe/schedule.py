@@ -51,7 +51,9 @@ FREE_SECONDS = 1e-3  # a step may always cost this much more
 _UNSEEN = 0.35e-3  # seconds
 _SAFETY = 0.9
 _MEMORY = 9  # recent costs that count
-# Of what is left when all are measured as often as a verdict needs (see `schema.coverage`).
+# Of the budget, at most, so that each kind is measured as often as a verdict needs (see `schema.coverage`); and of what
+# that leaves.
+_CLAIMS = {"gradient": 0.4, "weight": 0.25, "activation": 0.35}
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
 _SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signal_collector`), but it is spent, too
 _SIGNALS_FROM = 64  # steps; before that they are looked at so often that it says nothing about later
@@ -177,12 +179,12 @@ class Governor:
             self._intervals = dict.fromkeys(_SHARES, 1)
             return
         due = max(EVERY, self._steps / OFTEN)
-        needed = sum(self._cost(kind) for kind in _SHARES) / due
-        spare = max(0.0, allowed - needed)
-        interval: dict[str, int] = {}
-        for kind, share in _SHARES.items():
-            rate = min(1.0, allowed / needed) / due + spare * share / max(self._cost(kind), 1e-9)
-            interval[kind] = min(_MAX_INTERVAL, max(1, math.ceil(1 / rate)))
+        claims = {kind: min(self._cost(kind) / due, most * allowed) for kind, most in _CLAIMS.items()}
+        spare = allowed - sum(claims.values())
+        interval = {
+            kind: min(_MAX_INTERVAL, max(1, math.ceil(self._cost(kind) / (claims[kind] + share * spare))))
+            for kind, share in _SHARES.items()
+        }
         # Weights and activations are most useful beside the gradients of the same step.
         beat = interval["gradient"]
         self._intervals = {kind: beat * max(1, round(number / beat)) for kind, number in interval.items()}
