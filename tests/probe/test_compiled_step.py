@@ -13,6 +13,7 @@ from torch import nn
 
 from undertow.probe.assemble import Assembler
 from undertow.probe.compiled_step import CompiledStep
+from undertow.probe.quiet_steps import QuietSteps
 from undertow.probe.readings import RawFrame
 from undertow.probe.step import StepMachine
 from undertow.schema import Frame
@@ -201,7 +202,7 @@ def test_a_compiled_step_is_as_good_as_a_new_one(watch, monkeypatch, loop: Loop,
     assert quiet or every > 1 or loop is not sgd, "no step was quiet"
     with monkeypatch.context() as patch:
         patch.setattr(CompiledStep, "holds", lambda self, optimizer: False)
-        patch.setattr(StepMachine, "_quiet_steps", lambda self, step: 0)
+        patch.setattr(QuietSteps, "_count", lambda self, step: 0)
         compiled.clear()
         quiet.clear()
         anew = _record(watch, loop, every)

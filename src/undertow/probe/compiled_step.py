@@ -31,11 +31,11 @@ class CompiledStep:
         self._references = subjects.layers.references
         self._trainable = are_trainable(self._references)
         self.slots = slots
-        self.moved: TensorList = subjects.weights(subjects.moving(slots))
+        self.moved: TensorList = subjects.lists.weights(subjects.lists.trainable(slots))
         exposed = self._exposed = subjects.exposed(slots)
         self._holders = subjects.holders(exposed)
-        self.exposed_weights = subjects.weights(exposed)
-        self.exposed_moved = subjects.weights(subjects.moving(exposed))
+        self.exposed_weights = subjects.lists.weights(exposed)
+        self.exposed_moved = subjects.lists.weights(subjects.lists.trainable(exposed))
         self._read: Slots | None = None  # the gradients of the last step, and what they made of the exposed slots
         self._states = zeros(0)
 
@@ -60,7 +60,7 @@ class CompiledStep:
             is_unchanged = marks.of.plain.is_unchanged(marks.native)
             if is_unchanged:  # and all there, as nearly always
                 return True
-        present = subjects.with_gradient(self.slots)
+        present = subjects.lists.with_gradient(self.slots)
         factor = inverse(number_now(getattr(optimizer, "grad_scale", None), 1.0))
         is_covered = now.covers(present)
         if is_covered:
@@ -69,9 +69,9 @@ class CompiledStep:
             missing = np.setdiff1d(present, now.slots)
             known = np.setdiff1d(present, missing)
         if len(missing):  # no backward pass was seen, or it is still running: this is the first look
-            now.gradients = [*now.gradients, *reader.read(subjects.gradients(missing), factor=factor)]
+            now.gradients = [*now.gradients, *reader.read(subjects.lists.gradients(missing), factor=factor)]
         if len(known):
-            gradients = subjects.gradients(known)
+            gradients = subjects.lists.gradients(known)
             if now.scaler is not None or not reader.unchanged(now.marks, gradients):
                 now.stepped = reader.read(gradients, Want.MOMENTS, factor=factor)
         return is_covered
@@ -85,7 +85,7 @@ class CompiledStep:
             if loss is not None:
                 scalars["loss"] = loss
             scalars["backward_count"] = float(now.backward_count)
-        scalars |= subjects.learning_rates(optimizer)
+        scalars |= subjects.optimizers.learning_rates(optimizer)
         if now.scaler is not None:
             scalars["loss_scale"] = now.scale
             scalars["step_skipped"] = skipped if isinstance(skipped, torch.Tensor) else float(skipped > 0)

@@ -4,7 +4,6 @@ A step ends with an optimizer's `step()`. Gradients are read when the backward p
 clipped) and compared with what the optimizer gets; weights are read right before and after it moves them.
 """
 
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -18,14 +17,16 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
-from undertow.errors import CriticalFindingError, UndertowError
+from undertow.errors import CriticalFindingError
 from undertow.probe import discovery, taps
-from undertow.probe.autograd_graph import leaves
 from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.distributed.local_gradients import LocalGradients
 from undertow.probe.distributed.portions import gathers_parameters
 from undertow.probe.forward import ForwardTap
-from undertow.probe.reader import TensorReader
+from undertow.probe.layer_search import LayerSearch
+from undertow.probe.nonfinite import Sentinels
+from undertow.probe.quiet_steps import QuietSteps
+from undertow.probe.reader import TensorReader, WeightWatch
 from undertow.probe.readings import NewLayers, Note, RawFrame, Slots, inverse, number_now
 from undertow.probe.schedule import Governor
 from undertow.probe.step_signals import StepSignals, scale_of
@@ -33,10 +34,8 @@ from undertow.probe.step_state import StepState
 from undertow.probe.step_timer import StepTimer
 from undertow.probe.subjects import Subjects
 from undertow.probe.tensor_list import have_gradient, single
-from undertow.probe.weight_watch import WeightWatch
+from undertow.probe.training_thread import TrainingThread
 
-_MOST_WALKS = 20  # that show nothing new
-_FIRST = 5  # steps in which layers are still being found
 _MOST_COMPILED = 256
 _now = time.perf_counter
 Item = RawFrame | NewLayers | Note
@@ -68,15 +67,10 @@ class StepMachine:
         self._stepping: CompiledStep | None = None  # the step that is under way, and then the last one
         self._looked_at: CompiledStep | None = None  # the last one after which parameters and optimizer were looked at
         self._present: Slots | None = None  # those with a gradient after the last backward pass
-        self._is_usual = False  # so far, this step is like the one before
-        self._quiet = 0  # steps to come in which nothing can be due but gradients, weights and updates
-        self._rested = 0  # such steps that nobody has accounted for, and how long they took
-        self._rested_seconds = 0.0
-        self._thread = 0  # whose training this is; 0 before anything is watched
-        self._has_stepped = False  # that thread has, so it is known to be the one
-        self._inside = self._in_pass = False  # it is in one of these taps, or in a backward pass
-        self._one_at_a_time = threading.RLock()  # of other threads
-        self._elsewhere = threading.local()  # `known` in threads whose optimizer holds nothing that is watched
+        self._sentinels = Sentinels(subjects, self._reader)
+        self._quiet = QuietSteps(self._state, subjects, self._signals, self._timer, governor)
+        self._search = LayerSearch(subjects, self._state, self._signals, self._forward, post)
+        self._thread = TrainingThread(subjects.layers, self._state, self._forward, self._note)
         self.before_backward = self._tap(self._before_backward)
         self.after_backward = self._tap(self._after_backward)
         self.before_step = self._tap(self._before_step)
@@ -90,8 +84,6 @@ class StepMachine:
         self.compiling = self._tap(self._compiling, in_any_thread=True, reads=False)
         self.before_swap = self._tap(self._forget_tensors, reads=False)
         self._stopped = False
-        self._walks_in_vain = 0
-        self._attempts = 0
         self._no_activations = ""
 
     @property
@@ -129,41 +121,40 @@ class StepMachine:
         self.subjects.forget_tensors()
 
     def _forget_slots(self) -> None:
-        self._unusual()
+        self._quiet.interrupt()
         self._compiled, self._stepping, self._looked_at, self._present = {}, None, None, None
         self._state.now.forget_gradients()
         self._weights.forget()
+        self._sentinels.forget()
 
     def _find_again(self) -> None:
         """Some watched tensors are gone: slots stand for others from now on."""
         self._forget_slots()
-        if self.subjects.rescan():
-            self._state.want_walk = True
-            self._post_layers()
+        self._search.rescan()
 
     def _tap(self, work: Callable[..., object], in_any_thread: bool = False, reads: bool = True) -> Callable[..., None]:
         """An error of ours never reaches the user's loop."""
-        always, layers = self._timer.always, self.subjects.layers
+        always, layers, thread = self._timer.always, self.subjects.layers, self._thread
 
         def tap(*arguments: Any) -> None:
             if self._stopped:
                 return
             began = _now()
             try:
-                if get_ident() == self._thread or in_any_thread:
-                    self._inside = True
+                if get_ident() == thread.ident or in_any_thread:
+                    thread.in_tap = True
                     if layers.have_gone and reads:
                         self._find_again()
                     work(*arguments)
-                    self._inside = False
+                    thread.in_tap = False
                 else:
-                    with self._one_at_a_time:
-                        if self._takes_over(*arguments):
-                            self._inside = True
+                    with thread.others:
+                        if thread.takes_over(*arguments):
+                            thread.in_tap = True
                             if layers.have_gone and reads:
                                 self._find_again()
                             work(*arguments)
-                            self._inside = False
+                            thread.in_tap = False
             except CriticalFindingError:  # what the user has asked for
                 self.stop()
                 raise
@@ -177,53 +168,10 @@ class StepMachine:
 
         return tap
 
-    # -- whose training this is ---------------------------------------------------------------------------
-
-    def _takes_over(self, subject: Any = None, *more: Any) -> bool:
-        """Whether what another thread does belongs to the training that is watched: if so, that is now its own.
-
-        A step belongs to the thread that takes it. One that trains something else is left alone; of two that train the
-        same parameters at the same time nobody can tell the steps apart.
-        """
-        if not self._thread:
-            return True  # nothing is watched yet
-        if self._thread in {thread.ident for thread in threading.enumerate()}:
-            if not self._concerns_watched(subject):
-                return False
-            if taps.in_backward():
-                return self._in_pass  # autograd's own threads: optimizers that step inside a backward pass
-            if self._has_stepped and (self._inside or self._in_pass or self._state.in_step):
-                raise UndertowError(
-                    "several threads train the same parameters at once, and their steps cannot be told apart",
-                    way_out="Watch a training that steps from one thread at a time",
-                )
-            if not self._has_stepped:  # what was seen so far was something else
-                self._state.forget()
-        self._in_pass = False
-        self._follow_thread()
-        return True
-
-    def _follow_thread(self) -> None:
-        self._thread, self._has_stepped = get_ident(), False
-        self._forward.follow(self._thread)
-
-    def _concerns_watched(self, subject: Any) -> bool:
-        """Of what a tap is told first: an optimizer, what a backward pass begins with, or a tensor."""
-        elsewhere, layers = self._elsewhere, self.subjects.layers
-        if isinstance(subject, Optimizer):
-            found = any(layers.knows(id(tensor)) for tensor in discovery.optimizer_tensors([subject]))
-            if not found and not getattr(elsewhere, "known", False):
-                elsewhere.known = True  # going through its graphs would take its time
-                self._post(Note("note", None, {"reason": "another thread trains too, which is not part of this run"}))
-            return found
-        if isinstance(subject, tuple) and not getattr(elsewhere, "known", False):
-            return any(map(layers.knows, leaves(subject)))
-        return isinstance(subject, torch.Tensor) and layers.knows(id(subject))
-
     # -- what else the taps say ---------------------------------------------------------------------------
 
     def _loss_scaled(self, scaler: GradScaler) -> None:
-        self._unusual()
+        self._quiet.interrupt()
         self._state.open()
         self._state.now.scaler = weakref.ref(scaler)
         self._state.fired.clear()
@@ -238,8 +186,8 @@ class StepMachine:
 
     def _before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None:
         state, subjects = self._state, self.subjects
-        self._in_pass = True
-        if not self._quiet and self._forward.running:
+        self._thread.in_pass = True
+        if not self._quiet.left and self._forward.running:
             self._forward.pause(True)
         if not subjects.ready and not self._discover(roots):
             return
@@ -259,15 +207,15 @@ class StepMachine:
             now.losses.append(loss)
         is_finite = type(loss) is float and isfinite(loss)
         if is_finite and now.backward_count == 1 and now.scaler is None and not state.in_step:
-            self._is_usual = True
+            self._quiet.is_usual = True
         else:
-            self._unusual()
+            self._quiet.interrupt()
         if state.plan.gradient:
             now.cleared_known = True
             if not subjects.zero_grads.is_known(have_gradient(subjects.layers.references)):
                 with self._timer.gradient:
                     subjects.note_cleared(self._reader)
-        if self._quiet:
+        if self._quiet.left:
             return
         self._signals.look_at_loss(roots)
         if state.plan.gradient and subjects.layout.spread is not None and now.backward_count == 1:
@@ -276,12 +224,12 @@ class StepMachine:
         if not is_finite and (origin := self._signals.look_for_nonfinite(roots)) is not None:
             self._post(origin)
         if state.want_walk:
-            self._walk(roots)
+            self._search.walk(roots)
 
     def _after_backward(self) -> None:
         state, now, subjects = self._state, self._state.now, self.subjects
-        self._in_pass = False
-        if not self._quiet and self._forward.paused:
+        self._thread.in_pass = False
+        if not self._quiet.left and self._forward.paused:
             self._forward.pause(False)
         if not subjects.ready or (state.in_step and now.closure_read):
             return
@@ -290,27 +238,27 @@ class StepMachine:
             subjects.zero_grads.note_added(subjects.layers.references)
         if now.scaler is not None:
             now.scale = scale_of(now.scaler())
-        if not state.plan.gradient and not state.bad_seen and subjects.gradients_went_bad(self._reader):
-            self._unusual()
+        if not state.plan.gradient and not state.bad_seen and self._sentinels.went_bad():
+            self._quiet.interrupt()
             state.bad_seen = True
             state.measure_now()
         if state.pending is not None:
             self._emit(state.pending)
         elif state.plan.gradient:
-            began = 0.0 if self._quiet else _now()  # the costs of quiet steps are not told apart
+            began = 0.0 if self._quiet.left else _now()  # the costs of quiet steps are not told apart
             factor = 1.0 if now.scaler is None else inverse(now.scale)
-            gradients = subjects.all_gradients
+            gradients = subjects.lists.all_gradients
             read = None if gradients is None else self._reader.read_and_mark(gradients, factor)
             if gradients is None or read is None:
-                gradients = subjects.gradients_now()
+                gradients = subjects.lists.gradients_now()
                 read = self._reader.read_and_mark(gradients, factor)
             now.gradients, now.marks = read or ((), None)
             now.micro = (*now.micro, now.gradients)
             if gradients.slots is not self._present:
-                self._unusual()
+                self._quiet.interrupt()
                 self._present = gradients.slots
                 self._signals.note_present(gradients.slots)
-            if not self._quiet and subjects.layout.spread is not None:
+            if not self._quiet.left and subjects.layout.spread is not None:
                 now.local = [*now.local, *self._local.end(factor)]
             if began:
                 self._timer.gradient.seconds += _now() - began
@@ -320,16 +268,16 @@ class StepMachine:
         state, now, passes = self._state, self._state.now, float(passes)
         if passes == 1.0:
             return
-        self._unusual()
+        self._quiet.interrupt()
         now.losses = [loss / passes for loss in now.losses]
         if self.subjects.ready and state.plan.gradient and now.gradients:
             with self._timer.gradient:
-                read = self._reader.read_and_mark(self.subjects.gradients_now(), inverse(now.scale))
+                read = self._reader.read_and_mark(self.subjects.lists.gradients_now(), inverse(now.scale))
                 now.gradients, now.marks = read or ((), None)
 
     def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
-        self._unusual()
+        self._quiet.interrupt()
         if not self.subjects.ready and not self._discover(outputs):
             return
         if any(self.subjects.watches(tensor) for tensor in inputs):
@@ -337,21 +285,7 @@ class StepMachine:
             self._state.fresh = True
             self._state.now.backward_count += 1
             self._signals.take_losses(outputs, ())
-            self._walk(outputs)
-
-    def _walk(self, roots: tuple[Any, ...]) -> None:
-        if not self._state.want_walk or self._walks_in_vain >= _MOST_WALKS:
-            return
-        self._state.want_walk = False
-        positions = {
-            layer: reading.position
-            for layer, reading in self._signals.module_readings().items()
-            if reading.position is not None
-        }
-        if self.subjects.walk(roots, positions):
-            self._post_layers()
-        else:
-            self._walks_in_vain += 1
+            self._search.walk(outputs)
 
     # -- an optimizer step --------------------------------------------------------------------------------
 
@@ -367,13 +301,13 @@ class StepMachine:
             return
         state.in_step = True
         state.count(optimizer)
-        now, began = state.now, 0.0 if self._quiet else _now()
+        now, began = state.now, 0.0 if self._quiet.left else _now()
         now.stepped = None
         if has_closure:
-            self._unusual()
+            self._quiet.interrupt()
         elif state.plan.gradient:
             if not step.read_gradients(self._reader, now, optimizer):
-                self._unusual()
+                self._quiet.interrupt()
             if began:
                 self._timer.gradient.seconds += (ended := _now()) - began
                 began = ended
@@ -402,11 +336,11 @@ class StepMachine:
         step = self._stepping
         if step is not None and step.holds(optimizer):
             return step
-        self._unusual()
+        self._quiet.interrupt()
         step = self._compiled.get(id(optimizer))
         if step is None or not step.holds(optimizer):
             layout = self.subjects.layout
-            slots = self.subjects.slots_of(optimizer, self._post_layers)
+            slots = self.subjects.slots_of(optimizer, self._search.post_layers)
             if self.subjects.layout is not layout:
                 self._state.now.forget_gradients()
                 self._state.want_walk = True
@@ -427,32 +361,32 @@ class StepMachine:
             state.forget()  # another model's step: the backward pass before it was not ours
             self._signals.collector.forget()
             return
-        self._has_stepped = True
+        self._thread.has_stepped = True
         skipped = 0.0 if state.now.scaler is None else number_now(getattr(optimizer, "found_inf", None), 0.0)
         frame = step.frame(state, optimizer, skipped)
         self.subjects.zero_grads.step(step.slots)
         if state.plan.weight:
-            began = 0.0 if self._quiet else _now()
+            began = 0.0 if self._quiet.left else _now()
             if state.shared:
-                self._weights.after(frame, self.subjects.weights(step.slots), step.moved)
+                self._weights.after(frame, self.subjects.lists.weights(step.slots), step.moved)
             else:
                 self._weights.after(frame, step.exposed_weights, step.exposed_moved)
             if began:
                 self._timer.weight.seconds += _now() - began
-        if self._quiet:
+        if self._quiet.left:
             self._emit_quietly(frame, step)
             return
-        if not (self._is_usual and step is self._looked_at and self._signals.skips_step(step.slots)):
+        if not (self._quiet.is_usual and step is self._looked_at and self._signals.skips_step(step.slots)):
             with self._timer.signal:
                 self._signals.look_at_step(optimizer, step.slots, frame)
             self._looked_at = step
         self._finish(frame)
-        self._quiet = self._quiet_steps(step)
+        self._quiet.expect(step)
 
     def _scaler_stepped(self, optimizer: Optimizer) -> None:
         """A loss scaler that found infinities does not call the optimizer: the step counts and is marked."""
         state = self._state
-        self._unusual()
+        self._quiet.interrupt()
         if id(optimizer) in state.fired or not self.subjects.ready:
             state.fired.discard(id(optimizer))
             return
@@ -504,16 +438,10 @@ class StepMachine:
         self._prepare_next()
 
     def _prepare_next(self) -> None:
-        state, subjects = self._state, self.subjects
+        state = self._state
         state.ended = True
-        done = state.done
-        due = subjects.due(done)
-        if due and subjects.rescan():
-            state.want_walk = True
-            self._post_layers()
-        if (done < 5 or due) and subjects.unplaced():
-            state.want_walk = True
-        plan = self.governor.plan(done + 1)
+        self._search.look_again()
+        plan = self.governor.plan(state.done + 1)
         if state.modes_changed and self.governor.activations is not False:
             # With the gradients of the same step: what runs and gets none has been cut off.
             plan = replace(plan, activation=True, gradient=plan.gradient or self.governor.every is None)
@@ -527,53 +455,15 @@ class StepMachine:
         elif self._forward.running:
             self._forward.stop()
 
-    # -- steps in which nothing else is due ---------------------------------------------------------------
-
-    def _quiet_steps(self, step: CompiledStep) -> int:
-        """For how many steps like this one nothing can be due but gradients, weights and updates: nobody need ask.
-
-        Like it are steps with one backward pass, neither loss scale nor closure, and a gradient where there was one.
-        """
-        state, subjects, now = self._state, self.subjects, self._state.now
-        if not (self._is_usual and self.governor.is_the_same_always) or state.done < _FIRST or state.shared:
-            return 0
-        if state.pending is not None or state.next_plan.activation or state.want_walk or self._signals.sees_modules:
-            return 0
-        if subjects.layout.spread is not None or not subjects.has_one_optimizer or now.marks is None:
-            return 0
-        present = subjects.gradients_now().slots
-        if not now.covers(present) or subjects.with_gradient(step.slots) is not present or now.marks.native is None:
-            return 0
-        rescan = subjects.steps_until_due(state.done) - 1
-        return min(self._signals.collector.idle_steps(step.slots, governed=False), rescan)
-
     def _emit_quietly(self, frame: RawFrame, step: CompiledStep) -> None:
+        """In a step in which nothing else is due."""
         state, now = self._state, _now()
         seconds = frame.scalars["step_time"] = now - state.began
         state.ended = True
-        self._rested += 1
-        self._rested_seconds += seconds
         waited = self._post(frame)  # for the background thread, which counts its time itself
         self._timer.always.seconds -= waited
         state.began = now + waited
-        self._quiet -= 1
-        if not self._quiet:
-            self._account()
-            self._quiet = self._quiet_steps(step)
-
-    def _account(self) -> None:
-        """For the steps in which nobody did."""
-        steps, seconds, self._rested, self._rested_seconds = self._rested, self._rested_seconds, 0, 0.0
-        if steps:
-            self._signals.collector.rest(steps)
-            self.governor.spent(self._timer.take(), seconds, first=False, steps=steps)
-
-    def _unusual(self) -> None:
-        """This step is not like the one before: whatever may be due in it is asked for."""
-        self._is_usual = False
-        if self._quiet or self._rested:
-            self._quiet = 0
-            self._account()
+        self._quiet.end(step, seconds)
 
     # -- the rest -----------------------------------------------------------------------------------------
 
@@ -586,28 +476,21 @@ class StepMachine:
             self._tap(self._discover)()
 
     def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
-        """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
-        if stepping is None and loss and any(map(gathers_parameters, self._forward.roots_called)):
-            return False  # too late, and too early: see `_root_called`
-        self._attempts += 1
-        if self._attempts & (self._attempts - 1):
+        if not self._search.discover(loss, stepping):
             return False
-        self._forward.follow(get_ident())
-        if not self.subjects.discover(self._forward.roots_called, loss, stepping):
-            return False
-        self._follow_thread()
+        self._thread.follow()
         if self.subjects.is_compiled:
             self._compiling()
         taps.look_again()
-        self._post_layers()
+        self._search.post_layers()
         return True
-
-    def _post_layers(self) -> None:
-        self._post(NewLayers(self.subjects.layers.table, self.subjects.layers.graph, self.subjects.facts()))
 
     def _give_up_activations(self, reason: str) -> None:
         if not self._no_activations:
             self._no_activations = reason
             self._forward.stop()
             self._forward.take()
-            self._post(Note("note", None, {"reason": f"no activations: {reason}"}))
+            self._note(f"no activations: {reason}")
+
+    def _note(self, reason: str) -> None:
+        self._post(Note("note", None, {"reason": reason}))

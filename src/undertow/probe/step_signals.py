@@ -111,7 +111,7 @@ class StepSignals:
 
     def look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
         measured = self._state.plan.weight
-        if self._subjects.weights(slots).is_spread:
+        if self._subjects.lists.weights(slots).is_spread:
             if measured:
                 frame.held = (self.collector.look_at_parts(optimizer, slots, self._parameters(slots)),)
             return
@@ -128,7 +128,7 @@ class StepSignals:
             frame.held = (held,)
 
     def _parameters(self, slots: Slots) -> list[torch.Tensor]:
-        return self._subjects.weights(slots).parameters
+        return self._subjects.lists.weights(slots).parameters
 
 
 def scale_of(scaler: GradScaler | None) -> Number:

@@ -43,7 +43,7 @@ class WatchedLayers:
         self._exclude = exclude
         self._layers: list[Layer] = []
         self._id_of_path: dict[str, int] = {}
-        self._sequence: list[int] = []  # layer ids in execution order
+        self.sequence: list[int] = []  # layer ids in execution order
         self._graph = LayerGraph()
         self.owners: dict[int, tuple[Owner, ...]] = {}
         self.references: list[ref[torch.Tensor]] = []  # to the watched tensors, by slot: they are the user's
@@ -57,12 +57,12 @@ class WatchedLayers:
         """Begin with the layers of the run that is being resumed: their ids are what its segments hold."""
         self._layers = list(table)
         self._id_of_path = {layer.path: layer.id for layer in table}
-        self._sequence = [layer.id for layer in table.in_execution_order() if layer.order is not None]
+        self.sequence = [layer.id for layer in table.in_execution_order() if layer.order is not None]
         self.layout = self._make_layout([])
 
     @property
     def table(self) -> LayerTable:
-        order = {layer_id: place for place, layer_id in enumerate(self._sequence)}
+        order = {layer_id: place for place, layer_id in enumerate(self.sequence)}
         return LayerTable(tuple(layer.replace(order=order.get(layer.id)) for layer in self._layers))
 
     @property
@@ -98,7 +98,7 @@ class WatchedLayers:
     def place(self, slot: int) -> tuple[int, int]:
         """Sorts slots by execution order; those never seen executing come last."""
         layer_id = int(self.layout.parameter_ids[self.layout.row_of_slot[slot]])
-        return (self._sequence.index(layer_id) if layer_id in self._sequence else len(self._layers), slot)
+        return (self.sequence.index(layer_id) if layer_id in self.sequence else len(self._layers), slot)
 
     def update(self, found: Found) -> bool:
         """Take in what discovery found; True when there are layers that were not there before."""
@@ -196,7 +196,7 @@ class WatchedLayers:
                 if position is not None:
                     keyed.append((position, -1, layer.id))
         keyed.sort()
-        known = {layer_id: place for place, layer_id in enumerate(self._sequence)}
+        known = {layer_id: place for place, layer_id in enumerate(self.sequence)}
         new = [layer_id for _, _, layer_id in keyed if layer_id not in known]
         if new:
             behind: dict[int, list[int]] = {}
@@ -207,11 +207,11 @@ class WatchedLayers:
                 else:
                     behind.setdefault(anchor, []).append(layer_id)
             merged: list[int] = behind.pop(-1, []) if anchor != -1 else []
-            for layer_id in self._sequence:
+            for layer_id in self.sequence:
                 merged += [layer_id, *behind.pop(layer_id, [])]
             for rest in behind.values():
                 merged += rest
-            self._sequence = list(dict.fromkeys(merged))
+            self.sequence = list(dict.fromkeys(merged))
         grown = join(self._graph, walk.graph)
         changed = bool(new) or grown != self._graph
         self._graph = grown
@@ -227,7 +227,7 @@ class WatchedLayers:
         return None
 
     def has_unplaced(self, slots: Iterable[int]) -> bool:
-        placed = set(self._sequence)
+        placed = set(self.sequence)
         rows, ids = self.layout.row_of_slot, self.layout.parameter_ids
         return any(int(ids[rows[slot]]) not in placed for slot in slots)
 
