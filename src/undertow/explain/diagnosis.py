@@ -49,10 +49,12 @@ def diagnose(
     record does not hold, so that nothing could be said about it.
     """
     blind = blind_rules(facts.coverage)
-    unseen = [*unseen_streams(facts.coverage, blind), *unseen] if steps.recorded else ()
-    reasons = [*problems, *_reasons(facts, steps, status, problems), *unseen]
-    complete = explained(findings, layers, events, history, graph, facts.optimizers)
-    health = health_of(finding.severity for finding in complete) if steps.recorded else None
+    hardly_seen = unseen_streams(facts.coverage, blind)
+    ranked = explained(findings, layers, events, history, graph, facts.optimizers)
+    health = health_of(finding.severity for finding in ranked) if steps.recorded else None
+    if health in (Health.HEALTHY, Health.MINOR):  # beside an alarm, it matters little what was hardly measured
+        unseen = [*hardly_seen, *unseen]
+    reasons = [*problems, *_reasons(facts, steps, status, problems), *(unseen if steps.recorded else ())]
     if problems and health is Health.HEALTHY:
         health = None  # what is missing may hold what is wrong
     watched = len(layers.parameters)
@@ -61,12 +63,12 @@ def diagnose(
         run=run,
         steps=steps,
         health=health,
-        culprit=_culprit(complete),
-        story=_story(complete, facts, steps, watched, status, problems, unseen),
-        findings=tuple(complete),
+        culprit=_culprit(ranked),
+        story=_story(ranked, facts, steps, watched, status, problems, unseen),
+        findings=tuple(ranked),
         overhead=_overhead(facts),
         coverage=Coverage(watched, facts.layers_skipped, tuple(reasons), facts.coverage, blind),
-        complete=not unseen and not problems if facts.coverage else None,
+        complete=not (hardly_seen or unseen or problems) if facts.coverage else None,
         status=status,
         message=facts.message,
     )
