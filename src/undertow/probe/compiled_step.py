@@ -66,7 +66,9 @@ class CompiledStep:
         if is_covered:
             missing, known = NO_SLOTS, present
         else:
-            missing = np.setdiff1d(present, now.slots)
+            # Those that no optimizer holds have been forgotten with the others.
+            seen = subjects.lists.with_gradient(self._exposed) if now.are_forgotten else present
+            missing, now.are_forgotten = np.setdiff1d(seen, now.slots), False
             known = np.setdiff1d(present, missing)
         if len(missing):  # no backward pass was seen, or it is still running: this is the first look
             now.gradients = [*now.gradients, *reader.read(subjects.lists.gradients(missing), factor=factor)]

@@ -24,6 +24,7 @@ class StepReadings:
     losses: list[Number] = field(default_factory=list)
     loss_is_weighted: bool = False  # passes began with gradients of another's making, as in a stage of a pipeline
     gradients: Sequence[Reading] = ()  # before clipping
+    are_forgotten: bool = False  # they were read, but slots stand for other tensors since
     micro: Sequence[Sequence[Reading]] = ()  # accumulated, per backward pass
     local: Sequence[Reading] = ()  # this rank's own, before an average over all
     stepped: list[Reading] | None = None  # as the optimizer sees them, if they have changed since
@@ -45,6 +46,7 @@ class StepReadings:
 
     def forget_gradients(self) -> None:
         """They are then read again as the optimizer sees them."""
+        self.are_forgotten = bool(self.gradients)
         self.gradients, self.micro, self.marks = (), (), None
 
     def loss(self) -> Number | None:
