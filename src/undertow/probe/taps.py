@@ -67,10 +67,11 @@ def remove(listener: Listener) -> None:
 
 def forget_all() -> None:
     """For a forked child: it does not train, and must not write to its parent's run."""
-    global _listeners
-    with _lock:
-        _listeners = ()
-        _uninstall()
+    global _listeners, _lock
+    _lock = threading.RLock()  # another thread may have held it, which is not here
+    _listeners = ()
+    _in_hooks.intersection_update((get_ident(),))
+    _uninstall()
 
 
 def installed() -> bool:

@@ -38,14 +38,15 @@ def facts_here(settings: Settings, torch: str = "", device: str = "") -> RunFact
 
 
 def folder_of(settings: Settings) -> tuple[Path, Uploader | None]:
-    """Where the run is written; if it goes to an address, also what sends it there."""
+    """Where the run is written, wherever the training goes from here; what sends it on, if it has an address."""
     address = None if settings.run_dir is None else address_of(settings.run_dir)
     if address is None:
         mode = 0o777 if settings.shared else PRIVATE
         if settings.run_dir is None:
-            return new_run_folder(settings.directory, settings.name or "", mode), None
+            return new_run_folder(settings.directory, settings.name or "", mode).absolute(), None
         folder = Path(settings.run_dir)
         with contextlib.suppress(OSError):  # whoever writes to it says why it cannot
+            folder = folder.absolute()
             folder.mkdir(mode, parents=True, exist_ok=True)
         return folder, None
     from undertow.store.cloud.spool import begin_upload
