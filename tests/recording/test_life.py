@@ -134,7 +134,7 @@ time.sleep(60)
 
 def test_signals_of_the_terminal_do_not_reach_it(tmp_path):
     def interrupt(watch):
-        watch._mailbox.flush(30)
+        assert watch._mailbox.flush(300)
         number = recorder_process(watch).pid
         assert os.getsid(number) == number
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -186,13 +186,13 @@ def test_its_work_is_counted_where_it_competes_with_the_training(tmp_path, monke
     for competes in (False, True):
         monkeypatch.setattr(training_run, "competes", lambda threads, answer=competes: answer)
         watch = train(tmp_path / f"run-{competes}", "always", steps=20)
-        watch._mailbox.flush(30)
+        assert watch._mailbox.flush(300)
         taken = watch._run.recording.take_seconds_elsewhere()
         assert taken > 0
         watch._run.recording._client.seconds_elsewhere = 1000.0
         before = watch._run.governor._added
         watch.log(anything=1.0)
-        watch._mailbox.flush(30)
+        assert watch._mailbox.flush(300)
         counted[competes] = watch._run.governor._added - before
         watch.close()
     assert counted[False] < 1000.0 <= counted[True]
@@ -200,7 +200,7 @@ def test_its_work_is_counted_where_it_competes_with_the_training(tmp_path, monke
 
 def test_it_is_small(tmp_path):
     watch = train(tmp_path / "run", "always", steps=5)
-    watch._mailbox.flush(60)
+    assert watch._mailbox.flush(300)
     maps = Path(f"/proc/{recorder_process(watch).pid}/maps").read_text()
     assert "numpy" in maps
     assert "torch" not in maps
@@ -229,7 +229,7 @@ def test_a_process_that_is_stopped_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("undertow.recording.recorder_process._PATIENCE", 2.0)
 
     def stop(watch):
-        watch._mailbox.flush(60)
+        assert watch._mailbox.flush(300)
         os.kill(recorder_process(watch).pid, signal.SIGSTOP)
 
     watch = train(tmp_path / "run", "always", steps=30, at={10: stop})

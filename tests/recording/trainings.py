@@ -39,9 +39,8 @@ def train(
 ) -> undertow.Watch:
     """From step 60 on the learning rate is far too large. `at` holds functions of the watch, by step."""
     model, optimizer, inputs, targets = parts()
-    watch = undertow.watch(
-        model, optimizer, run_dir=folder, every=1, activations=False, quiet=True, chronicler=chronicler, **settings
-    )
+    settings = {"every": 1, "activations": False, "quiet": True, "chronicler": chronicler, **settings}
+    watch = undertow.watch(model, optimizer, run_dir=folder, **settings)
     for number in range(steps):
         if number == 60:
             optimizer.param_groups[0]["lr"] = 50.0

@@ -1,6 +1,6 @@
 """An error of Undertow's own, raised wherever one of its functions is entered.
 
-A profile function sees every call of every thread. One that raises lets the call itself fail: so an error can be put
+A trace function sees every call of every thread. One that raises lets the call itself fail: so an error can be put
 into any function, closures and methods alike, without knowing it beforehand.
 """
 
@@ -15,13 +15,21 @@ import undertow
 
 PACKAGE = str(Path(undertow.__file__).parent)
 UNNAMED = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
-GUARDS = ("StepMachine._tap.<locals>.tap",)  # what catches errors cannot catch its own
+# What catches errors cannot catch its own. Torch calls these amid the user's backward pass or step.
+GUARDS = (
+    "StepMachine._tap.<locals>.tap",
+    "ForwardTap._listen.<locals>.receive",
+    "ForwardTap._enter",
+    "ForwardTap._leave",
+    "_before_step",
+    "_after_step",
+)
 
 
 class Seam(NamedTuple):
     """A function of Undertow's, and the part of the run in which it was entered."""
 
-    part: str  # "training", "background", "closing"
+    part: str  # "training", "background", "closing", "child"
     file: str
     function: str
 
@@ -33,30 +41,28 @@ class InjectedError(RuntimeError):
     """No fault of anybody's."""
 
 
-class Profile:
+class Entries:
     """Calls `entered` whenever a function of Undertow's is entered, in any thread."""
 
     def __init__(self, entered: Callable[[Seam], None]) -> None:
         self._entered = entered
         self.part = "beginning"
 
-    def __enter__(self) -> "Profile":
-        threading.setprofile(self._called)
-        sys.setprofile(self._called)
+    def __enter__(self) -> "Entries":
+        threading.settrace(self._called)
+        sys.settrace(self._called)
         return self
 
     def __exit__(self, *error: object) -> None:
-        sys.setprofile(None)
-        threading.setprofile(None)
+        sys.settrace(None)
+        threading.settrace(None)
 
     def _called(self, frame: FrameType, event: str, argument: object) -> None:
-        if event != "call":
-            return
         code = frame.f_code
         if not _is_ours(frame) or code.co_name in UNNAMED or code.co_qualname in GUARDS or not _is_within(frame):
             return
         is_main = threading.current_thread() is threading.main_thread()
-        part = self.part if is_main else "background"
+        part = self.part if is_main or self.part == "child" else "background"
         self._entered(Seam(part, code.co_filename[len(PACKAGE) + 1 :], code.co_qualname))
 
 

@@ -49,6 +49,12 @@ class FrameWriter:
         if self._closed:
             return
         self._closed = True
+        if threading.current_thread() is self._thread:  # a callback asked for it, which cannot wait for its own end
+            threading.Thread(target=self._close, name="undertow closing").start()
+        else:
+            self._close()
+
+    def _close(self) -> None:
         atexit.unregister(self.close)
         with contextlib.suppress(queue.Full):
             self._waiting.put(None, timeout=0.0 if self._stumbled else PATIENCE)

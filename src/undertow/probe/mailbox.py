@@ -57,8 +57,8 @@ class Mailbox:
         self._asked = 0  # flushes so far, and how many of them are done
         self._answered = 0
         self.dropped = 0
-        self._thread = threading.Thread(target=self._work, name="undertow", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._work, name="undertow", daemon=True)
+        self.thread.start()
 
     def post(self, item: Item) -> float:
         """The seconds for which the training has stood still."""
@@ -86,7 +86,7 @@ class Mailbox:
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything posted so far has been handled."""
-        if not self._thread.is_alive() or threading.current_thread() is self._thread:
+        if not self.thread.is_alive() or threading.current_thread() is self.thread:
             return True
         with self._flushes:
             self._asked += 1
@@ -98,9 +98,8 @@ class Mailbox:
         """Handle what is left and end the thread; False when it did not end in time."""
         self._closing = True
         self._wake.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        self.thread.join(timeout)
+        return not self.thread.is_alive()
 
     def _work(self) -> None:
         try:

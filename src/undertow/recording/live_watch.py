@@ -67,6 +67,7 @@ class LiveWatch(Watch):
         self._run = run
         self._recording = run.recording  # None on a rank that follows
         self._lock = threading.Lock()
+        self._closing: threading.Thread | None = None  # where the background thread was asked to close
         self._begun = threading.Event()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.layers.adopt(run.layers)
@@ -110,8 +111,11 @@ class LiveWatch(Watch):
             except (TypeError, ValueError, RuntimeError):
                 raise SettingError(f"log got {name}={value!r}", way_out="Log single numbers") from None
         if not self.closed and values:
-            step = max(self._recorder.step, self._run.first_step)
-            self._post(RawFrame(step, time.time(), self._recorder.subjects.layout, values))
+            try:
+                step = max(self._recorder.step, self._run.first_step)
+                self._post(RawFrame(step, time.time(), self._recorder.subjects.layout, values))
+            except Exception as error:
+                self._stumble(error)
 
     def on_finding(self, callback: Callable[[Finding], object]) -> None:
         if self._recording is not None:
@@ -121,10 +125,20 @@ class LiveWatch(Watch):
         return self.run.diagnose() if self._recording is None else self._recording.diagnose()
 
     def close(self, status: RunStatus = RunStatus.FINISHED, message: str = "") -> None:
+        in_background = threading.current_thread() is self._mailbox.thread
         with self._lock:
-            if self.closed:
-                return
-            self.closed = True
+            is_first, self.closed = not self.closed, True
+            if is_first and in_background:  # by a callback: the thread cannot wait for its own end
+                self._closing = threading.Thread(target=self._close, args=(status, message), name="undertow closing")
+                self._closing.start()
+        if in_background:
+            return
+        if self._closing is not None:
+            self._closing.join()
+        elif is_first:
+            self._close(status, message)
+
+    def _close(self, status: RunStatus, message: str) -> None:
         atexit.unregister(self._at_exit)
         if self in _open:
             _open.remove(self)
@@ -134,10 +148,12 @@ class LiveWatch(Watch):
                     self._recorder.stop()
                 finally:
                     self._run.close(status, message, self._mailbox.close(PATIENCE))
+            if status is RunStatus.FINISHED and self._closing is None:
+                self._raise_critical()  # found after the last step
+        except CriticalFindingError:
+            raise
         except Exception as error:  # one of ours: the script has nothing to do with it
             self._run.fail_to_close(error, status)
-        if status is RunStatus.FINISHED:
-            self._raise_critical()  # found after the last step
 
     def __repr__(self) -> str:
         return f"<undertow.Watch {self._run.label} {'closed' if self.closed else f'step {self._recorder.step}'}>"
@@ -172,7 +188,7 @@ class LiveWatch(Watch):
     # -- in the background thread -------------------------------------------------------------------------
 
     def _stumble(self, error: Exception) -> None:
-        """An error of ours in the background thread."""
+        """An error of ours outside the taps."""
         self._begun.wait(PATIENCE)  # the thread is started before all is there
         self._recorder.stop()
         self._step_aside(error)
@@ -183,10 +199,11 @@ class LiveWatch(Watch):
         self._close_after(getattr(sys, "last_type", None), getattr(sys, "last_value", ""))
 
     def abandon(self) -> None:
-        """In a forked child: this watch belongs to the parent."""
-        self.closed = True
+        """In a forked child: this watch belongs to the parent. What it has written can be read."""
+        self.closed, self._closing, self._lock = True, None, threading.Lock()
         if self._recording is not None:
             self._recording.abandon()
+            self._recording = None
         atexit.unregister(self._at_exit)
 
 

@@ -39,6 +39,7 @@ class SetLayers(msgspec.Struct, tag=True):
 class WriteEvent(msgspec.Struct, tag=True):
     kind: str
     step: int | None
+    time: float
     fields: dict[str, Any]
     explains: bool = False  # whether a finding may follow from it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,23 +22,22 @@ class Notifications:
 
     def __init__(self, settings: Settings, folder: Path, facts: RunFacts) -> None:
         self.callbacks: list[Callable[[Finding], object]] = []
+        self._failed: list[Callable[[Finding], object]] = []  # those of which that has been said
         self._settings = settings
-        self._feed = _open_sinks(settings, folder, facts)
+        self._facts = facts
+        self._feed = self._open_sinks(folder)
         self._warned: set[str] = set()
         self._to_raise: Finding | None = None
 
-    def tell(self, changes: Sequence[FindingChange], frames: Sequence[Frame]) -> list[str]:
-        """What the recorder made of these frames. Returns what went wrong in the user's own functions."""
-        troubles: list[str] = []
+    def tell(self, changes: Sequence[FindingChange], frames: Sequence[Frame]) -> None:
+        """What the recorder made of these frames."""
         for change in changes:
             if change.change is not Change.CLOSED:
-                self._announce(change, troubles)
+                self._announce(change.finding)
         if self._feed is not None:
             self._feed.frames(frames)
-        return troubles
 
-    def _announce(self, change: FindingChange, troubles: list[str]) -> None:
-        finding = change.finding
+    def _announce(self, finding: Finding) -> None:
         if self._feed is not None:
             self._feed.finding(finding.variant, finding)
         to_call = list(self.callbacks)
@@ -51,10 +51,21 @@ class Notifications:
             elif action == "warn" and not self._settings.quiet:
                 say(f"undertow: {_line(finding)}")
         for callback in to_call:
-            try:
-                callback(finding)
-            except Exception as error:  # the user's own function: say so, and go on watching
-                troubles.append(f"a finding callback raised {type(error).__name__}: {error}")
+            self._call(callback, finding)
+
+    def _call(self, callback: Callable[[Finding], object], finding: Finding) -> None:
+        """A function of the user's, in our thread: not even SystemExit is meant for that, unless the function forks."""
+        try:
+            callback(finding)
+        except BaseException as error:
+            if os.getpid() != self._facts.process:
+                os._exit(getattr(error, "code", 1) not in (None, 0))
+            if callback not in self._failed:
+                self._failed.append(callback)
+                way_out = 'your training goes on; on_critical="raise" would end it'
+                self._trouble(f"a finding callback raised {type(error).__name__}: {error} ({way_out})")
+        if os.getpid() != self._facts.process:
+            os._exit(0)  # a forked process has this thread alone, and nothing to return to
 
     def critical(self) -> CriticalFindingError | None:
         """What the user wants raised, once."""
@@ -67,19 +78,19 @@ class Notifications:
         if self._feed is not None:
             self._feed.close()
 
+    def _open_sinks(self, folder: Path) -> Feed | None:
+        """Where the user wants numbers and findings besides, each in a thread of its own."""
+        if not self._settings.sinks:
+            return None
+        from undertow.integrations.sinks.kinds import feed_of
 
-def _open_sinks(settings: Settings, folder: Path, facts: RunFacts) -> Feed | None:
-    """Where the user wants numbers and findings besides, each in a thread of its own."""
-    if not settings.sinks:
-        return None
-    from undertow.integrations.sinks.kinds import feed_of
+        return feed_of(self._settings.sinks, folder, self._settings.name or "", self._trouble)
 
-    def trouble(line: str) -> None:
-        facts.add_reason(line)
-        if not settings.quiet:
+    def _trouble(self, line: str) -> None:
+        """With what is the user's own: said, and in the run."""
+        self._facts.add_reason(line)
+        if not self._settings.quiet:
             say(f"undertow: {line}")
-
-    return feed_of(settings.sinks, folder, settings.name or "", trouble)
 
 
 def _line(finding: Finding) -> str:

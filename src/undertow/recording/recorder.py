@@ -41,7 +41,7 @@ class RunRecorder:
         self.writer = writer
         self._engine = Engine()
         self._on_disk = -1  # sequence of the last whole frame that another process has written
-        self._in_journal: set[bytes] = set()  # what that process may have said of frames that are shown again
+        self._in_journal: list[bytes] = []  # what that process has said, maybe of frames that are shown again
 
     @classmethod
     def begin(cls, folder: Path, facts: RunFacts, resume: bool, disk_budget: int | None) -> RunRecorder:
@@ -70,7 +70,7 @@ class RunRecorder:
         last_words = {change.place: change for change in changes_in(told)}
         recorder._engine.recall(last_words.values(), adopt=True)
         if until is not None:
-            recorder._in_journal = {_identity(event) for event in events}
+            recorder._in_journal = [_identity(event) for event in events]
         return recorder
 
     def _recall(self, earlier: RunReader, until: int | None = None) -> int:
@@ -103,7 +103,7 @@ class RunRecorder:
             case WriteEvent():
                 if request.explains:
                     context.events.append({"kind": request.kind, "step": request.step, **request.fields})
-                self._write_event(request.kind, request.step, request.fields)
+                self._write_event(request.kind, request.step, request.time, request.fields)
             case WriteFacts():
                 self._learn(request.facts)
                 writer.write_facts()
@@ -126,20 +126,20 @@ class RunRecorder:
         told: list[FindingChange] = []
         for frame, changes in self._engine.changes(frames):
             for change in changes:
-                self._write_event(EVENT, frame.step, to_record(change))
+                self._write_event(EVENT, frame.step, frame.time, to_record(change))
                 if change.change is not Change.CLOSED:
                     finding = self._context.explained(change.finding, self._engine.beside(change))
                     change = replace(change, finding=finding)
                 told.append(change)
         return told
 
-    def _write_event(self, kind: str, step: int | None, fields: dict[str, Any]) -> None:
+    def _write_event(self, kind: str, step: int | None, time: float, fields: dict[str, Any]) -> None:
         if self._in_journal:
-            identity = _identity({"kind": kind, "step": step, **fields})
+            identity = _identity({"kind": kind, "step": step, "time": time, **fields})
             if identity in self._in_journal:
-                self._in_journal.discard(identity)
+                self._in_journal.remove(identity)
                 return
-        self.writer.event(kind, step, **fields)
+        self.writer.event(kind, step, time=time, **fields)
 
     def _learn(self, new: RunFacts) -> None:
         """All but what is known here better."""
@@ -154,6 +154,5 @@ class RunRecorder:
 
 
 def _identity(event: Mapping[str, Any]) -> bytes:
-    """What tells an event from every other one: all but the time of its writing."""
-    fields = {name: value for name, value in event.items() if name not in ("kind", "step", "time")}
-    return msgspec.json.encode([event.get("kind"), event.get("step"), fields], enc_hook=str)
+    """As it stands in the journal, whoever has written it: its time is that of what happened."""
+    return msgspec.json.encode(event, enc_hook=str, order="sorted")

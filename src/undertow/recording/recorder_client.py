@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from undertow.recording.messages import Answer, Close, RecordFrames, Request, TakeOver, encode
+from undertow.recording.messages import Answer, Close, RecordFrames, Request, TakeOver, WriteEvent, encode
 from undertow.recording.recorder import RunRecorder
 from undertow.recording.recorder_process import ProcessLostError, RecorderProcess, can_start, processors
 from undertow.schema import Diagnosis, Frame, RunFacts
+from undertow.show.bars import say
 
 _MOST_PENDING = 32 << 20  # bytes sent and not answered for; beyond this, wait
 _WORTH_A_PROCESS = 0.15  # seconds of rules and writing so far; starting a process takes about twice as many
@@ -89,7 +90,7 @@ class RecorderClient:
                     self.seconds_elsewhere += answer.seconds
                 self._take(request, answer)
         except ProcessLostError as lost:
-            self._take_back(process, str(lost))
+            self._take_back(process, lost)
 
     def _take(self, request: Request, answer: Answer) -> None:
         self.bytes_written = self._bytes_before + answer.bytes_written
@@ -116,13 +117,14 @@ class RecorderClient:
                 self._hand_over(self._recorder, self._process)
         except ProcessLostError as lost:
             self._process.stop()
-            self._do_without(str(lost))
+            self._do_without(lost)
+            self._say_what_failed(lost)
 
     def _start_process(self) -> None:
         try:
             self._process = RecorderProcess()
         except Exception as error:
-            self._do_without(f"{type(error).__name__}: {error}")
+            self._do_without(ProcessLostError(f"{type(error).__name__}: {error}"))
 
     def _hand_over(self, recorder: RunRecorder, process: RecorderProcess) -> None:
         """The other process reads what is on disk: nothing may be missing there."""
@@ -138,7 +140,7 @@ class RecorderClient:
         folder = str(self._folder.resolve())
         self._send(TakeOver(folder, self._facts, self._disk_budget, self._seam_due), process)
 
-    def _take_back(self, process: RecorderProcess, why: str) -> None:
+    def _take_back(self, process: RecorderProcess, lost: ProcessLostError) -> None:
         process.stop()
         self._process = None  # if the run cannot be taken back either, nobody records it any more
         self._bytes_before = self.bytes_written
@@ -146,16 +148,27 @@ class RecorderClient:
             self._folder, self._facts, self._disk_budget, self._seam_due, self._last_answered
         )
         self._recorder = recorder
+        self._do_without(lost)
         while self._pending:
             request, _ = self._pending.popleft()
             self._take(request, recorder.handle(request))
         self._pending_bytes = 0
         recorder.all_replayed()
-        self._do_without(why)
+        self._say_what_failed(lost)
 
-    def _do_without(self, why: str) -> None:
+    def _do_without(self, lost: ProcessLostError) -> None:
         self._process, self._mode = None, "never"
-        self._facts.add_reason(f"the run is written by the training's own process: another was tried, but {why}")
+        self._facts.add_reason(f"the run is written by the training's own process: another was tried, but {lost}")
+        if lost.trace:
+            self.submit(WriteEvent("error", None, time.time(), {"traceback": lost.trace}))
+
+    def _say_what_failed(self, lost: ProcessLostError) -> None:
+        """Once nothing is lost by it. Where this process stumbles over the same, it says so itself."""
+        if lost.trace:
+            say(
+                f"undertow: error UT100: {lost.trace.strip().splitlines()[-1]}. The process that recorded the run has "
+                f"ended and your training's own goes on with it; details are in {self._folder / 'events.jsonl'}"
+            )
 
     # -- the end ------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The process that records a run beside a training: its start, what goes there and back, and its end."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -41,7 +42,11 @@ def processors() -> int:
 
 
 class ProcessLostError(Exception):
-    """The other process has ended, or says nothing any more."""
+    """The other process has ended, or says nothing any more; `trace` is of an error of ours there."""
+
+    def __init__(self, why: str, trace: str = "") -> None:
+        super().__init__(why)
+        self.trace = trace
 
 
 class RecorderProcess:
@@ -97,6 +102,8 @@ class RecorderProcess:
         except OSError as error:
             if signal.SIGPIPE in signal.sigpending():
                 signal.sigwait({signal.SIGPIPE})
+            while self._has_message(0.0):
+                self._read()  # its last words say why it has ended
             raise ProcessLostError(f"it is gone ({error.strerror})") from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -125,7 +132,7 @@ class RecorderProcess:
         except OSError as error:
             raise ProcessLostError(f"it is gone ({error.strerror})") from None
         if isinstance(message, Failed):
-            raise ProcessLostError(f"it failed: {message.why.strip().splitlines()[-1]}")
+            raise ProcessLostError(f"it failed: {message.why.strip().splitlines()[-1]}", message.why)
         return message
 
     # -- the end ------------------------------------------------------------------------------------------
@@ -142,7 +149,8 @@ class RecorderProcess:
         """At once. What it had not written yet is not written."""
         self._process.kill()
         self._connection.close()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a disk that does not answer holds it even then
+            self._process.wait(_END_PATIENCE)
 
     def abandon(self) -> None:
         """In a forked process: the line belongs to the one that forked, and so does the other process."""

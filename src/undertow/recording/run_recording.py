@@ -3,9 +3,11 @@
 Everything here happens in a background thread, apart from making it, asking it what is known so far, and closing it.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from undertow.errors import CriticalFindingError, SettingError
@@ -19,6 +21,7 @@ from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.show.closing import closing_line
 from undertow.store.latest import point_latest
+from undertow.store.run_documents import write_facts
 
 PATIENCE = 30.0  # seconds for the last frames, and again for the last files of an upload
 _FACTS_EVERY = 2.0  # seconds between two writes of run.json
@@ -67,7 +70,7 @@ class RunRecording:
 
     def write_event(self, kind: str, step: int | None, fields: dict[str, Any], explains: bool = False) -> None:
         """A line in the journal; `explains`: it may be what a finding follows from."""
-        self._submit(WriteEvent(kind, step, fields, explains))
+        self._submit(WriteEvent(kind, step, time.time(), fields, explains))
 
     def facts_are_due(self) -> bool:
         return time.monotonic() - self._facts_written > _FACTS_EVERY
@@ -92,8 +95,7 @@ class RunRecording:
         """Without the lock: this calls the user's functions."""
         while self._client.answered:
             frames, answer = self._client.answered.popleft()
-            for trouble in self._notifications.tell(answer.changes, frames):
-                self.write_event("note", None, {"reason": trouble})
+            self._notifications.tell(answer.changes, frames)
 
     def on_finding(self, callback: Callable[[Finding], object]) -> None:
         self._notifications.callbacks.append(callback)
@@ -138,13 +140,23 @@ class RunRecording:
                 self._client.close(Close(str(self.folder), self.facts, self._steps))
                 self._closed = True
         else:
+            self.facts.message = self.facts.message or "the last frames could not be written in time"
             self._client.stop_process()
+            write_facts(self.folder, self.facts)
         self._notifications.close()
         uploaded = self._uploader is not None and self._uploader.close(PATIENCE)
         if not self.settings.quiet:
-            place = self.settings.run_dir if uploaded else self.folder
-            say(f"undertow: {closing_line(self.diagnose(), place, self.facts.frames_dropped)}")
+            place = self.settings.run_dir if uploaded else _from_here(self.folder)
+            words = f"{self.facts.message} ({place})"
+            say(f"undertow: {closing_line(self.diagnose(), place, self.facts.frames_dropped) if in_time else words}")
 
     def abandon(self) -> None:
         """In a forked process: all of this belongs to the one that forked."""
         self._client.abandon()
+
+
+def _from_here(folder: Path) -> Path:
+    """As it would be typed in the working folder."""
+    with contextlib.suppress(OSError, ValueError):
+        return folder.relative_to(Path.cwd())
+    return folder

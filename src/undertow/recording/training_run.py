@@ -156,12 +156,15 @@ class TrainingRun:
 
     def fail_to_close(self, error: Exception, status: RunStatus) -> None:
         """The last resort: what is on disk stays, and says how the run ended as far as can be told."""
-        facts = self.facts
+        facts, is_said = self.facts, self.facts.status is RunStatus.DETACHED
         facts.status = status if facts.status is RunStatus.RUNNING else facts.status
         facts.message = facts.message or f"Undertow could not close the run properly ({type(error).__name__}: {error})"
         with contextlib.suppress(Exception):
             write_facts(self.run_folder, facts)
-        say(f"undertow: error UT100: {type(error).__name__}: {error}. The run in {self.run_folder} is kept as it is")
+        if not is_said:
+            say(
+                f"undertow: error UT100: {type(error).__name__}: {error}. The run in {self.run_folder} is kept as it is"
+            )
 
     def close(self, status: RunStatus, message: str, in_time: bool) -> None:
         if in_time and self._leader is not None:
