@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,13 @@ import pytest
 import torch
 
 import undertow
-from undertow.measure.kernels import choose
-from undertow.measure.kernels.tensors import FreedMemoryError, array_of, is_freed
-from undertow.measure.kernels.torch_portable import TorchKernel
+from undertow.measure.kernels import _KERNELS as _KERNELS_BY_NAME
+from undertow.measure.kernels import available
+from undertow.measure.kernels.interface import Want
+from undertow.measure.kernels.native import NativeKernel
+from undertow.measure.kernels.tensors import FreedMemoryError, array_of, is_freed, plain
+from undertow.probe.step_signals import loss_of
+from undertow.probe.tensor_list import sample, single
 
 _BEGINNING = """
 import sys, torch, undertow
@@ -131,22 +136,89 @@ def test_a_training_that_gives_memory_back(name, tmp_path: Path) -> None:
     assert (run.status, run.steps.tolist()) == ("finished", list(range(8)))
 
 
-def test_every_kernel_refuses() -> None:
-    whole, part = torch.randn(64), torch.randn(64)[8:]
-    for tensor in (whole, part):
-        tensor.untyped_storage().resize_(0)
+_KERNELS = [kernel for kernel in ("native", "torch", "reference", "triton") if kernel in available()]
+_Made = tuple[torch.Tensor, int]  # a tensor, and how many bytes its memory must have
+_VIEWS: dict[str, Callable[[torch.dtype], _Made]] = {
+    "whole": lambda dtype: _made(torch.ones(64, dtype=dtype), 64),
+    "at an odd place": lambda dtype: _made(torch.ones(64, dtype=dtype)[7:40], 40),
+    "turned around": lambda dtype: _made(torch.ones(8, 8, dtype=dtype).T[2:], 64),
+    "every third": lambda dtype: _made(torch.ones(64, dtype=dtype)[1::3], 62),
+    "some columns": lambda dtype: _made(torch.ones(8, 8, dtype=dtype)[:, 2:5], 61),
+    "expanded": lambda dtype: _made(torch.ones(3, 1, dtype=dtype).expand(3, 50), 3),
+    "overlapping": lambda dtype: _made(torch.ones(10, dtype=dtype).as_strided((4, 4), (2, 1)), 10),
+    "a single number": lambda dtype: _made(torch.ones(9, dtype=dtype)[8], 9),
+}
+
+
+def _made(tensor: torch.Tensor, elements: int) -> _Made:
+    return tensor, elements * tensor.element_size()
+
+
+@pytest.mark.parametrize("view", _VIEWS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_every_kernel_reads_up_to_the_end_and_not_beyond(view: str, dtype: torch.dtype) -> None:
+    kernels = [_KERNELS_BY_NAME[name]() for name in _KERNELS]
+    tensor, needed = _VIEWS[view](dtype)
+    tensor.untyped_storage().resize_(needed)
+    assert not is_freed(tensor)
+    for kernel in kernels:
+        assert kernel.measure([tensor], Want.MOMENTS).moments[0, 0] == tensor.numel()
+    for size in (needed - 1, needed // 2, 1, 0):
+        tensor.untyped_storage().resize_(size)
         assert is_freed(tensor)
-        for kernel in (choose("cpu"), TorchKernel()):
-            for call in (kernel.measure, kernel.fingerprint if kernel.name == "native" else kernel.measure):
-                with pytest.raises(FreedMemoryError):
-                    call([torch.ones(2), tensor])
+        for kernel in kernels:
             with pytest.raises(FreedMemoryError):
-                kernel.unit_activity(tensor.reshape(-1, 8), 0)
-    short = torch.randn(64)
-    short.untyped_storage().resize_(100)
-    assert is_freed(short)
+                kernel.measure([torch.ones(2), tensor])
+            if kernel.name == "native":
+                with pytest.raises(FreedMemoryError):
+                    kernel.fingerprint([torch.ones(2), tensor])
+            if tensor.dim():
+                with pytest.raises(FreedMemoryError):
+                    kernel.unit_activity(tensor, 0)
     assert not is_freed(torch.empty(0))
-    assert not is_freed(torch.randn(8, 8).T[2:])
+
+
+@pytest.mark.skipif("native" not in _KERNELS, reason="built without a C compiler")
+@pytest.mark.parametrize("of_gradients", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_a_list_that_is_read_again_and_again(of_gradients: bool, dtype: torch.dtype) -> None:
+    """Also where a tensor gets smaller memory at the address it had before."""
+    whole = torch.ones(48, dtype=dtype)
+    tensors = [torch.ones(5, dtype=dtype), whole[3:35]]
+    owners = [torch.zeros_like(tensor) for tensor in tensors]
+    for owner, tensor in zip(owners, tensors):
+        owner.grad = tensor
+    tensors = [owner.grad for owner in owners] if of_gradients else tensors
+    plain = NativeKernel().plain(tensors, owners if of_gradients else tensors, of_gradients)
+    storage, width = whole.untyped_storage(), whole.element_size()
+    mark = plain.mark()
+    assert plain.is_unchanged(mark)
+    for size in (35 * width - 1, 4 * width, 0):
+        storage.resize_(size)
+        assert (plain.mark(), plain.read(), plain.any_nonfinite()) == (None, None, None)
+        assert not plain.is_unchanged(mark)
+    storage.resize_(35 * width)
+    whole[3:35].fill_(2)
+    assert plain.read() is not None
+    assert plain.any_nonfinite() is False
+
+
+def test_a_number_and_a_sample_of_what_is_no_longer_there() -> None:
+    for size in (3, 0):
+        number, many = torch.ones(()), torch.ones(64)
+        number.untyped_storage().resize_(size)
+        many.untyped_storage().resize_(64 * size)
+        assert single(number, torch.float32) is None
+        assert sample(many, torch.float32, 8) is None
+        assert loss_of(number, None) is None
+
+
+def test_sparse_parts() -> None:
+    sparse = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.ones(2, 4), (4, 4), check_invariants=False)
+    sparse._values().untyped_storage().resize_(8)
+    assert is_freed(sparse)
+    with pytest.raises(FreedMemoryError):
+        plain(sparse)
 
 
 def test_a_look_by_numpy_leaves_memory_resizable() -> None:

@@ -23,6 +23,8 @@ GUARDS = (
     "ForwardTap._leave",
     "_before_step",
     "_after_step",
+    "_tell",
+    "_is_outermost",
 )
 
 

@@ -1,19 +1,36 @@
 """Every function that Undertow puts itself in front of takes, gives and raises what it did before."""
 
+import copy
+import functools
 import inspect
 import pickle
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from tests.taps.installed import changed, places, snapshot
 from torch import nn
 from torch.autograd.graph import get_gradient_edge, saved_tensors_hooks
 
 from undertow.probe import taps
 
-_TAPS = [pytest.param(owner, name, id=f"{owner.__name__}.{name}") for owner, name, _ in taps._WRAPPED]
+_TAPS = [pytest.param(owner, name, id=f"{owner.__name__}.{name}") for owner, name in places()]
+_TABLES = (
+    "_global_forward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks_always_called",
+    "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks",
+)  # fmt: skip
+
+
+def test_a_watch_touches_nothing_else(watching):
+    before = snapshot()
+    watching(nn.Linear(2, 2), activations=True)
+    touched = changed(before)
+    known = {tuple(param.values) for param in _TAPS if param.values[1] != "scale_grads"}
+    assert {name for _, name in touched - known} == set(_TABLES)
+    assert known <= touched
 
 
 @pytest.mark.parametrize(("owner", "name"), _TAPS)
@@ -21,6 +38,7 @@ def test_it_looks_like_the_original(watching, owner, name):
     original = getattr(owner, name)
     pickled = pickle.dumps(original)
     watching(nn.Linear(2, 2))
+    taps.look_again()
     tapped = getattr(owner, name)
     assert tapped is not original
     assert inspect.signature(tapped) == inspect.signature(original)
@@ -29,6 +47,31 @@ def test_it_looks_like_the_original(watching, owner, name):
         assert getattr(tapped, attribute) == getattr(original, attribute)
     assert pickle.dumps(tapped) == pickled
     assert pickle.loads(pickled) is tapped
+    assert copy.copy(tapped) is copy.deepcopy(tapped) is tapped
+
+
+def _error_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[type[Exception], str]:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  whichever it is
+        function(*arguments, **keywords)
+    return caught.type, str(caught.value)
+
+
+@pytest.mark.parametrize(("owner", "name"), _TAPS)
+def test_wrong_arguments_are_refused_as_before(watching, owner, name):
+    original = getattr(owner, name)
+    watching(nn.Linear(2, 2))
+    taps.look_again()
+    for arguments, keywords in [((), {}), ((1,) * 12, {}), ((), {"nonsense": 1}), ((object(),), {"self": 1})]:
+        refused = _error_of(original, *arguments, **keywords)
+        assert _error_of(getattr(owner, name), *arguments, **keywords) == refused
+
+
+def test_what_users_call_is_what_it_was(watching):
+    """Tables of functions by identity, as dynamo and `__torch_function__` have them, still hold."""
+    public = [(torch.autograd, "backward"), (torch.autograd, "grad"), (torch, "compile"), (torch.Tensor, "backward")]
+    before = [getattr(owner, name) for owner, name in public]
+    watching(nn.Linear(2, 2), activations=True)
+    assert [getattr(owner, name) for owner, name in public] == before
 
 
 class OneWay:
@@ -136,7 +179,7 @@ def _outcome(call: Callable[[nn.Module], Any]) -> Any:
             result = _plainly(call(model))
         except Exception as error:
             result = (type(error), str(error))
-    said = [(str(one.message), one.category) for one in warned]
+    said = [(str(one.message), one.category, one.filename, one.lineno) for one in warned]
     return result, said, [_plainly(p.grad) for p in model.parameters()]
 
 
@@ -230,24 +273,77 @@ def test_a_closure_is_still_the_users(watching):
         optimizer.step(fails)
 
 
-def test_gradients_inside_one_compiled_graph(watching, monkeypatch):
-    dynamo = pytest.importorskip("torch._dynamo")
-    if not hasattr(dynamo.config, "trace_autograd_ops"):
-        pytest.skip("this torch cannot")
-    monkeypatch.setattr(dynamo.config, "trace_autograd_ops", True)
-    # Dynamo learns torch's functions by identity when it first compiles; an earlier test may have been watched then.
-    dynamo.trace_rules.get_torch_obj_rule_map.cache_clear()
-    dynamo.trace_rules.get_torch_obj_rule_map()
+@pytest.mark.parametrize("call", [call for call in _CALLS if call.endswith(("list", "generator", "old name"))])
+def test_it_does_so_in_another_thread(watching, call):
+    plain = _outcome(_CALLS[call])
+    watching(nn.Linear(4, 3))
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(_outcome(_CALLS[call])))
+    thread.start()
+    thread.join()
+    assert seen == [plain]
+
+
+class _Heard:
+    """Hears everything, and writes it down."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: self.events.append(name)
+
+
+def test_references_outlive_the_watch_and_are_silent_then():
+    before, scale_before = torch.autograd.graph._engine_run_backward, torch.amp.GradScaler.scale
+    listener: Any = _Heard()
+    taps.add(listener)
+    during, scale_during = torch.autograd.graph._engine_run_backward, torch.amp.GradScaler.scale
+    root = torch.ones((), requires_grad=True)
+    arguments = (torch.ones(()),), False, False, ()
+    before((root * 2,), *arguments, allow_unreachable=True, accumulate_grad=True)
+    assert listener.events == []
+    during((root * 2,), *arguments, allow_unreachable=True, accumulate_grad=True)
+    assert listener.events == ["before_backward", "after_backward"]
+    taps.remove(listener)
+    assert torch.autograd.graph._engine_run_backward is torch.autograd._engine_run_backward is before
+    during((root * 2,), *arguments, allow_unreachable=True, accumulate_grad=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    assert scale_during(scaler, root).item() == scale_before(scaler, root).item() == 8.0
+    assert root.grad is not None
+    assert root.grad.item() == 6.0
+    assert len(listener.events) == 2
+
+
+def test_a_tap_under_somebody_elses_is_not_heard_twice(monkeypatch):
+    """A wrapper that cannot be taken away any more stays silent when the next watch has put its own over all."""
+    first, second = _Heard(), _Heard()
+    taps.add(first)
+    ours = torch.autograd._engine_run_backward
+    monkeypatch.setattr(torch.autograd, "_engine_run_backward", functools.partial(ours))
+    taps.remove(first)
+    root = torch.ones((), requires_grad=True)
+    (root * 2).backward()
+    assert first.events == []
+    taps.add(second)
+    (root * 2).backward()
+    taps.remove(second)
+    assert second.events == ["before_backward", "after_backward"]
+
+
+def test_a_tap_hears_a_loop_whose_functions_were_imported_before(watching):
+    from torch.autograd import backward
+
     model = nn.Linear(4, 3)
-    watching(model)
-
-    def gradients(inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return torch.autograd.grad(model(inputs).square().sum(), list(model.parameters()))
-
-    inputs = torch.ones(2, 4)
-    compiled = torch.compile(gradients, fullgraph=True, backend="eager")
-    assert all(map(torch.equal, compiled(inputs), gradients(inputs)))
-    dynamo.reset()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = watching(model, optimizer)
+    for weight in (1.0, 0.5):
+        backward(_losses(model)[1], torch.tensor(weight))
+        expected = _losses(model)[1].item() * weight
+        optimizer.step()
+    watch.close()
+    assert watch.run.steps.tolist() == [0, 1]
+    assert watch.run.scalars("loss").tolist()[-1] == pytest.approx(expected)
 
 
 def test_tensors_are_swapped_as_they_are(watching):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undertow.measure.kernels.tensors import FORMATS, plain
+from undertow.measure.kernels.tensors import FORMATS, array_of, plain
 from undertow.measure.partials import SKETCH_BUCKETS
 from undertow.measure.signs import signs
 
@@ -63,7 +63,7 @@ def in_numpy(
     """The same without the C kernel; slower."""
     flat = flat.reshape(-1)
     for begin in range(0, flat.numel(), _CHUNK):
-        values = flat[begin : begin + _CHUNK].to(torch.float64).numpy()
+        values = array_of(flat[begin : begin + _CHUNK].to(torch.float64))
         local = np.arange(begin, begin + len(values))
         places = starts[local // length] + local % length
         calm = np.where(np.isfinite(values), values, 0.0)

@@ -31,6 +31,7 @@ from undertow.probe.signals.modules import (
     unit_dimension,
 )
 from undertow.probe.signals.recomputation import RecomputedModules
+from undertow.probe.unseen import is_traced, unseen
 
 MAX_ELEMENTS = 1 << 20  # of one output; larger ones are read from their first samples
 MAX_CALLS = 20_000  # of one module in one step
@@ -160,7 +161,10 @@ class ForwardTap:
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         try:
-            self._entering(module, inputs)
+            if is_traced():
+                return
+            with unseen():
+                self._entering(module, inputs)
         except Exception as error:  # kept for the listener, which detaches; the user's forward goes on
             self.error = _without_variables(error)
 
@@ -194,19 +198,20 @@ class ForwardTap:
             self._redrawn.enter(module, inputs)
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if self._paused or self._thread != get_ident():
-            return
-        entered = self._entered.pop() if self._entered else None
-        if not self._outermost_counts or self.error is not None or not self._handles:
-            return
-        began = time.thread_time()
         try:
-            if self._redrawn.knows(module):
-                self._redrawn.leave(module, inputs)
-            self._read(module, inputs, output, entered)
+            if is_traced() or self._paused or self._thread != get_ident():
+                return
+            entered = self._entered.pop() if self._entered else None
+            if not self._outermost_counts or self.error is not None or not self._handles:
+                return
+            began = time.thread_time()
+            with unseen():
+                if self._redrawn.knows(module):
+                    self._redrawn.leave(module, inputs)
+                self._read(module, inputs, output, entered)
+            self.seconds += time.thread_time() - began
         except Exception as error:  # as above
             self.error = _without_variables(error)
-        self.seconds += time.thread_time() - began
 
     def _note_recomputation(self, module: nn.Module, inputs: Any) -> None:
         reading = self.readings.get(id(module))
@@ -275,13 +280,15 @@ class ForwardTap:
         sink = reading.output_gradients
 
         def receive(gradient: torch.Tensor) -> None:
-            began = time.thread_time()
             try:
-                if not is_freed(gradient):
+                if is_traced() or is_freed(gradient):
+                    return
+                began = time.thread_time()
+                with unseen():
                     sink.append(measure(kernel, gradient.detach()))
+                self.seconds += time.thread_time() - began
             except Exception as error:
                 self.error = _without_variables(error)
-            self.seconds += time.thread_time() - began
 
         tensor.register_hook(receive)
 

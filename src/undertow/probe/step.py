@@ -199,7 +199,7 @@ class StepMachine:
             return  # LBFGS evaluates its closure many times; the first one is the gradient of this step
         now = state.now
         now.backward_count += 1
-        is_plain = len(roots) == 1 and not gradients and type(roots[0]) is torch.Tensor
+        is_plain = len(roots) == 1 and type(roots[0]) is torch.Tensor and single(gradients[0], torch.float32) == 1.0
         loss = single(roots[0], torch.float32) if is_plain else None
         if loss is None:
             loss = self._signals.take_losses(roots, gradients)

@@ -6,6 +6,7 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
+from undertow.measure.kernels.tensors import is_freed
 from undertow.probe.distributed.portions import is_spread, whole_here
 from undertow.probe.forward import ForwardTap, ModuleReading
 from undertow.probe.nonfinite import find_origin, is_nonfinite
@@ -42,16 +43,12 @@ class StepSignals:
 
     def take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> Number | None:
         """Returns the loss, where there is one, and no more."""
-        losses = self._state.now.losses
-        if len(roots) == 1 and not gradients:  # nearly always
-            loss = loss_of(roots[0], None)
-            if loss is not None:
-                losses.append(loss)
-            return loss
-        weights = gradients if len(gradients) == len(roots) else (None,) * len(roots)
-        self._state.now.loss_is_weighted |= any(isinstance(root, torch.Tensor) and root.numel() > 1 for root in roots)
-        losses += [loss for loss in map(loss_of, roots, weights) if loss is not None]
-        return None
+        weights = gradients or (None,) * len(roots)
+        found = [loss for loss in map(loss_of, roots, weights) if loss is not None]
+        if gradients and any(isinstance(root, torch.Tensor) and root.numel() > 1 for root in roots):
+            self._state.now.loss_is_weighted = True
+        self._state.now.losses += found
+        return found[0] if len(roots) == 1 and found else None
 
     def look_at_loss(self, roots: tuple[Any, ...]) -> None:
         """What the loss and the graph of the model show; see `probe.signals`."""
@@ -141,13 +138,16 @@ def loss_of(root: Any, weight: Any) -> Number | None:
         return None
     if is_spread(root):  # asking the wrapper could call for the other ranks
         root = whole_here(root)
+        weight = whole_here(weight) if is_spread(weight) else weight
         if root is None:
             return None
-    if root.numel() == 1 and weight is None and root.device.type == "cpu" and not root.is_complex():
-        return float(root.item())
+    if is_freed(root):
+        return None
     value = root.detach()
-    if isinstance(weight, torch.Tensor) and weight.shape == value.shape:
-        value = (value * weight.detach()).sum()
+    is_weighted = isinstance(weight, torch.Tensor) and weight.shape == value.shape
+    if is_weighted:
+        value = value * weight.detach()
     elif value.numel() != 1:
         return None
-    return number_now(value.real if value.is_complex() else value, 0.0)
+    value = (value if value.numel() == 1 else value.sum()).real
+    return value if is_weighted and value.device.type != "cpu" else number_now(value, 0.0)  # a product is no user's

@@ -7,20 +7,23 @@ of ours. Each tap takes what the original takes and gives back what it gives. Li
 import functools
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
 
 import torch
 from torch.amp.grad_scaler import GradScaler
-from torch.autograd.graph import GradientEdge
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.overrides import is_tensor_like
+
+from undertow.errors import CriticalFindingError
+from undertow.probe.unseen import is_traced, unseen
+
+_Make = Callable[[Callable[..., Any], Callable[..., None]], Callable[..., Any]]
 
 
 class Listener(Protocol):
@@ -42,6 +45,8 @@ class Listener(Protocol):
 
 _listeners: tuple[Listener, ...] = ()
 _undo: list[Callable[[], None]] = []
+_times = 0  # that taps were installed
+_OF_HOOKS = ("before_step", "after_step")
 _lock = threading.RLock()
 _in_hooks: set[int] = set()  # threads in which torch goes through the hooks of a step: removing one would end it
 _graph_task: Callable[[], int] = torch._C._current_graph_task_id  # pyright: ignore[reportAttributeAccessIssue]
@@ -83,39 +88,27 @@ def in_backward() -> bool:
     return _graph_task() != -1
 
 
-def _kept(value: Any) -> Any:
-    """What can be gone through only once, as `model.parameters()`, is gone through here: torch gets what came out."""
-    if value is None or isinstance(value, (torch.Tensor, Collection)) or is_tensor_like(value):
-        return value
-    return tuple(value) if isinstance(value, Iterable) else value
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, torch.Tensor):
-        return (value,)
-    if isinstance(value, Mapping):
-        return tuple(value.values())
-    if isinstance(value, Collection) and not isinstance(value, GradientEdge):
-        return tuple(value)
-    return () if value is None else (value,)
-
-
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put a wrapper in place, to be undone unless somebody else has put theirs over it since."""
-    original = getattr(owner, name)
-    wrapper = functools.wraps(original)(make(original))
-    setattr(owner, name, wrapper)
+def _replace(owners: tuple[Any, ...], name: str, make: _Make) -> None:
+    """Put a wrapper in place, to be undone unless somebody else has put theirs over it since: then it is there to stay,
+    and silent from now on."""
+    original = getattr(owners[0], name)
+    wrapper = functools.wraps(original)(make(original, functools.partial(_tell, _times)))
 
     def undo() -> None:
-        if owner.__dict__.get(name) is wrapper:
-            setattr(owner, name, original)
+        for owner in owners:
+            if owner.__dict__.get(name) is wrapper:
+                setattr(owner, name, original)
 
+    for owner in owners:
+        setattr(owner, name, wrapper)
     _undo.append(undo)
 
 
 def _install() -> None:
-    for owner, name, make in _WRAPPED:
-        _replace(owner, name, make)
+    global _times
+    _times += 1
+    for owners, name, make in _WRAPPED:
+        _replace(owners, name, make)
     for handle in (
         register_optimizer_step_pre_hook(_before_step),
         register_optimizer_step_post_hook(_after_step),
@@ -129,7 +122,7 @@ def look_again() -> None:
     scale = getattr(stage, "scale_grads", None)
     with _lock:
         if _listeners and scale is not None and not hasattr(scale, "__wrapped__"):
-            _replace(stage, "scale_grads", _wrap_scale_grads)
+            _replace((stage,), "scale_grads", _wrap_scale_grads)
 
 
 def _uninstall() -> None:
@@ -144,90 +137,111 @@ def _remove_the_rest() -> None:
             _uninstall()
 
 
-def _wrap_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if is_dynamo_compiling() or in_backward():
-            return original(tensors, grad_tensors, *args, **kwargs)
+def _tell(installation: int, event: str, *arguments: Any) -> None:
+    """Whatever fails here never reaches the user; listeners say themselves what failed in them."""
+    try:
+        if is_traced() or not _listeners or installation != _times:
+            return
+        if event in _OF_HOOKS:
+            _in_hooks.add(get_ident())
+        with unseen():
+            for listener in _listeners:
+                getattr(listener, event)(*arguments)
+    except CriticalFindingError:  # what the user has asked for
+        raise
+    except Exception:
+        return
+    finally:
+        if event in _OF_HOOKS and not is_dynamo_compiling():
+            _in_hooks.discard(get_ident())
+
+
+def _is_outermost() -> bool:
+    try:
+        if is_traced() or in_backward():
+            return False
         if not _listeners:
             _remove_the_rest()
-        tensors, grad_tensors = _kept(tensors), _kept(grad_tensors)
-        for listener in _listeners:
-            listener.before_backward(_as_tuple(tensors), _as_tuple(grad_tensors))
-        result = original(tensors, grad_tensors, *args, **kwargs)
-        for listener in _listeners:
-            listener.after_backward()
+        return bool(_listeners)
+    except Exception:
+        return False
+
+
+def _wrap_engine(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    """What `backward` and `grad` have made of their arguments. They themselves stay what they are: dynamo and tables
+    of users know them by identity."""
+
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        if len(args) < 5 or not _is_outermost():
+            return original(*args, **kwargs)
+        if not kwargs.get("accumulate_grad"):
+            tell("gradients_taken", args[0], args[4])
+            return original(*args, **kwargs)
+        tell("before_backward", args[0], args[1])
+        result = original(*args, **kwargs)
+        tell("after_backward")
         return result
 
-    return backward
+    return run_backward
 
 
-def _wrap_grad(original: Callable[..., Any]) -> Callable[..., Any]:
-    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_dynamo_compiling() or in_backward():
-            return original(outputs, inputs, *args, **kwargs)
-        outputs, inputs = _kept(outputs), _kept(inputs)
-        for listener in _listeners:
-            listener.gradients_taken(_as_tuple(outputs), _as_tuple(inputs))
-        return original(outputs, inputs, *args, **kwargs)
-
-    return grad
-
-
-def _wrap_scale(original: Callable[..., Any]) -> Callable[..., Any]:
-    def scale(self: GradScaler, outputs: Any) -> Any:
-        result = original(self, outputs)
-        if self.is_enabled():
-            for listener in _listeners:
-                listener.loss_scaled(self)
+def _wrap_scale(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    def scale(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        scaler = _argument(args, kwargs, 0, "self")
+        if scaler.is_enabled():
+            tell("loss_scaled", scaler)
         return result
 
     return scale
 
 
-def _wrap_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    def step(self: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, optimizer, *args, **kwargs)
-        if self.is_enabled() and isinstance(optimizer, Optimizer):
-            for listener in _listeners:
-                listener.scaler_stepped(optimizer)
+def _wrap_scaler_step(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    def step(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        optimizer = _argument(args, kwargs, 1, "optimizer")
+        if _argument(args, kwargs, 0, "self").is_enabled() and isinstance(optimizer, Optimizer):
+            tell("scaler_stepped", optimizer)
         return result
 
     return step
 
 
-def _wrap_scale_grads(original: Callable[..., Any]) -> Callable[..., Any]:
-    def scale_grads(self: Any, grad_scale_factor: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, grad_scale_factor, *args, **kwargs)
-        for listener in _listeners:
-            listener.gradients_averaged(grad_scale_factor)
+def _wrap_scale_grads(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    def scale_grads(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        tell("gradients_averaged", _argument(args, kwargs, 1, "grad_scale_factor"))
         return result
 
     return scale_grads
 
 
-def _wrap_saved_tensors_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
-    def enter(self: Any) -> Any:
-        for listener in _listeners:
-            listener.saved_tensors_hooked()
-        return original(self)
+def _wrap_saved_tensors_hooks(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    def enter(*args: Any, **kwargs: Any) -> Any:
+        tell("saved_tensors_hooked")
+        return original(*args, **kwargs)
 
     return enter
 
 
-def _wrap_compile(original: Callable[..., Any]) -> Callable[..., Any]:
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        for listener in _listeners:
-            listener.compiling()
+def _wrap_compiler(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    def begin(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        tell("compiling")
+        return result
+
+    return begin
+
+
+def _argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
+    """As the original has understood it: so wrappers take anything, and the original says what is wrong with it."""
+    return args[place] if len(args) > place else kwargs[name]
+
+
+def _wrap_swap_tensors(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    def swap_tensors(*args: Any, **kwargs: Any) -> Any:
+        tell("before_swap", *args, *kwargs.values())
         return original(*args, **kwargs)
-
-    return compile
-
-
-def _wrap_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
-    def swap_tensors(t1: Any, t2: Any) -> Any:
-        for listener in _listeners:
-            listener.before_swap(t1, t2)
-        return original(t1, t2)
 
     return swap_tensors
 
@@ -236,13 +250,8 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
     """Gives torch other arguments when there is a closure: gradients are what the optimizer gets when it has ended."""
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     has_closure = callable(closure)
-    _in_hooks.add(get_ident())
-    try:
-        for listener in _listeners:
-            listener.before_step(optimizer, has_closure)
-    finally:
-        _in_hooks.discard(get_ident())
-    if not has_closure:
+    _tell(_times, "before_step", optimizer, has_closure)
+    if not has_closure or is_dynamo_compiling():
         return None
     reported = _wrap_closure(optimizer, closure)
     return ((args[0], reported, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": reported})
@@ -252,28 +261,26 @@ def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable
     @functools.wraps(closure)
     def evaluated(*args: Any, **kwargs: Any) -> Any:
         result = closure(*args, **kwargs)
-        for listener in _listeners:
-            listener.closure_evaluated(optimizer)
+        _tell(_times, "closure_evaluated", optimizer)
         return result
 
     return evaluated
 
 
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    _in_hooks.add(get_ident())
-    try:
-        for listener in _listeners:
-            listener.after_step(optimizer)
-    finally:
-        _in_hooks.discard(get_ident())
+    _tell(_times, "after_step", optimizer)
 
 
-_WRAPPED: tuple[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
-    (torch.autograd, "backward", _wrap_backward),
-    (torch.autograd, "grad", _wrap_grad),
-    (GradScaler, "scale", _wrap_scale),
-    (GradScaler, "step", _wrap_scaler_step),
-    (torch.autograd.graph.saved_tensors_hooks, "__enter__", _wrap_saved_tensors_hooks),
-    (torch, "compile", _wrap_compile),
-    (torch.utils, "swap_tensors", _wrap_swap_tensors),
+_WRAPPED: tuple[tuple[tuple[Any, ...], str, _Make], ...] = (
+    ((torch.autograd, torch.autograd.graph), "_engine_run_backward", _wrap_engine),
+    ((GradScaler,), "scale", _wrap_scale),
+    ((GradScaler,), "step", _wrap_scaler_step),
+    ((torch.autograd.graph.saved_tensors_hooks,), "__enter__", _wrap_saved_tensors_hooks),
+    ((torch.utils,), "swap_tensors", _wrap_swap_tensors),
+    # What `torch.compile` makes of its backend: by then it has found nothing wrong with its arguments.
+    *(
+        ((vars(torch)[name],), "__init__", _wrap_compiler)
+        for name in ("_TorchCompileInductorWrapper", "_TorchCompileWrapper")
+        if name in vars(torch)
+    ),
 )

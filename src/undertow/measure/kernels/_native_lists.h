@@ -3,7 +3,7 @@
 
 static struct {
     PyObject *dtype, *layout, *is_cpu, *is_contiguous, *data_ptr, *version, *numel, *grad, *requires_grad, *is_neg;
-    PyObject *storage_offset, *itemsize;
+    PyObject *untyped_storage, *nbytes;
 } names;
 
 static int make_names(void) {
@@ -14,7 +14,7 @@ static int make_names(void) {
         {&names.dtype, "dtype"},       {&names.layout, "layout"},     {&names.is_cpu, "is_cpu"},
         {&names.data_ptr, "data_ptr"}, {&names.version, "_version"},  {&names.is_contiguous, "is_contiguous"},
         {&names.numel, "numel"},       {&names.grad, "grad"},         {&names.requires_grad, "requires_grad"},
-        {&names.is_neg, "is_neg"},     {&names.itemsize, "itemsize"}, {&names.storage_offset, "storage_offset"},
+        {&names.is_neg, "is_neg"},     {&names.nbytes, "nbytes"},     {&names.untyped_storage, "untyped_storage"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!(*all[i].name = PyUnicode_InternFromString(all[i].text))) return 0;
@@ -40,23 +40,27 @@ static uint64_t number_of(PyObject *value) {
     return number;
 }
 
-/* Where a tensor lies, in its last moment before it is read; 0 when its memory was given back: what is left of its
- * address then is its offset, so only the lowest ones have to be looked at twice. */
-static uint64_t address_of(PyObject *tensor) {
+/* Where a contiguous tensor lies, in its last moment before it is read; 0 when its memory does not hold all of it any
+ * more: it was given back, or made smaller. */
+static uint64_t address_of(PyObject *tensor, uint64_t count, int format) {
+    const uint64_t bytes = count << (format == FLOAT64 ? 3 : format == FLOAT32 ? 2 : 1);
+    PyObject *storage = PyObject_CallMethodObjArgs(tensor, names.untyped_storage, NULL);
+    if (!storage) return 0;
+    const uint64_t held = number_of(PyObject_CallMethodObjArgs(storage, names.nbytes, NULL));
+    const uint64_t begin = number_of(PyObject_CallMethodObjArgs(storage, names.data_ptr, NULL));
+    Py_DECREF(storage);
     const uint64_t address = number_of(PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL));
-    if (!address || address >> 32) return address;
-    const uint64_t offset = number_of(PyObject_CallMethodObjArgs(tensor, names.storage_offset, NULL));
-    return address == offset * number_of(PyObject_GetAttr(tensor, names.itemsize)) ? 0 : address;
+    return begin && address >= begin && bytes <= held && address - begin <= held - bytes ? address : 0;
 }
 
 /* Address and version of a plain tensor with so many elements. Returns 0 when it is none. */
-static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int64_t count, uint64_t *address,
+static int describe(PyObject *tensor, PyObject *type, PyObject *strided, int64_t count, int format, uint64_t *address,
                     uint64_t *version) {
     if (!attribute_is(tensor, names.dtype, type) || !attribute_is(tensor, names.layout, strided) ||
         !attribute_is(tensor, names.is_cpu, Py_True) || !says_yes(tensor, names.is_contiguous))
         return 0;
     if (number_of(PyObject_CallMethodObjArgs(tensor, names.numel, NULL)) != (uint64_t)count) return 0;
-    *address = address_of(tensor);
+    *address = address_of(tensor, (uint64_t)count, format);
     *version = number_of(PyObject_GetAttr(tensor, names.version));
     return (*address || !count) && !PyErr_Occurred();
 }
@@ -103,7 +107,7 @@ static const float *plain_floats(PyObject *tensor, PyObject *type, uint64_t *cou
     if (attribute_is(tensor, names.dtype, type) && attribute_is(tensor, names.is_cpu, Py_True) &&
         says_yes(tensor, names.is_contiguous) && !says_yes(tensor, names.is_neg)) {
         *count = number_of(PyObject_CallMethodObjArgs(tensor, names.numel, NULL));
-        data = (const float *)(uintptr_t)address_of(tensor);
+        data = (const float *)(uintptr_t)address_of(tensor, *count, FLOAT32);
     }
     if (PyErr_Occurred()) data = NULL; /* what has no memory of its own says so */
     PyErr_Clear();

@@ -85,6 +85,13 @@ static PyObject *plain_tensor(const struct plain *self, size_t t) {
     return gradient;
 }
 
+/* Address and version of a tensor that was found in its place; 0 when it cannot be read there. */
+static int plain_describe(const struct plain *self, size_t t, PyObject *tensor, uint64_t *address, uint64_t *version) {
+    PyObject *type = PyList_GetItem(self->types, (Py_ssize_t)t);
+    return tensor && type &&
+           describe(tensor, type, self->strided, self->counts[t], self->formats[t], address, version);
+}
+
 static double plain_fingerprint(const struct plain *self, size_t t, uint64_t address) {
     return fingerprint_of((const void *)(uintptr_t)address, (size_t)self->counts[t], self->formats[t]);
 }
@@ -95,10 +102,9 @@ static int plain_fill_mark(const struct plain *self, uint64_t *mark, PyObject *h
     uint64_t *address = mark, *version = mark + self->n, *identity = mark + 3 * self->n;
     double *fingerprint = (double *)(mark + 2 * self->n);
     for (size_t t = 0; t < self->n; t++) {
-        PyObject *tensor = plain_tensor(self, t), *type = PyList_GetItem(self->types, (Py_ssize_t)t);
+        PyObject *tensor = plain_tensor(self, t);
         identity[t] = (uint64_t)(uintptr_t)tensor;
-        const int is_plain =
-            tensor && type && describe(tensor, type, self->strided, self->counts[t], &address[t], &version[t]);
+        const int is_plain = plain_describe(self, t, tensor, &address[t], &version[t]);
         if (is_plain) fingerprint[t] = plain_fingerprint(self, t, address[t]);
         if (held && tensor) PyList_SetItem(held, (Py_ssize_t)t, Py_NewRef(tensor));
         Py_XDECREF(tensor);
@@ -133,15 +139,13 @@ static PyObject *plain_unchanged(PyObject *object, PyObject *before) {
     const uint64_t *mark = (const uint64_t *)PyBytes_AsString(before);
     int same = 1;
     for (size_t t = 0; same && t < n; t++) {
-        PyObject *tensor = plain_tensor(self, t), *type = PyList_GetItem(self->types, (Py_ssize_t)t);
+        PyObject *tensor = plain_tensor(self, t);
         uint64_t address = 0, version = 0;
-        if (!tensor || !type) {
-            same = 0;
-        } else if ((uint64_t)(uintptr_t)tensor == mark[3 * n + t]) {
-            address = number_of(PyObject_CallMethodObjArgs(tensor, names.data_ptr, NULL));
+        if (tensor && (uint64_t)(uintptr_t)tensor == mark[3 * n + t]) {
+            address = address_of(tensor, (uint64_t)self->counts[t], self->formats[t]);
             version = number_of(PyObject_GetAttr(tensor, names.version));
         } else {
-            same = describe(tensor, type, self->strided, self->counts[t], &address, &version);
+            same = plain_describe(self, t, tensor, &address, &version);
         }
         same = same && !PyErr_Occurred() && address == mark[t] && version == mark[n + t];
         if (same) {
@@ -216,9 +220,9 @@ static PyObject *plain_any_nonfinite(PyObject *object, PyObject *nothing) {
     int bad = 0;
     (void)nothing;
     for (size_t t = 0; t < self->n && !bad; t++) {
-        PyObject *tensor = plain_tensor(self, t), *type = PyList_GetItem(self->types, (Py_ssize_t)t);
+        PyObject *tensor = plain_tensor(self, t);
         uint64_t address, version;
-        const int is_plain = tensor && type && describe(tensor, type, self->strided, self->counts[t], &address, &version);
+        const int is_plain = plain_describe(self, t, tensor, &address, &version);
         if (is_plain) bad = any_nonfinite((const void *)(uintptr_t)address, (size_t)self->counts[t], self->formats[t]);
         Py_XDECREF(tensor);
         if (!is_plain) {

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels.interface import Want
-from undertow.measure.kernels.tensors import plain
+from undertow.measure.kernels.tensors import array_of, plain
 from undertow.measure.partials import (
     EXPONENT_BUCKETS,
     LAST_FINITE_EXPONENT,
@@ -25,7 +25,7 @@ class ReferenceKernel:
     name = "reference"
 
     def measure(self, tensors: Sequence[torch.Tensor], want: Want = Want.ALL) -> Partials:
-        arrays = [plain(tensor).reshape(-1).to("cpu", torch.float64).numpy() for tensor in tensors]
+        arrays = [array_of(plain(tensor).reshape(-1).to("cpu", torch.float64)) for tensor in tensors]
         moments = np.full((len(arrays), len(Moment)), np.nan)
         for row, array in zip(moments, arrays):
             row[Moment.COUNT] = array.size
@@ -41,7 +41,7 @@ class ReferenceKernel:
         return Partials(moments, exponents, sketches, offsets_of(np.array([a.size for a in arrays], np.int64)))
 
     def unit_activity(self, tensor: torch.Tensor, unit_dim: int) -> NDArray[np.uint8]:
-        array = plain(tensor).to("cpu", torch.float64).numpy()
+        array = array_of(plain(tensor).to("cpu", torch.float64))
         return np.array([np.any(unit != 0) for unit in np.moveaxis(array, unit_dim, 0)], np.uint8)
 
     def fingerprint(self, tensors: Sequence[torch.Tensor]) -> Floats | None:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from undertow.measure.kernels.interface import Want
-from undertow.measure.kernels.tensors import plain
+from undertow.measure.kernels.tensors import array_of, plain
 from undertow.measure.partials import EXPONENT_BUCKETS, SKETCH_BUCKETS, Moment, Partials, offsets_of
 from undertow.measure.signs import signs
 
@@ -64,9 +64,9 @@ def _zeros(count: int) -> Partials:
 def _sketch(together: torch.Tensor, values: torch.Tensor, count: int) -> NDArray[np.float64]:
     """Every stored value finds its place in the flattened dense tensor, and with it its bucket and sign."""
     buckets = np.zeros(min(SKETCH_BUCKETS, count))
-    numbers = values.reshape(-1).to("cpu", torch.float64).numpy()
+    numbers = array_of(values.reshape(-1).to("cpu", torch.float64))
     if numbers.size:
-        places = together.indices().cpu().numpy()
+        places = array_of(together.indices().cpu())
         inner = values[0].numel()
         rows = np.asarray(np.ravel_multi_index(tuple(places), together.shape[: together.sparse_dim()]))
         index = (rows[:, None] * inner + np.arange(inner)).ravel()

@@ -39,19 +39,22 @@ class FreedMemoryError(TypeError):
 
 
 def is_freed(tensor: torch.Tensor) -> bool:
-    """Its memory has been given back (`untyped_storage().resize_(0)`), perhaps until it is needed again."""
+    """Its memory does not hold all of it any more: it has been given back (`untyped_storage().resize_(0)`), perhaps
+    until it is needed again, or made smaller."""
+    if tensor.layout is torch.sparse_coo:
+        return is_freed(tensor._indices()) or is_freed(tensor._values())
     if tensor.layout is not torch.strided or not tensor.numel():
         return False
     last = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
-    return tensor.untyped_storage().nbytes() <= last * tensor.element_size()
+    return tensor.untyped_storage().nbytes() < (last + 1) * tensor.element_size()
 
 
 def addresses_of(tensors: Sequence[torch.Tensor]) -> NDArray[np.int64]:
-    """For the last moment before they are read. What is left of the address of freed memory is the tensor's offset:
-    only the lowest ones have to be looked at twice.
-    """
+    """Of contiguous ones, for the last moment before they are read."""
     addresses = np.array([tensor.data_ptr() for tensor in tensors], np.int64)
-    if any(is_freed(tensors[place]) for place in np.flatnonzero(addresses >> 32 == 0).tolist()):
+    memory = [tensor.untyped_storage() for tensor in tensors]
+    ends = np.array([one.data_ptr() + one.nbytes() for one in memory], np.int64)
+    if (addresses + np.array([tensor.nbytes for tensor in tensors], np.int64) > ends).any():
         raise FreedMemoryError
     return addresses
 

@@ -14,6 +14,7 @@ from undertow.probe.distributed.portions import is_spread
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Number, Reading
 from undertow.probe.subjects import Subjects
+from undertow.probe.unseen import is_traced, unseen
 
 _EVERY = 8  # measured backward passes; the choice must not depend on the clock
 
@@ -54,7 +55,9 @@ class LocalGradients:
     def _hook(self, slot: int) -> Any:
         def receive(gradient: torch.Tensor) -> None:
             try:
-                with torch.no_grad():
+                if is_traced():
+                    return
+                with torch.no_grad(), unseen():
                     kernel: Any = self._reader.kernel_for(gradient.device.type)
                     on_device = getattr(kernel, "measure_on_device", None)
                     measure = kernel.measure if gradient.is_cpu or on_device is None else on_device

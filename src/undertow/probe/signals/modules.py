@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
-from undertow.measure.kernels.tensors import array_of
+from undertow.measure.kernels.tensors import array_of, is_freed
 
 _is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
 _CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
@@ -68,6 +68,8 @@ def running_average(module: nn.Module) -> float | None:
         return None
     means = module.running_mean
     if means is None or means.device.type != "cpu" or means.numel() > _MOST_MEANS or not means.is_floating_point():
+        return None
+    if is_freed(means):
         return None
     return float(np.sqrt(np.square(array_of(means.double())).sum()))
 

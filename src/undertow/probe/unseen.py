@@ -1,0 +1,41 @@
+"""Whether what runs now is a training at all, and how to look at it without being seen.
+
+Tracers (torch.jit, make_fx, torch.export, compilers) and transformations (torch.func) run a model to learn what it
+does. That is no training, and operations of ours would become part of what they learn. Modes that a user has entered
+(a count of operations, a default device) see every operation there is: ours are done outside of them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+from torch.utils._python_dispatch import _disable_current_modes
+
+_core: Any = torch._C
+_is_scripting: Callable[[], bool] = _core._is_tracing
+_is_transforming: Callable[[], bool] = _core._are_functorch_transforms_active
+_dispatch_modes: Callable[[], int] = _core._len_torch_dispatch_stack
+_function_modes: Callable[[], int] = _core._len_torch_function_stack
+_AS_IT_IS = nullcontext()
+_TRACING = (_core._TorchDispatchModeKey.PROXY, _core._TorchDispatchModeKey.FUNCTIONAL)
+
+
+def is_traced() -> bool:
+    """First of all dynamo, which follows this very code and would follow the rest as well."""
+    if is_dynamo_compiling() or _is_scripting() or _is_transforming():
+        return True
+    if _dispatch_modes() and any(map(_core._get_dispatch_mode, (_core._TorchDispatchModeKey.FAKE, *_TRACING))):
+        return True
+    return bool(_function_modes()) and any(map(torch._ops._get_dispatch_mode_pre_dispatch, _TRACING))
+
+
+def unseen() -> AbstractContextManager[None]:
+    return _outside() if _dispatch_modes() or _function_modes() else _AS_IT_IS
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    with _core.DisableTorchFunction(), _disable_current_modes():
+        yield
