@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,7 +190,8 @@ def test_a_list_that_is_read_again_and_again(of_gradients: bool, dtype: torch.dt
     for owner, tensor in zip(owners, tensors):
         owner.grad = tensor
     tensors = [owner.grad for owner in owners] if of_gradients else tensors
-    plain = NativeKernel().plain(tensors, owners if of_gradients else tensors, of_gradients)
+    of = [*map(weakref.ref, owners if of_gradients else tensors)]
+    plain = NativeKernel().plain(tensors, of, of_gradients)
     storage, width = whole.untyped_storage(), whole.element_size()
     mark = plain.mark()
     assert plain.is_unchanged(mark)
