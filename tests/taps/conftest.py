@@ -1,3 +1,5 @@
+import gc
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,9 +10,13 @@ import undertow
 
 
 @pytest.fixture(autouse=True)
-def one_thread_and_seed() -> None:
+def one_thread_and_seed() -> Iterator[None]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    yield
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+        gc.collect()  # a watch that finds a compiled module alive takes no activations: that of the next test, say
 
 
 @pytest.fixture
