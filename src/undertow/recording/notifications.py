@@ -24,7 +24,7 @@ class Notifications:
         self.callbacks: list[Callable[[Finding], object]] = []
         self._failed: list[Callable[[Finding], object]] = []  # those of which that has been said
         self._settings = settings
-        self._facts = facts
+        self._facts, self._process = facts, os.getpid()
         self._feed = self._open_sinks(folder)
         self._warned: set[str] = set()
         self._to_raise: Finding | None = None
@@ -58,13 +58,13 @@ class Notifications:
         try:
             callback(finding)
         except BaseException as error:
-            if os.getpid() != self._facts.process:
+            if os.getpid() != self._process:
                 os._exit(getattr(error, "code", 1) not in (None, 0))
             if callback not in self._failed:
                 self._failed.append(callback)
                 way_out = 'your training goes on; on_critical="raise" would end it'
                 self._trouble(f"a finding callback raised {type(error).__name__}: {error} ({way_out})")
-        if os.getpid() != self._facts.process:
+        if os.getpid() != self._process:
             os._exit(0)  # a forked process has this thread alone, and nothing to return to
 
     def critical(self) -> CriticalFindingError | None:
