@@ -234,6 +234,17 @@ def test_what_was_traced_is_no_step_and_no_activation(watching):
     assert watch.run.steps.tolist() == [0, 1, 2]
 
 
+def test_an_export_leaves_later_watches_their_activations(watching):
+    """Dynamo keeps the compiled graph of the last one."""
+    torch.export.export(Net().eval(), (_inputs(),), strict=True)
+    model = Net()
+    watch = watching(model, activations=True)
+    _train(model)
+    watch.close()
+    assert "activation_calls" in watch.run.quantities
+    assert watch.diagnose().coverage.reasons == ()
+
+
 def _compiled(function: Callable[..., Any], *arguments: Any) -> Any:
     return torch.compile(function, backend="eager", fullgraph=True)(*arguments)
 

@@ -76,10 +76,14 @@ def anything_compiled() -> bool:
     """Whether a module of this process is compiled: hooks around it would become part of what is compiled."""
     if "torch._dynamo.eval_frame" not in sys.modules:
         return False
-    return any(
-        type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
-        for module in _live_modules()
-    )
+    return any(map(_is_compiled, _live_modules()))
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """But for the graphs of dynamo's own making that an export leaves behind."""
+    if type(module).__name__ == "OptimizedModule":
+        return "dynamo_compile_id" not in getattr(module._modules.get("_orig_mod"), "meta", ())
+    return getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _live_modules() -> list[nn.Module]:
