@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNEL := $(wildcard src/undertow/measure/kernels/_native*.[ch])
 
-.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale mutants fuzz kills soak chromium clean
+.PHONY: demo test test-slow test-integrations check install bench-overhead bench-store bench-kernel bench-gpu bench-detection bench-analyze bench-weights bench-ui bench-scale bench-unchanged mutants fuzz kills soak chromium clean
 
 demo: $(INSTALLED)
 	$(BIN)/undertow demo
@@ -94,6 +94,10 @@ bench-walk: $(INSTALLED)
 
 bench-scale: $(INSTALLED)
 	$(BIN)/python -m benchmarks.scale $(ARGS)
+
+# Does watching change anything? Needs a few GB of other people's packages: make bench-unchanged ARGS="--only 'loops/*'"
+bench-unchanged: $(INSTALLED)
+	$(BIN)/python -m benchmarks.unchanged $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/undertow/measure/kernels/*.so

@@ -54,3 +54,4 @@ class Environment:
 
 BESIDE_OTHERS = Environment(ROOT / ".venv-bench", ROOT / "benchmarks" / "overhead" / "requirements.txt")
 BESIDE_WEIGHTWATCHER = Environment(ROOT / ".venv-bench-weights", ROOT / "benchmarks" / "weights" / "requirements.txt")
+OF_OTHERS = Environment(ROOT / ".venv-bench-unchanged", ROOT / "benchmarks" / "unchanged" / "requirements.txt")

@@ -128,3 +128,39 @@ def test_the_layer_before_an_operation_that_turns_bad_is_named(watch):
             optimizer.step()
     (origin,) = [event for event in w.run.events if event["kind"] == "first_nonfinite"]
     assert (origin["step"], origin["layer"], origin["operation"]) == (3, "first", "Div")
+
+
+def test_an_output_to_which_no_gradient_comes_back(watch, capfd):
+    """What is differentiated is the slope: it does not depend on the last module's output, only on its weights."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Softplus(), nn.Conv2d(4, 1, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, activations=True) as w:
+        for _step in range(3):
+            images = torch.randn(4, 1, 10, 10, requires_grad=True)
+            (slope,) = torch.autograd.grad(model(images).sum(), images, create_graph=True)
+            optimizer.zero_grad()
+            slope.square().sum().backward()
+            optimizer.step()
+    assert w.run.steps.tolist() == [0, 1, 2]
+    assert w.run.status == "finished"
+    assert "UT100" not in capfd.readouterr().err
+
+
+def test_an_empty_output(watch, capfd):
+    class Cached(nn.Module):
+        """A cache that is empty yet, as that of an attention with compressed blocks."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.cache, self.head = nn.Identity(), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.cat([x, self.cache(x[:, :0])], dim=1))
+
+    model = Cached()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, activations=True) as w:
+        train(model, optimizer, 3, batches(8), classes(4))
+    assert w.run.steps.tolist() == [0, 1, 2]
+    assert w.run.status == "finished"
+    assert "UT100" not in capfd.readouterr().err

@@ -165,3 +165,25 @@ assert not taps.installed()
     plain, _ = _run(program, tmp_path / "none", disabled="1")
     for attempt in range(3):
         assert _run(program, tmp_path / f"run{attempt}") == (plain, "")
+
+
+def test_a_model_that_only_steps_is_found(tmp_path: Path) -> None:
+    """Other threads differentiate copies of it: two passes that lead nowhere come before every step."""
+    program = (
+        _BEGINNING
+        + """
+import copy
+watch()
+model = models[0]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    copies = [copy.deepcopy(model) for _ in range(2)]
+    at_once(*[(lambda one: loss_of(one, step).backward(), one) for one in copies])
+    for parts in zip(model.parameters(), *(one.parameters() for one in copies)):
+        parts[0].grad = parts[1].grad + parts[2].grad
+    optimizer.step()
+"""
+    )
+    folder = tmp_path / "run"
+    subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=300)
+    assert undertow.open_run(folder).steps.tolist() == list(range(8))

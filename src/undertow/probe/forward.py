@@ -23,6 +23,7 @@ from undertow.measure.kernels.tensors import is_freed
 from undertow.measure.partials import Moment, Partials
 from undertow.probe.signals.modules import (
     constants,
+    is_wrapped,
     norm_samples,
     norm_values,
     raw_data,
@@ -45,7 +46,6 @@ _BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
     nn.Hardsigmoid: (0.0, 1.0),
     nn.Softsign: (-0.99, 0.99),
 }
-_is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
 _next_operation: Callable[[], int] = torch.autograd._get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 
 
@@ -230,7 +230,7 @@ class ForwardTap:
         reading.calls += 1
         self._look_at_input(module, reading, inputs)
         tensor = _first_tensor(output)
-        if tensor is None or reading.calls > MAX_CALLS:
+        if tensor is None or not tensor.numel() or reading.calls > MAX_CALLS:
             return
         if tensor.grad_fn is not None and reading.position is None:
             reading.position = tensor.grad_fn._sequence_nr()
@@ -279,9 +279,10 @@ class ForwardTap:
     def _listen(self, tensor: torch.Tensor, reading: ModuleReading, kernel: Kernel) -> None:
         sink = reading.output_gradients
 
-        def receive(gradient: torch.Tensor) -> None:
+        def receive(gradient: torch.Tensor | None) -> None:
             try:
-                if is_traced() or is_freed(gradient):
+                # None: nothing comes back this way. Wrapped: many gradients at once, of `is_grads_batched`.
+                if gradient is None or is_traced() or is_wrapped(gradient) or is_freed(gradient):
                     return
                 began = time.thread_time()
                 with unseen():
@@ -318,7 +319,7 @@ def _first_tensor(output: Any) -> torch.Tensor | None:
         found = output if isinstance(output, torch.Tensor) else None
     if found is None or not found.is_floating_point() or found.device.type == "meta" or found.layout != torch.strided:
         return None
-    if type(found) not in (torch.Tensor, nn.Parameter) or _is_wrapped(found) or is_freed(found):
+    if type(found) not in (torch.Tensor, nn.Parameter) or is_wrapped(found) or is_freed(found):
         return None
     return found
 

@@ -27,15 +27,16 @@ class LayerSearch:
         post: Callable[[NewLayers], float],
     ) -> None:
         self._subjects, self._state, self._signals, self._forward, self._post = subjects, state, signals, forward, post
-        self._attempts = 0
+        self._attempts = [0, 0]  # from backward passes, and from steps
         self._walks_in_vain = 0
 
     def discover(self, loss: tuple[Any, ...], stepping: Optimizer | None) -> bool:
         """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
         if stepping is None and loss and any(map(gathers_parameters, self._forward.roots_called)):
             return False  # such a model has other parameters by now than those that its optimizer holds
-        self._attempts += 1
-        if self._attempts & (self._attempts - 1):
+        self._attempts[stepping is not None] += 1
+        attempts = self._attempts[stepping is not None]
+        if attempts & (attempts - 1):
             return False
         self._forward.follow(get_ident())
         return self._subjects.discover(self._forward.roots_called, loss, stepping)

@@ -92,7 +92,7 @@ def _replace(owners: tuple[Any, ...], name: str, make: _Make) -> None:
     """Put a wrapper in place, to be undone unless somebody else has put theirs over it since: then it is there to stay,
     and silent from now on."""
     original = getattr(owners[0], name)
-    wrapper = functools.wraps(original)(make(original, functools.partial(_tell, _times)))
+    wrapper = functools.wraps(original)(_uncounted(make(original, functools.partial(_tell, _times))))
 
     def undo() -> None:
         for owner in owners:
@@ -102,6 +102,14 @@ def _replace(owners: tuple[Any, ...], name: str, make: _Make) -> None:
     for owner in owners:
         setattr(owner, name, wrapper)
     _undo.append(undo)
+
+
+def _uncounted(wrapper: Any) -> Any:
+    """A warning from below it names the same line of the user's as without us: `warnings.warn` counts the calls up to
+    there, and leaves out those of Python's importer, which it knows by the name of their file.
+    """
+    wrapper.__code__ = wrapper.__code__.replace(co_filename=f"{__file__} (importlib._bootstrap)")
+    return wrapper
 
 
 def _install() -> None:
@@ -258,13 +266,12 @@ def _before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
 
 
 def _wrap_closure(optimizer: Optimizer, closure: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(closure)
     def evaluated(*args: Any, **kwargs: Any) -> Any:
         result = closure(*args, **kwargs)
         _tell(_times, "closure_evaluated", optimizer)
         return result
 
-    return evaluated
+    return functools.wraps(closure)(_uncounted(evaluated))
 
 
 def _after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -2,11 +2,12 @@
 
 Tracers (torch.jit, make_fx, torch.export, compilers) and transformations (torch.func) run a model to learn what it
 does. That is no training, and operations of ours would become part of what they learn. Modes that a user has entered
-(a count of operations, a default device) see every operation there is: ours are done outside of them.
+(a count of operations, a default device) and classes of tensors see every operation there is: ours are done outside of
+them.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ _is_scripting: Callable[[], bool] = _core._is_tracing
 _is_transforming: Callable[[], bool] = _core._are_functorch_transforms_active
 _dispatch_modes: Callable[[], int] = _core._len_torch_dispatch_stack
 _function_modes: Callable[[], int] = _core._len_torch_function_stack
-_AS_IT_IS = nullcontext()
 _TRACING = (_core._TorchDispatchModeKey.PROXY, _core._TorchDispatchModeKey.FUNCTIONAL)
 
 
@@ -31,8 +31,8 @@ def is_traced() -> bool:
     return bool(_function_modes()) and any(map(torch._ops._get_dispatch_mode_pre_dispatch, _TRACING))
 
 
-def unseen() -> AbstractContextManager[None]:
-    return _outside() if _dispatch_modes() or _function_modes() else _AS_IT_IS
+def unseen() -> AbstractContextManager[Any]:
+    return _outside() if _dispatch_modes() else _core.DisableTorchFunction()
 
 
 @contextmanager

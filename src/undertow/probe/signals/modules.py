@@ -1,7 +1,7 @@
 """What a module is set to, and whether its output still depends on the sample."""
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
+from torch.nn.parameter import is_lazy
 
 from undertow.measure.kernels.tensors import array_of, is_freed
 
-_is_wrapped: Callable[[torch.Tensor], bool] = getattr(torch._C, "_functorch").is_functorch_wrapped_tensor  # noqa: B009
+_functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009
 _CHANNELS_FIRST_3D = (nn.Conv1d, nn.BatchNorm1d, nn.ConvTranspose1d, nn.InstanceNorm1d)
 _SPREAD_SAMPLES = 64
 _SPREAD_ELEMENTS = 1 << 14
@@ -67,11 +68,18 @@ def running_average(module: nn.Module) -> float | None:
     if not isinstance(module, _BatchNorm) or not module.training:
         return None
     means = module.running_mean
-    if means is None or means.device.type != "cpu" or means.numel() > _MOST_MEANS or not means.is_floating_point():
+    if means is None or is_lazy(means) or means.device.type != "cpu":
+        return None
+    if means.numel() > _MOST_MEANS or not means.is_floating_point():
         return None
     if is_freed(means):
         return None
     return float(np.sqrt(np.square(array_of(means.double())).sum()))
+
+
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether it stands for several at once, or for one on its way through a transform: it has no memory of its own."""
+    return _functorch.is_functorch_wrapped_tensor(tensor) or _functorch.is_legacy_batchedtensor(tensor)
 
 
 def raw_data(module: nn.Module, inputs: Any) -> torch.Tensor | None:
@@ -79,7 +87,7 @@ def raw_data(module: nn.Module, inputs: Any) -> torch.Tensor | None:
     given = _first(inputs)
     if type(given) is not torch.Tensor or not given.is_floating_point() or given.requires_grad or not given.numel():
         return None
-    if given.layout is not torch.strided or given.device.type == "meta" or _is_wrapped(given):
+    if given.layout is not torch.strided or given.device.type == "meta" or is_wrapped(given):
         return None
     return given if any(one is not None for one in module._parameters.values()) else None
 

@@ -39,8 +39,8 @@ class UnregisteredParameters:
                     if part is not root or not _is_criterion(root):
                         strange.pop(id(part), None)
         for module in strange.values():
-            for parameter in module.parameters(recurse=False):
-                if parameter.requires_grad:
+            for parameter in module._parameters.values():  # some modules warn when they are asked for `parameters()`
+                if parameter is not None and parameter.requires_grad and parameter.is_leaf:
                     self._remember(parameter)
 
     def _remember(self, tensor: torch.Tensor) -> None:
