@@ -47,6 +47,11 @@ def test_a_head_alone_shrinks_where_its_table_is_loud() -> None:
     assert decay(share=0.04, turn=0.01, steps=9, parts="Embedding Linear").alarms() == ["WGT005"]
 
 
+def test_the_only_matrix_of_a_model_shrinks_where_its_gradient_says_so() -> None:
+    """As that of a linear model whose loss is its own output, squared."""
+    assert decay(share=0.02, turn=0.01, steps=9, parts="Linear").codes() == []
+
+
 def test_one_matrix_must_have_lost_two_thirds() -> None:
     assert decay(share=0.05, turn=0.01, steps=12, only="1").codes() == []
     (finding,) = decay(share=0.05, turn=0.01, steps=30, only="1").findings()

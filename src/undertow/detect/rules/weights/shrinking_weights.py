@@ -112,8 +112,9 @@ class ShrinkingWeights(Condition):
         if len(matrices) and np.mean(lasts[matrices]) >= self.together:
             shrinking = matrices[lasts[matrices]]
             left = float(np.median(now[shrinking] / start[shrinking]))
-            # What nobody has set concerns all weights: a head alone shrinks where its first answers are too large.
-            most = np.mean(lasts[with_tables]) >= self.together
+            # What nobody has set concerns all weights: a head alone shrinks where its first answers are too large, and
+            # the only matrix of a model where its gradient says so.
+            most = len(with_tables) > 1 and np.mean(lasts[with_tables]) >= self.together
             if self._is_set(shrinking) or (most and not self._learns_more(view, left)):
                 return shrinking
         lasting = np.flatnonzero(lasts & ~layout.is_bias)
