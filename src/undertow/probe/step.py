@@ -82,6 +82,7 @@ class StepMachine:
         self.gradients_averaged = self._tap(self._gradients_averaged)
         self.saved_tensors_hooked = self._tap(self._saved_tensors_hooked, in_any_thread=True, reads=False)
         self.compiling = self._tap(self._compiling, in_any_thread=True, reads=False)
+        self.exporting = self._tap(self._forward.stop, in_any_thread=True, reads=False)
         self.before_swap = self._tap(self._forget_tensors, reads=False)
         self._stopped = False
         self._no_activations = ""

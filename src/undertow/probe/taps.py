@@ -40,6 +40,7 @@ class Listener(Protocol):
     def gradients_averaged(self, passes: Any) -> None: ...
     def saved_tensors_hooked(self) -> None: ...
     def compiling(self) -> None: ...
+    def exporting(self) -> None: ...
     def before_swap(self, first: Any, second: Any) -> None: ...
 
 
@@ -246,6 +247,17 @@ def _argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
     return args[place] if len(args) > place else kwargs[name]
 
 
+def _wrap_export(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+    """A strict one refuses modules as long as there are global hooks on them."""
+
+    def export(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("strict"):
+            tell("exporting")
+        return original(*args, **kwargs)
+
+    return export
+
+
 def _wrap_swap_tensors(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
     def swap_tensors(*args: Any, **kwargs: Any) -> Any:
         tell("before_swap", *args, *kwargs.values())
@@ -284,6 +296,7 @@ _WRAPPED: tuple[tuple[tuple[Any, ...], str, _Make], ...] = (
     ((GradScaler,), "step", _wrap_scaler_step),
     ((torch.autograd.graph.saved_tensors_hooks,), "__enter__", _wrap_saved_tensors_hooks),
     ((torch.utils,), "swap_tensors", _wrap_swap_tensors),
+    ((torch.export,), "export", _wrap_export),
     # What `torch.compile` makes of its backend: by then it has found nothing wrong with its arguments.
     *(
         ((vars(torch)[name],), "__init__", _wrap_compiler)
