@@ -183,3 +183,17 @@ def test_optimizer_in_backward(watch):
     assert (run.series("gradient_state", "2.bias") == 0).all()
     assert (run.series("update_norm", "2.weight") > 0).all()
     assert not [f for f in w.findings if f.severity.is_alarm]
+
+
+def test_backward_passes_without_a_step_do_not_add_up(watch):
+    """A loop that moves its weights by hand: nothing is recorded of it, and nothing is kept."""
+    model = mlp(4, 8, 2)
+    torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, every=1) as w:
+        for step in range(300):
+            model.zero_grad()
+            model(batches(4)(step)).square().mean().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.01 * parameter.grad
+        assert len(w._recorder._state.now.micro) == 0

@@ -254,7 +254,7 @@ class StepMachine:
                 gradients = subjects.lists.gradients_now()
                 read = self._reader.read_and_mark(gradients, factor)
             now.gradients, now.marks = read or ((), None)
-            now.micro = (*now.micro, now.gradients)
+            now.note_pass()
             if gradients.slots is not self._present:
                 self._quiet.interrupt()
                 self._present = gradients.slots

@@ -16,6 +16,8 @@ from undertow.probe.reader import Marks
 from undertow.probe.readings import NO_SLOTS, Number, RawFrame, Reading, Slots, inverse
 from undertow.probe.schedule import Plan
 
+_MOST_PASSES = 256  # backward passes of a step that are told apart
+
 
 @dataclass(slots=True)
 class StepReadings:
@@ -43,6 +45,10 @@ class StepReadings:
     def covers(self, slots: Slots) -> bool:
         """Whether the gradients were read for just these slots."""
         return len(self.gradients) == 1 and self.gradients[0].slots is slots
+
+    def note_pass(self) -> None:
+        """Another backward pass was read. Of a loop that moves its weights by hand no step is heard: they never end."""
+        self.micro = (*self.micro, self.gradients) if self.backward_count <= _MOST_PASSES else ()
 
     def forget_gradients(self) -> None:
         """They are then read again as the optimizer sees them."""
