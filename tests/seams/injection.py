@@ -18,6 +18,7 @@ UNNAMED = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<se
 # What catches errors cannot catch its own. Torch calls these amid the user's backward pass or step.
 GUARDS = (
     "StepMachine._tap.<locals>.tap",
+    "LiveWatch._close",
     "ForwardTap._listen.<locals>.receive",
     "ForwardTap._enter",
     "ForwardTap._leave",
