@@ -50,8 +50,9 @@ def compiled_with_graph_breaks_and_new_shapes() -> object:
     return fit(model, lambda: fast(torch.randn(next(sizes), 8)).square().mean())
 
 
-@GROUP.program()
+@GROUP.program(steps=0)
 def compiled_optimizer_step() -> object:
+    """Nothing of a step that is compiled can be seen without becoming part of it."""
     model = mlp(8, 16, 4)
     optimizer = SGD(model.parameters(), torch.tensor(0.1))
     step = torch.compile(optimizer.step, backend="eager")

@@ -59,7 +59,7 @@ def _swin() -> object:
 def _video() -> object:
     from torchvision.models.video.resnet import BasicBlock, BasicStem, Conv3DSimple, VideoResNet
 
-    return learn(VideoResNet(BasicBlock, [Conv3DSimple] * 4, [1, 1, 1, 1], BasicStem, 4), (1, 3, 4, 16, 16))
+    return learn(VideoResNet(BasicBlock, [Conv3DSimple] * 4, [1, 1, 1, 1], BasicStem, 4), (2, 3, 4, 16, 16))
 
 
 for name, train in {
@@ -86,20 +86,12 @@ for module, kind, options in [
     ("cait", "CaiT", {**_VIT, "cls_depth": 1, "layer_dropout": 0.2}),
     ("pit", "PiT", {**_VIT, "depth": (1, 1)}),
     ("cct", "CCT", {"img_size": 32, "embedding_dim": 32, "num_layers": 2, "num_heads": 2, "num_classes": 4}),
-    ("local_vit", "LocalViT", _VIT),
     ("vit_for_small_dataset", "ViT", _VIT),
     ("parallel_vit", "ViT", {**_VIT, "num_parallel_branches": 2}),
     ("learnable_memory_vit", "ViT", _VIT),
     ("simple_vit_with_register_tokens", "SimpleViT", _VIT),
 ]:
     GROUP.add(f"vit-pytorch-{module}", partial(_vit, f"vit_pytorch.{module}", kind, options), "vit_pytorch")
-
-
-@GROUP.program("vit_pytorch", name="vit-pytorch-masked-autoencoder")
-def _masked_autoencoder() -> object:
-    from vit_pytorch import MAE, ViT
-
-    return learn(MAE(encoder=ViT(**_VIT), masking_ratio=0.5, decoder_dim=16, decoder_depth=1), (2, 3, 32, 32))
 
 
 def _segmentation(kind: str) -> object:
