@@ -34,13 +34,14 @@ def test_watching_changes_nothing(group: str) -> None:
 def test_a_watch_that_disturbs_is_found() -> None:
     """The same machinery on a program that behaves differently as soon as somebody listens."""
     script = """
-import json, torch
+import json, sys, torch
 from torch import nn
 from benchmarks.unchanged.program import Group, learn
 from benchmarks.unchanged.worker import trials
 
 def disturbed():
-    if torch.autograd.backward.__module__ != "torch.autograd" or hasattr(torch.autograd.backward, "__wrapped__"):
+    taps = sys.modules.get("undertow.probe.taps")
+    if taps is not None and taps.installed():
         torch.rand(())
     return learn(nn.Linear(4, 2), (3, 4))
 
