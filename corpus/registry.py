@@ -13,6 +13,8 @@ TIERS = {
     "practice": ("corpus.practice",),
     "validation": ("corpus.validation",),
     "fresh": ("corpus.fresh",),  # by authors who had read no rule; what counts is its first run
+    "loops": ("corpus.loops",),  # likewise, of loops that supervised examples do not cover
+    "gpu": ("corpus.gpu",),  # of realistic size, likewise; tiny where there is no GPU
 }
 TWIN = " (twin)"
 
