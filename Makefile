@@ -36,7 +36,7 @@ mutants: $(INSTALLED)
 	test -e build/mutants.map.gz || $(BIN)/python -m benchmarks.mutants --record --jobs 2
 	$(BIN)/python -m benchmarks.mutants --count $(or $(N),60) --seed $(or $(SEED),1) $(ARGS)
 
-# SIGKILL at random moments, and what is left of the runs: make kills N=1000 (about twenty minutes)
+# SIGKILL at random moments, and what is left of the runs: make kills N=1000
 kills: $(INSTALLED)
 	$(BIN)/python -m tests.crash $(or $(N),1000) $(SEED)
 

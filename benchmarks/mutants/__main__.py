@@ -30,7 +30,9 @@ BAR = 0.93
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.mutants", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("tests", nargs="*", help="only these folders or files of tests")
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
@@ -42,7 +44,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=float, default=1800.0, help="seconds for one mutant; after them it is undecided"
     )
-    parser.add_argument("--stop-after", type=float, default=1e9, help="seconds after which no mutant is begun")
+    parser.add_argument(
+        "--stop-after", type=float, default=1e6, help="seconds after which no mutant is begun, or a recording ends"
+    )
     parser.add_argument("--write", type=Path, help="the file of results; default: build/mutants-SEED.jsonl")
     return parser.parse_args()
 
@@ -52,7 +56,7 @@ def main() -> None:
     (ROOT / "build").mkdir(exist_ok=True)
     if options.record:
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-            record(copy(Path(folder) / "recording"), options.map, options.jobs, options.tests)
+            record(copy(Path(folder) / "recording"), options.map, options.jobs, options.tests, options.stop_after)
         return
     mutants = draw(options.count, options.seed)
     numbers = _numbers(options.only) or list(range(len(mutants)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import ROOT, SOURCE
-from benchmarks.mutants.operators import sites
+from benchmarks.mutants.operators import Site, sites
 
 PACKAGE = SOURCE / "undertow"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -71,16 +71,16 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def _mutant(path: Path, name: str, node: Function, text: str, chance: random.Random) -> Mutant | None:
-    kinds: dict[str, list[tuple[int, str]]] = {}
+    kinds: dict[str, list[Site]] = {}
     for site in sites(node):
-        after = splice(text, site.node, site.text)
-        if _means_something_else(text, after):
-            kinds.setdefault(site.operator, []).append((site.node.lineno, after))
+        kinds.setdefault(site.operator, []).append(site)
     if not kinds:
         return None
-    operator = chance.choice(sorted(kinds))
-    line, after = chance.choice(kinds[operator])
-    return Mutant(str(path.relative_to(ROOT)), name, line, operator, text, after)
+    site = chance.choice(kinds[chance.choice(sorted(kinds))])
+    after = splice(text, site.node, site.text)
+    if not _means_something_else(text, after):
+        return None
+    return Mutant(str(path.relative_to(ROOT)), name, site.node.lineno, site.operator, text, after)
 
 
 def splice(text: str, node: ast.expr | ast.stmt, replacement: str) -> str:

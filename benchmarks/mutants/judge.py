@@ -40,6 +40,9 @@ class Judge:
     broken: set[str] = field(default_factory=set)  # tests that fail without any mutant
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __post_init__(self) -> None:
+        self.broken |= {name for name, test in self.map.tests.items() if not test.passed}
+
     def judge(self, tree: Tree, mutant: Mutant) -> Outcome:
         began = time.monotonic()
         entered = False
@@ -65,9 +68,8 @@ class Judge:
         return Outcome("survived", "" if entered else "no test enters it", time.monotonic() - began)
 
     def _stages(self, tree: Tree, mutant: Mutant) -> Iterator[Stage]:
-        number = self.map.functions.get(f"{mutant.path}::{mutant.function}")
         known = [test for test in self.map.tests.values() if self._is_wanted(test.file)]
-        seeing = [test for test in known if number in test.entered or number in test.prepared]
+        seeing = self._seeing(mutant, known)
         seeing.sort(key=lambda test: _cost(test, mutant.path))
         likely, seconds = 0, 0.0
         while likely < len(seeing) and seconds < FIRST_SECONDS:
@@ -78,9 +80,17 @@ class Judge:
         yield Stage(seeing[:likely], sorted({test.file for test in seeing[:likely]} | set(near)))
         files = {test.file for test in seeing}
         beside = [test for test in known if test.file in files and test not in set(seeing)]
-        beside += [test for test in known if not test.passed and test.file not in files and "::" in test.name]
         last = [*seeing[likely:], *beside]
         yield Stage(last, sorted({test.file for test in last} | (set(fresh) - set(near))))
+
+    def _seeing(self, mutant: Mutant, known: list[Test]) -> list[Test]:
+        """The tests that enter the function, or its file if it could not be followed: new, or compiled by others."""
+        numbers = {self.map.functions.get(f"{mutant.path}::{mutant.function}", -1)}
+        beside = {number for name, number in self.map.functions.items() if name.startswith(f"{mutant.path}::")}
+        for wanted in (numbers, beside):
+            if seeing := [test for test in known if wanted & test.entered or wanted & test.prepared]:
+                return seeing
+        return []
 
     def _is_wanted(self, file: str) -> bool:
         return not self.within or any(PurePath(file).is_relative_to(path) for path in self.within)
@@ -91,8 +101,7 @@ class Judge:
 
     def _try(self, tree: Tree, path: str, text: str, stage: Stage, seconds: float) -> str | None:
         """The test that failed, "" if none did, and None if there was no time to tell."""
-        unreadable = {name for name, test in self.map.tests.items() if "::" not in name and not test.passed}
-        files = [file for file in stage.files if file not in unreadable | self.broken]
+        files = [file for file in stage.files if file not in self.broken]
         if not files:
             return ""
         chosen = {test.name: 60 + 10 * test.seconds for test in stage.tests if test.name not in self.broken}

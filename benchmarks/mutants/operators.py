@@ -1,7 +1,7 @@
 """What can be wrong with a function: every small change of it that a test should notice.
 
-Left alone is what no test could or should see: docstrings, annotations, decorators, prose, `stacklevel`, and whether a
-measured number may be exactly at its limit: only counts can be.
+Left alone is what no test could or should see: docstrings, annotations, decorators, prose, `stacklevel`, how long is
+waited, None for False, and whether a measured number may be exactly at its limit: only counts can be.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ EITHER_WAY = {
     "logical_or",
     "isclose",
 }
-UNSEEN_KEYWORDS = {"stacklevel", "name", "daemon"}
+UNSEEN_KEYWORDS = {"stacklevel", "name", "daemon", "timeout"}
+WAITING = {"sleep", "wait", "join", "poll", "settimeout"}  # with a number of seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def _within(node: ast.AST, anchor: ast.expr | None) -> Iterator[tuple[ast.AST, a
         if name in NOT_RUN or isinstance(node, ast.arguments):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or _is_left_alone(child):
+            if not isinstance(child, ast.AST) or _is_left_alone(child) or _is_waited(node, child):
                 continue
             yield child, anchor
             yield from _within(child, anchor or (child if isinstance(child, ast.JoinedStr) else None))
@@ -83,6 +84,15 @@ def _is_left_alone(node: ast.AST) -> bool:
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)  # a docstring or an ellipsis
     return isinstance(node, ast.keyword) and node.arg in UNSEEN_KEYWORDS
+
+
+def _is_waited(node: ast.AST, child: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(child, ast.Constant) and _last_name(node.func) in WAITING
+
+
+def _is_measured(node: ast.Compare) -> bool:
+    """Whether it is no count that is compared, but a number that a tensor or a clock gave."""
+    return any(isinstance(part, ast.Constant) and isinstance(part.value, float) for part in ast.walk(node))
 
 
 def _edited(node: ast.AST, anchor: ast.expr) -> Iterator[Site]:
@@ -99,7 +109,7 @@ def _edited(node: ast.AST, anchor: ast.expr) -> Iterator[Site]:
     match node:
         case ast.Compare(ops=[first, *others]):
             yield site("comparison", "ops", [NEGATED[type(first)](), *others])
-            if type(first) in BOUNDARY and COUNT.search(ast.unparse(node)):
+            if type(first) in BOUNDARY and COUNT.search(ast.unparse(node)) and not _is_measured(node):
                 yield site("boundary", "ops", [BOUNDARY[type(first)](), *others])
         case ast.BoolOp(op=connective):
             yield site("connective", "op", ast.Or() if isinstance(connective, ast.And) else ast.And())
@@ -147,7 +157,7 @@ def _replaced(node: ast.AST, is_generator: bool) -> Iterator[Site]:
         case ast.Continue():
             yield Site("loop", node, "break")
         case ast.Return(value=ast.expr() as value) if not is_generator:
-            if not (isinstance(value, ast.Constant) and value.value is None):
+            if not (isinstance(value, ast.Constant) and (value.value is None or value.value is False)):
                 yield Site("return", node, "return None")
         case _:
             pass

@@ -35,6 +35,16 @@ def mutants(body: str) -> set[tuple[str, str]]:
         ("y = not x", {("negation", "y = (x)")}),
         ("y = [x for x in y if x]", {("condition", "y = [x for x in y if (not (x))]")}),
         ("return x", {("return", "return None")}),
+        ("return False", {("constant", "return True")}),
+        ("x.wait(5)", {("statement", "pass")}),
+        (
+            "y = x.norm() * size < 1e-9",
+            {
+                ("comparison", "y = (x.norm() * size >= 1e-09)"),
+                ("constant", "y = x.norm() * size < 2e-09"),
+                ("arithmetic", "y = (x.norm() / size) < 1e-9"),
+            },
+        ),
         ("x.y = y", {("statement", "pass")}),
         ("x(x, y)", {("statement", "pass"), ("arguments", "x(y, x)")}),
         ("y = x['loss']", {("name", "y = x['lossx']")}),
