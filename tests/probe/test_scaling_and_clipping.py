@@ -154,3 +154,26 @@ def test_parameters_of_other_types(watch, dtype):
         truth = [np.linalg.norm(entry[name]) for entry in book.after]
         np.testing.assert_allclose(w.run.series("weight_norm", name), truth, rtol=1e-6)
     assert w.run.layers["0.weight"].dtype == str(dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_loss_scale_that_has_fallen_to_nothing_leaves_no_loss_and_does_not_end_the_watch(
+    watch, monkeypatch, on_device
+):
+    """As when every step overflows: the scaler halves its scale until nothing is left of it."""
+    if on_device:  # the scale is then known only later
+        monkeypatch.setattr("undertow.probe.step.scale_of", lambda scaler: scaler._scale.clone())
+    model = mlp(8, 16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    with watch(model) as w:
+        for step in range(6):
+            optimizer.zero_grad()
+            scaler.scale(classes(4)(model(batches(8)(step)), step)).backward()
+            scaler.step(optimizer)
+            scaler.update(0.0 if step >= 2 else 1.0)
+    run = w.run
+    assert str(run.status) == "finished"
+    assert run.scalars("loss_scale").tolist() == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert np.isnan(run.scalars("loss")).tolist() == [False] * 3 + [True] * 3
+    assert run.series("gradient_norm", "0.weight")[3] == 0.0

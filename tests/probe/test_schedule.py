@@ -11,24 +11,69 @@ from hypothesis import strategies as st
 from torch import nn
 
 import undertow
-from undertow.probe.schedule import FREE_SECONDS, CostModel, Governor
+from undertow.probe.forward import ModuleReading
+from undertow.probe.rotation import Rotation
+from undertow.probe.schedule import FREE_SECONDS, CostModel, Governor, Plan
+from undertow.probe.step import StepMachine
 from undertow.schema.coverage import longest_gap
+
+
+class FakeModules:
+    """Modules that take so many seconds each to be looked at, as a training would meet them."""
+
+    def __init__(self, governor: Governor, seconds: list[float], graph: float = 0.0) -> None:
+        self.governor, self.seconds, self.graph, self.rotation = governor, seconds, graph, Rotation()
+        self.seen: dict[int, list[int]] = {module: [] for module in range(len(seconds))}
+        self.looks = 0
+
+    def step(self, step: int, noise: float = 1.0, runs: frozenset[int] | None = None) -> dict[str, float]:
+        """What the looks of a step cost, by kind."""
+        plan, look = self.governor.plan(step), None
+        if not plan.activation:
+            look = self.rotation.next(step, *self.governor.for_modules(plan))
+        if not plan.activation and look is None:
+            return {}
+        self.looks += 1
+        look = None if look is None or look.is_whole else look
+        ran = runs if runs is not None else frozenset(self.seen)
+        chosen = [one for one in ran if look is None or one in look.measured]
+        readings = {one: ModuleReading(lambda: None, nn.Module, {}, calls=1) for one in chosen}
+        for one, reading in readings.items():
+            reading.seconds = self.seconds[one] * noise
+            self.seen[one].append(step)
+        of_graph = self.graph * noise if look is None or look.with_graph else 0.0
+        for one in ran - readings.keys() if look is not None and look.with_graph else ():
+            readings[one] = ModuleReading(lambda: None, nn.Module, {}, calls=1, is_measured=False)
+        if look is None:
+            self.rotation.learn(readings, self.seen, [], of_graph)
+        else:
+            self.rotation.note(readings, of_graph)
+        self.governor.round_seconds = self.rotation.seconds
+        spent = sum(reading.seconds for reading in readings.values()) + of_graph
+        return {"activation" if look is None else "rotation": spent}
+
+    def gaps(self, steps: int) -> dict[int, int]:
+        return {one: max(b - a for a, b in zip(at, [*at[1:], steps])) for one, at in self.seen.items()}
 
 
 def simulate(governor: Governor, step_seconds: float, costs: dict[str, float], steps: int = 4000) -> dict[str, float]:
     """Seconds added per step and frames per kind, after the first hundred steps."""
     chance = random.Random(0)
     added, taken = 0.0, dict.fromkeys(costs, 0)
+    modules = FakeModules(governor, [costs["activation"] / 20] * 20)
     for step in range(steps):
         plan = governor.plan(step)
         spent = {"always": 1e-5}
         for kind in costs:
-            if getattr(plan, kind):
-                noise = chance.choice([0.9, 1.0, 1.1, 1.0, 8.0 if chance.random() < 0.05 else 1.0])
+            noise = chance.choice([0.9, 1.0, 1.1, 1.0, 8.0 if chance.random() < 0.05 else 1.0])
+            if kind == "activation":
+                spent |= modules.step(step, noise)
+            elif getattr(plan, kind):
                 spent[kind] = costs[kind] * noise
                 taken[kind] += step >= 100
         governor.spent(spent, step_seconds + sum(spent.values()), first=step == 0)
         added += sum(spent.values()) if step >= 100 else 0.0
+    taken["activation"] = min(sum(step >= 100 for step in at) for at in modules.seen.values())
     return {"added": added / (steps - 100), **taken}
 
 
@@ -132,16 +177,43 @@ def test_no_cost_is_ever_below_nothing(batches):
 @pytest.mark.parametrize("steps", [150, 400, 2000])
 def test_everything_is_measured_as_often_as_a_verdict_needs(steps):
     costs = {"gradient": 2e-3, "weight": 1e-3, "activation": 5e-3}  # all of them every 25 steps: 0.32 ms a step
-    governor, seen = Governor(every=None), {kind: [0] for kind in costs}
+    governor, seen = Governor(every=None), {kind: [0] for kind in ("gradient", "weight")}
+    modules = FakeModules(governor, [costs["activation"] / 40] * 40)
     for step in range(steps):
         plan = governor.plan(step)
-        spent = {kind: cost for kind, cost in costs.items() if getattr(plan, kind)}
+        spent = {kind: costs[kind] for kind in seen if getattr(plan, kind)}
         for kind in spent:
             seen[kind].append(step)
+        spent |= modules.step(step)
         governor.spent({"always": 1e-5, **spent}, 0.02 + sum(spent.values()), first=step == 0)
-    for kind, at in seen.items():
+    for kind, at in [*seen.items(), *modules.seen.items()]:
         gaps = [after - before for before, after in zip(at, [*at[1:], steps])]
         assert max(gaps) <= longest_gap(steps), kind
+
+
+def test_after_an_alarm_the_next_step_is_looked_at_whole():
+    governor = Governor(every=None)
+    for step in range(64):
+        spent = {"always": 1e-5, "gradient": 3e-3, "weight": 1e-3, "activation": 0.5}
+        governor.spent(spent, 0.02 + sum(spent.values()), first=step == 0)
+    plan = governor.plan(67)
+    assert not plan.anything
+    assert governor.closer(plan) == Plan(gradient=True, weight=True, activation=False)  # half a second is too long
+    assert Governor(every=4).closer(plan) == plan
+
+
+def test_an_alarm_is_heard_by_the_training(tmp_path, monkeypatch):
+    """Gradients that are never cleared are an alarm; it is heard once, however long it lasts."""
+    heard: list[int] = []
+    monkeypatch.setattr(StepMachine, "look_closer", lambda self: heard.append(self.step))
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with undertow.watch(model, optimizer, run_dir=tmp_path / "run", every=1, activations=False, quiet=True) as watch:
+        for _ in range(40):
+            model(torch.randn(5, 3)).square().mean().backward()
+            optimizer.step()
+    alarms = [finding for finding in watch.run.diagnose().findings if finding.severity.is_alarm]
+    assert len(heard) == len(alarms) > 0
 
 
 def test_what_is_expensive_does_not_starve_the_rest():

@@ -21,7 +21,7 @@ from undertow.measure.statistics import statistics
 from undertow.probe.directions import Directions
 from undertow.probe.histogram_frames import histograms, is_histogram_frame
 from undertow.probe.reading_batch import Mask, Placed, ReadingBatch, Row, Values, dense, exposed_mask, runs
-from undertow.probe.readings import RanksApart, RawFrame, host, number
+from undertow.probe.readings import RanksApart, RawFrame, factor_now, host, is_lost, number
 from undertow.probe.signals.signal_assembler import SignalAssembler
 from undertow.probe.watched_layers import SlotLayout
 from undertow.schema import Block, Frame
@@ -65,11 +65,10 @@ class Assembler:
         """The frames of these readings, numbered from `sequence` on."""
         out: list[Frame] = []
         for batch in _batches(raws):
-            self._use(batch[0].layout)
-            scalars = [
-                {name: value if type(value) is float else number(value) for name, value in raw.scalars.items()}
-                for raw in batch
-            ]
+            anew = self._use(batch[0].layout)
+            scalars = [_numbers(raw) for raw in batch]
+            if anew:
+                scalars[0] |= {"another_training": 1.0, "layers_reused": 1.0}
             blocks: Blocks = [{} for _ in batch]
             self._fill(batch, scalars, blocks)
             first = len(out)
@@ -121,12 +120,17 @@ class Assembler:
             canvas.put_at(0, name, values)
         canvas.finish([place], blocks)
 
-    def _use(self, layout: SlotLayout) -> None:
+    def _use(self, layout: SlotLayout) -> bool:
+        """True when layers stand for other models from now on: nothing that is known of them is of these."""
+        anew = self._layout is not None and layout.generation != self._layout.generation
         if layout is not self._layout:
-            directions = Directions(layout)
-            if self._layout is not None:
+            directions, before, activity = Directions(layout), self._layout, self._activity
+            if before is not None and not anew:
                 directions.recall(self._directions)
+            there = set() if anew else set(layout.module_ids.tolist())
+            self._activity = {layer: units for layer, units in activity.items() if layer in there}
             self._layout, self._directions = layout, directions
+        return anew
 
     # -- gradients ----------------------------------------------------------------------------------------
 
@@ -152,6 +156,9 @@ class Assembler:
             again = stepped.statistics()
             for name in _STEPPED:
                 canvas.update(f"stepped_gradient_{name}", changed, again[:, _ROW[name]], stepped.present)
+        handmade = [place for place, raw in enumerate(raws) if raw.is_handmade]
+        for name in _STEPPED if handmade else ():
+            canvas.blank(f"stepped_gradient_{name}", handmade)
         canvas.put("gradient_cosine", found["gradient_cosine"][places])
         flags = np.full((3, *exposed.shape), np.nan, np.float32)
         for place, alike in runs(raws, "exposed", "state", "carried", "optimizer"):
@@ -166,7 +173,7 @@ class Assembler:
         for place in np.flatnonzero(held.any(axis=1)).tolist():
             before, after, numbers = totals[place], stepped_totals[place], scalars[places[place]]
             numbers["gradient_norm_total"] = before
-            if 0 < before < math.inf and math.isfinite(after):
+            if 0 < before < math.inf and math.isfinite(after) and not raws[place].is_handmade:
                 numbers["clip_coefficient"] = after / before if raws[place].stepped is not None else 1.0
         for place, raw in enumerate(raws):
             if raw.noise is not None:
@@ -217,7 +224,8 @@ class Assembler:
 
         with np.errstate(over="ignore"):
             for row, layer_id, reading in readings:
-                put("activation_calls", row, reading.calls)
+                if reading.is_measured:
+                    put("activation_calls", row, reading.calls)
                 if reading.active_units:
                     put("activation_dead_fraction", row, self._dead_fraction(layer_id, reading.active_units))
                 if reading.saturated:
@@ -227,7 +235,7 @@ class Assembler:
             if rows:
                 for name in ("mean", "std", "max_abs", "zero_fraction", "nonfinite_count"):
                     put(f"activation_{name}", rows, outputs[_ROW[name]])
-            factor = number(raw.output_gradient_factor)
+            factor = factor_now(raw.output_gradient_factor)
             rows, gradients = _together([(row, one.output_gradients) for row, _, one in readings], factor)
             if rows:
                 put("output_gradient_norm", rows, gradients[_ROW["norm"]])
@@ -268,6 +276,9 @@ class _Canvas:
         with np.errstate(over="ignore"):
             self._values[frame, self._line[name], self._rows] = values
 
+    def blank(self, name: str, frames: list[int]) -> None:
+        self._values[frames, self._line[name]] = np.nan
+
     def update(self, name: str, frames: list[int], values: Values, which: Mask) -> None:
         for place, row, chosen in zip(frames, values, which):
             self.put_at(place, name, np.where(chosen, row, self.get(name)[place]))
@@ -297,6 +308,13 @@ def _batches(raws: Sequence[RawFrame]) -> Iterator[list[RawFrame]]:
             batch.append(raw)
             size += raw.nbytes
         yield batch
+
+
+def _numbers(raw: RawFrame) -> dict[str, float]:
+    numbers = {name: value if type(value) is float else number(value) for name, value in raw.scalars.items()}
+    if is_lost(numbers.get("loss_scale", 1.0)):
+        numbers.pop("loss", None)
+    return numbers
 
 
 def _read(raws: list[RawFrame], places: list[int], exposed: Mask, kind: str) -> ReadingBatch | None:

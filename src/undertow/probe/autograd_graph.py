@@ -97,12 +97,16 @@ def nodes_of(roots: Iterable[torch.Tensor]) -> list[Node]:
     return _collect(roots)[0]
 
 
-def leaves(roots: Iterable[torch.Tensor]) -> set[int]:
-    """Ids of the tensors whose gradients a backward pass from these roots would reach."""
+def leaf_tensors(roots: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors whose gradients a backward pass from these roots would reach, by first use."""
     nodes, _ = _collect(roots)
-    return {
-        id(up.variable) for node in nodes for up, _ in node.next_functions if up is not None and hasattr(up, "variable")
-    }
+    ends = (up for node in nodes for up, _ in node.next_functions if up is not None and hasattr(up, "variable"))
+    return list({id(up.variable): up.variable for up in ends}.values())
+
+
+def leaves(roots: Iterable[torch.Tensor]) -> set[int]:
+    """Ids of those."""
+    return {id(tensor) for tensor in leaf_tensors(roots)}
 
 
 def _is_compiled(node: Node) -> bool:

@@ -27,9 +27,9 @@ class Directions:
     def recall(self, earlier: Directions) -> None:
         """Keep what another layout knew of tensors that are still there."""
         old, new = earlier._layout, self._layout
-        slot_before = {int(row): slot for slot, row in enumerate(old.row_of_slot)}
-        for slot, row in enumerate(new.row_of_slot.tolist()):
-            before = slot_before.get(row)
+        slot_before = {layer: slot for slot, layer in enumerate(old.parameter_ids[old.row_of_slot].tolist())}
+        for slot, layer in enumerate(new.parameter_ids[new.row_of_slot].tolist()):
+            before = slot_before.get(layer)
             if before is None or old.sizes[before] != new.sizes[slot]:
                 continue
             self._norm_before[slot] = earlier._norm_before[before]

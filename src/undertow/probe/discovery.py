@@ -6,10 +6,12 @@ Names are the model's own paths, with the parts that wrappers add (`_orig_mod`, 
 import gc
 import re
 import sys
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import CO_OPTIMIZED
 from sys import getrefcount
+from types import FrameType, MappingProxyType
+from typing import Any
 from weakref import ref
 
 import torch
@@ -20,6 +22,11 @@ from torch.optim import Optimizer
 from undertow.probe.autograd_graph import Owner
 from undertow.probe.distributed.fsdp import Share, shares_of
 from undertow.schema import LayerKind
+
+try:
+    from undertow.measure.kernels import _native  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+except ImportError:  # built without a C compiler
+    _native = None
 
 _WRAPPER_TYPES = frozenset(
     {"OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "AveragedModel"}
@@ -42,6 +49,7 @@ class FoundParameter:
     owners: list[Owner] = field(default_factory=list[Owner])
     is_replicated: bool = False  # inside a wrapper that keeps it equal on all ranks
     share: Share | None = None  # where this process holds a stretch of it
+    is_free: bool = False  # neither a model nor an optimizer holds it: somebody differentiates by it
     root: str | None = None  # the name of the model it is of; None where only an optimizer knows it
 
 
@@ -64,8 +72,16 @@ class Found:
     unowned: int = 0  # tensors that an optimizer holds although no watched model has them
 
 
+def _instances(kind: type[Any]) -> list[Any]:
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+
+
+# Without it other threads may run meanwhile, and what they are making must not be referred to by anybody.
+_instances = getattr(_native, "instances", _instances)
+
+
 def live_optimizers() -> list[Optimizer]:
-    return [one for one in gc.get_objects() if issubclass(type(one), Optimizer) and "param_groups" in vars(one)]
+    return [one for one in _instances(Optimizer) if "param_groups" in vars(one)]
 
 
 def optimizer_tensors(optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
@@ -88,7 +104,7 @@ def _is_compiled(module: nn.Module) -> bool:
 
 def _live_modules() -> list[nn.Module]:
     """All but those whose `__init__` has not been called, or not yet."""
-    return [one for one in gc.get_objects() if issubclass(type(one), nn.Module) and "_modules" in vars(one)]
+    return [one for one in _instances(nn.Module) if "_modules" in vars(one)]
 
 
 def find_roots(tensors: Iterable[torch.Tensor], called: Sequence[nn.Module] = ()) -> list[nn.Module]:
@@ -139,8 +155,19 @@ def free_name(base: str, taken: Container[str]) -> str:
     return name
 
 
-def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer], before: Found | None = None) -> Found:
-    """Every parameter and module of the models, then the tensors only an optimizer knows.
+def is_named_after(name: str, base: str) -> bool:
+    """Whether `free_name` makes such a name of this one."""
+    return name == base or (name.startswith(f"{base}_") and name[len(base) + 1 :].isdecimal())
+
+
+def describe(
+    roots: dict[str, nn.Module],
+    optimizers: Sequence[Optimizer],
+    before: Found | None = None,
+    free: Mapping[str, torch.Tensor] = MappingProxyType({}),
+) -> Found:
+    """Every parameter and module of the models, then tensors of neither a model nor an optimizer (`free`, by name), and
+    those that only an optimizer knows.
 
     Of models that are gone, by what was found before, those parts are left that the program still holds.
     """
@@ -165,8 +192,11 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer], befor
                     found.empty += tensor.is_meta
                     found.whole += not tensor.is_meta
                     continue
-                full = f"{path}.{name}" if path else name
-                owner = Owner(path, isinstance(module, (nn.Embedding, nn.EmbeddingBag)))
+                full, group = f"{path}.{name}" if path else name, path
+                if "/" in name:  # Keras keeps all weights in one flat dictionary, by paths of its own
+                    full = f"{prefix}.{name}".strip(".").replace("/", ".")
+                    group = full.rpartition(".")[0]
+                owner = Owner(group, isinstance(module, (nn.Embedding, nn.EmbeddingBag)))
                 known = by_id.get(id(tensor))
                 if known is not None:
                     if full != known.path and full not in known.shared_with:
@@ -174,7 +204,7 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer], befor
                         known.owners.append(owner)
                     continue
                 by_id[id(tensor)] = FoundParameter(
-                    ref(tensor), full, _kind(module, name, tensor), path, type_name(module), owners=[owner],
+                    ref(tensor), full, _kind(module, name, tensor), group, type_name(module), owners=[owner],
                     is_replicated=id(tensor) in replicated, share=shares.get(id(tensor)), root=prefix,
                 )  # fmt: skip
     if before is not None:
@@ -183,6 +213,11 @@ def describe(roots: dict[str, nn.Module], optimizers: Sequence[Optimizer], befor
             tensor = one.reference() if one.root is not None and one.root not in roots else None
             if tensor is not None:
                 by_id.setdefault(id(tensor), one)
+    for name, tensor in free.items():
+        kind = LayerKind.WEIGHT if tensor.dim() >= 2 else LayerKind.PARAMETER
+        group = name.rpartition(".")[0]
+        found_free = FoundParameter(ref(tensor), name, kind, group, owners=[Owner(name)], is_free=True)
+        by_id.setdefault(id(tensor), found_free)
     found.parameters = list(by_id.values())
     for optimizer in optimizers:
         for tensor, parameter in _optimizer_only(optimizer, by_id):
@@ -266,21 +301,28 @@ def _snake(name: str) -> str:
 def _variable_names(wanted: set[int]) -> dict[int, str]:
     """What the user's code calls these objects: variables of the calling frames, and attributes of their `self`."""
     names: dict[int, str] = {}
-    frame = sys._getframe()
+    for scope in scopes_of_the_user(sys._getframe()):
+        for name, value in scope.items():
+            if id(value) in wanted and not name.startswith("_"):
+                names.setdefault(id(value), name)
+    return names
+
+
+def scopes_of_the_user(frame: FrameType | None) -> Iterator[dict[str, Any]]:
+    """From the innermost function on: its variables, attributes of its `self`, and what its module holds."""
     while frame is not None:
         if _is_the_users(str(frame.f_globals.get("__name__", ""))):
             variables = frame.f_locals
             attributes = getattr(variables.get("self"), "__dict__", {})
-            for scope in (variables, attributes, frame.f_globals):
-                for name, value in list(scope.items()):
-                    if id(value) in wanted and not name.startswith("_") and name != "self":
-                        names.setdefault(id(value), name)
+            yield {name: value for name, value in variables.items() if name != "self"}
+            yield dict(attributes)
+            yield dict(frame.f_globals)
             # Before Python 3.13 these are a copy that lives as long as the function runs: so would what is in it now.
             # Where `locals()` has given the same copy to the program, it is the program's.
             if not _SHOWS_VARIABLES and frame.f_code.co_flags & CO_OPTIMIZED and getrefcount(variables) <= _OURS:
                 variables.clear()
+            del variables, attributes
         frame = frame.f_back
-    return names
 
 
 def _is_the_users(module_name: str) -> bool:

@@ -53,7 +53,7 @@ _next_operation: Callable[[], int] = torch.autograd._get_sequence_nr  # pyright:
 class ModuleReading:
     """One module's outputs over the forward passes of a step, without keeping the module alive."""
 
-    reference: weakref.ref[nn.Module]
+    reference: Callable[[], nn.Module | None]
     kind: type[nn.Module]
     constants: dict[str, float]  # what it is set to
     calls: int = 0
@@ -77,6 +77,9 @@ class ModuleReading:
     router_loads: list[float] = field(default_factory=list[float])
     router_outputs: int | None = None
     latent_nats: float | None = None
+    source: "ModuleReading | None" = None  # of the part whose output this one's is
+    seconds: float = 0.0  # that it took to measure
+    is_measured: bool = True  # else only when it ran is known
 
     @property
     def module(self) -> nn.Module | None:
@@ -85,6 +88,20 @@ class ModuleReading:
     def has_nonfinite_output(self) -> bool:
         on_host = (partials for partials in self.outputs if isinstance(partials, Partials))
         return any(bool((partials.finite() < partials.moments[:, Moment.COUNT]).any()) for partials in on_host)
+
+
+NOT_RUN = ModuleReading(lambda: None, nn.Module, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """At some of the modules, by id, in one of the steps of a round that reaches all of them."""
+
+    measured: frozenset[int]
+    skipped: frozenset[int]  # of these, not even when they run
+    with_graph: bool
+    share: float  # of all that the round has reached with this look
+    is_whole: bool = False
 
 
 class ForwardTap:
@@ -103,6 +120,8 @@ class ForwardTap:
         self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `StepTimer`
         self.readings: dict[int, ModuleReading] = {}
         self._redrawn = RecomputedModules()
+        self.look: Look | None = None  # at some modules; None: at all
+        self._data_module = 0  # the one that took the data in when all were looked at, by id
         self._averages: dict[int, float] = {}  # running means, as they were before a module first ran
         self._roots_called: list[weakref.ref[nn.Module]] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
@@ -122,7 +141,8 @@ class ForwardTap:
     def roots_called(self) -> list[nn.Module]:
         return [module for one in self._roots_called if (module := one()) is not None]
 
-    def start(self) -> None:
+    def start(self, look: Look | None = None) -> None:
+        self.look = look
         if not self._handles:
             self._entered, self._idle = [], 0
             self._handles = [
@@ -160,6 +180,8 @@ class ForwardTap:
         return readings
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
+        if self.look is not None and id(module) in self.look.skipped:
+            return
         try:
             if is_traced():
                 return
@@ -198,18 +220,29 @@ class ForwardTap:
             self._redrawn.enter(module, inputs)
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        look = self.look
+        if look is not None and id(module) in look.skipped:
+            return
         try:
             if is_traced() or self._paused or self._thread != get_ident():
                 return
             entered = self._entered.pop() if self._entered else None
             if not self._outermost_counts or self.error is not None or not self._handles:
                 return
+            is_measured = look is None or id(module) in look.measured
+            if not is_measured and not (look and look.with_graph):
+                return
             began = time.thread_time()
             with unseen():
                 if self._redrawn.knows(module):
                     self._redrawn.leave(module, inputs)
-                self._read(module, inputs, output, entered)
-            self.seconds += time.thread_time() - began
+                reading = self._reading(module, is_measured)
+                if reading is not None:
+                    self._read(module, reading, inputs, output, entered)
+            seconds = time.thread_time() - began
+            self.seconds += seconds
+            if reading is not None:
+                reading.seconds += seconds
         except Exception as error:  # as above
             self.error = _without_variables(error)
 
@@ -218,17 +251,22 @@ class ForwardTap:
         if reading is not None and (apart := self._redrawn.again(module, inputs)) is not None:
             reading.recomputed_apart = max(float(apart), reading.recomputed_apart or 0.0)
 
-    def _read(self, module: nn.Module, inputs: Any, output: Any, entered: int | None) -> None:
+    def _reading(self, module: nn.Module, is_measured: bool) -> ModuleReading | None:
         reading = self.readings.get(id(module))
         if reading is None or reading.module is not module:
             if len(self.readings) >= MAX_CALLS:
-                return
+                return None
             if reading is not None:  # of a module that was made and dropped in this very step, in the same place
                 self.readings[-len(self.readings)] = reading
-            reading = ModuleReading(weakref.ref(module), type(module), constants(module))
+            found = constants(module) if is_measured else {}
+            reading = ModuleReading(weakref.ref(module), type(module), found, is_measured=is_measured)
             self.readings[id(module)] = reading
+        return reading
+
+    def _read(self, module: nn.Module, reading: ModuleReading, inputs: Any, output: Any, entered: int | None) -> None:
         reading.calls += 1
-        self._look_at_input(module, reading, inputs)
+        if reading.is_measured:
+            self._look_at_input(module, reading, inputs)
         tensor = _first_tensor(output)
         if tensor is None or not tensor.numel() or reading.calls > MAX_CALLS:
             return
@@ -236,9 +274,11 @@ class ForwardTap:
             reading.position = tensor.grad_fn._sequence_nr()
         if tensor.grad_fn is not None and entered is not None and len(reading.spans) < MAX_SPANS:
             reading.spans.append((entered, _next_operation()))
+        if not reading.is_measured:
+            return
         shared = self._measured.get(id(tensor))
         if shared is not None and shared[0]() is tensor:
-            source = shared[1]
+            source = reading.source = shared[1]
             reading.outputs.append(source.outputs[-1])
             if source.active_units:
                 reading.active_units.append(source.active_units[-1])
@@ -272,9 +312,13 @@ class ForwardTap:
             samples = norm_samples(module, inputs)
             if samples is not None:
                 reading.norm_samples = min(samples, reading.norm_samples or samples)
-        if self.data is None and (data := raw_data(module, inputs)) is not None and not is_freed(data):
+        if self.data is not None or (self.look is not None and id(module) != self._data_module):
+            return
+        data = raw_data(module, inputs)
+        if data is not None and not is_freed(data):
             self.data = measure(self._kernel_for(data.device.type), _leading(data))
             self.data_address = data.data_ptr()
+            self._data_module = id(module)
 
     def _listen(self, tensor: torch.Tensor, reading: ModuleReading, kernel: Kernel) -> None:
         sink = reading.output_gradients
@@ -287,7 +331,9 @@ class ForwardTap:
                 began = time.thread_time()
                 with unseen():
                     sink.append(measure(kernel, gradient.detach()))
-                self.seconds += time.thread_time() - began
+                seconds = time.thread_time() - began
+                self.seconds += seconds
+                reading.seconds += seconds
             except Exception as error:
                 self.error = _without_variables(error)
 

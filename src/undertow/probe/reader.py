@@ -130,6 +130,12 @@ class TensorReader:
         """When what has been read so far will be there."""
         return record_events(self._cuda) if self._cuda else ()
 
+    def read_these(self, tensors: Sequence[tuple[int, torch.Tensor]]) -> list[Reading]:
+        """Of tensors that stand for slots, such as gradients that are in no parameter's `grad`."""
+        with torch.no_grad():
+            slots = np.array([slot for slot, _ in tensors], np.int64)
+            return self._read_by_device(slots, [tensor.detach() for _, tensor in tensors], Want.ALL, 1.0)
+
     # -- has it changed? ----------------------------------------------------------------------------------
 
     def unchanged(self, marks: Marks | None, of: TensorList) -> bool:
@@ -151,6 +157,32 @@ class TensorReader:
         if now.identity != marks.identity:
             return False
         return marks.content is None or now.content is None or bool((now.content == marks.content).all())
+
+    def mark(self, of: TensorList) -> Marks | None:
+        """None where one of these tensors is gone."""
+        native = self._native_mark(of)
+        if native is not None:
+            return Marks(of, native)
+        tensors = of.tensors()
+        return self._marks(of, tensors) if len(tensors) == len(of.slots) else None
+
+    def changed(self, marks: Marks) -> NDArray[np.bool_]:
+        """Which tensors are not what they were when marked, by the order of their list; none where one is gone."""
+        before, now = marks, self.mark(marks.of)
+        count = len(marks.of.slots)
+        if now is None:
+            return np.zeros(count, np.bool_)
+        if before.native is not None and now.native is not None:
+            rows = [
+                np.frombuffer(one.native or b"", np.uint64, MARKS * count).reshape(MARKS, -1) for one in (before, now)
+            ]
+            return (rows[0][:3] != rows[1][:3]).any(axis=0)
+        if before.identity is None or now.identity is None:  # they can be read in another way than before
+            return np.ones(count, np.bool_)
+        changed = np.array([one != other for one, other in zip(before.identity, now.identity)], np.bool_)
+        if before.content is not None and now.content is not None:
+            changed |= before.content != now.content
+        return changed
 
     def _marks(self, of: TensorList, tensors: Sequence[torch.Tensor]) -> Marks:
         return Marks(of, None, _identity(tensors), self._contents(tensors))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from undertow.measure.packed import Packed, statistics_of_many
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials
 from undertow.measure.statistics import statistics
-from undertow.probe.readings import RawFrame, Reading, host, number
+from undertow.probe.readings import RawFrame, Reading, factor_now, host
 from undertow.probe.watched_layers import SlotLayout
 from undertow.schema.quantities import STATISTIC_NAMES
 
@@ -156,5 +156,5 @@ def _scaled(reading: Reading) -> Partials:
     partials = reading.partials
     if type(partials) is Partials and reading.factor == 1.0:  # nearly always
         return partials
-    partials, factor = host(partials), number(reading.factor)
+    partials, factor = host(partials), factor_now(reading.factor)
     return partials if factor == 1.0 else partials.scaled(factor)

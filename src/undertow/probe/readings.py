@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class HeldReading:
 Number = float | torch.Tensor  # a tensor when reading it now would make the training wait for its device
 
 Slots = NDArray[np.int64]
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
 
 
 def number(value: Number) -> float:
@@ -62,8 +64,19 @@ def number_now(value: Any, default: float) -> Number:
     return float(value)
 
 
+def is_lost(scale: float) -> bool:
+    """A loss scale that has fallen so far: no factor brings back what was multiplied by it."""
+    return abs(scale) < _LEAST_SCALE
+
+
 def inverse(value: Number) -> Number:
-    return 1.0 if isinstance(value, float) and value in (0.0, 1.0) else 1.0 / value
+    return 1.0 if isinstance(value, float) and is_lost(value) else 1.0 / value
+
+
+def factor_now(factor: Number) -> float:
+    """In the background: that of a lost scale, which a device could not be asked about, is infinite."""
+    known = number(factor)
+    return known if isfinite(known) else 1.0
 
 
 def host(partials: Any) -> Partials:
@@ -141,6 +154,7 @@ class RawFrame:
     apart: RanksApart | None = None  # in a distributed training
     complete: Events = ()  # on devices that work by themselves: when all of this is there
     noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks
+    is_handmade: bool = False  # no optimizer told of it: with which gradients the weights were moved was not seen
     loss_is_weighted: bool = False  # and no loss: what a stage of a pipeline was given to begin its backward pass with
 
     @property

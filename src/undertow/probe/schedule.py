@@ -51,9 +51,10 @@ FREE_SECONDS = 1e-3  # a step may always cost this much more
 _UNSEEN = 0.35e-3  # seconds
 _SAFETY = 0.9
 _MEMORY = 9  # recent costs that count
-# Of the budget, at most, so that each kind is measured as often as a verdict needs (see `schema.coverage`); and of what
-# that leaves.
-_CLAIMS = {"gradient": 0.4, "weight": 0.25, "activation": 0.35}
+# Each kind is measured as often as a verdict needs (see `schema.coverage`), for at most so much of the budget; modules
+# have what the others leave of that. Then of the rest.
+_NEEDED = 0.4  # of the budget there is for that, whatever else it is spent on
+_CLAIMS = {"gradient": 0.4, "weight": 0.25}
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
 _SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signal_collector`), but it is spent, too
 _SIGNALS_FROM = 64  # steps; before that they are looked at so often that it says nothing about later
@@ -63,9 +64,12 @@ _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
 WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
 SPOT_CHECK_STEPS = frozenset({4, 8, 16, 32, 64, 128})  # looked at whole, too, where that is not too expensive:
 _SPOT_CHECK_LIMIT = 20.0  # times the budget of one step. What goes wrong soon after the start shows there
-EARLY_STEPS = 16  # gradients of these show how the model is wired; taken unless that is really expensive
-_EARLY_LIMIT = 2.0  # times the budget, or
-_EARLY_SECONDS = 5e-3
+_MOST_IN_A_STEP = 4.0  # times the budget of one step: what looks at modules may take in one
+_NEAR = 4  # steps with gradients that there are in a round at least, for modules to be looked at in those only
+EARLY_STEPS = 20  # gradients of these show how the model is wired; taken unless that is really expensive
+_EARLY_LIMIT = 10.0  # times the budget
+_EXACT_EVERY = 20  # steps between two looks at what must hold exactly: that gradients arrive and weights move
+_TELLING_COSTS = 3  # of fewer none is believed: everything is slow when it happens first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class Governor:
     _warm: bool = False
     _behind: CostModel = field(default_factory=CostModel)  # of the background thread
     _signals: float = 0.0  # seconds of a step that signals take: they come now and then, so this is a mean
+    round_seconds: float = 0.0  # that a look at all modules takes, put together from looks at some of them
+    seconds_for_modules: float = 0.0  # of each step
 
     def plan(self, step: int) -> Plan:
         if self.every is not None:
@@ -110,6 +116,13 @@ class Governor:
             activation = step % int(self.activations) == 0
         return Plan(gradient, weight, activation)
 
+    def closer(self, plan: Plan) -> Plan:
+        """The same with a look at everything that is not too expensive."""
+        if self.every is not None or not self.takes_turns:
+            return plan
+        most = _SPOT_CHECK_LIMIT * self.allowed
+        return Plan(*(getattr(plan, kind) or self._cost(kind) <= most for kind in _SHARES))
+
     @property
     def is_the_same_always(self) -> bool:
         """Whether every step has the same plan, in which modules are not looked at."""
@@ -120,10 +133,24 @@ class Governor:
             return True
         if step in SPOT_CHECK_STEPS and self._cost(kind) <= _SPOT_CHECK_LIMIT * self.allowed:
             return True
-        early = kind == "gradient" and step < EARLY_STEPS
-        if early and self._cost(kind) <= max(_EARLY_LIMIT * self.allowed, _EARLY_SECONDS):
+        if kind != "activation" and step < EARLY_STEPS and len(self._costs.get(kind, ())) < _TELLING_COSTS:
             return True
-        return step % self._intervals[kind] == 0
+        if kind == "gradient" and step < EARLY_STEPS and self._cost(kind) <= _EARLY_LIMIT * self.allowed:
+            return True
+        # Modules are looked at in turn, unless there is time for all of them in every step.
+        return step % self._intervals[kind] == 0 if kind != "activation" else self._intervals[kind] == 1
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether modules are looked at in turn."""
+        return self.activations is None
+
+    def for_modules(self, plan: Plan) -> tuple[float, float, bool]:
+        """Seconds that looks at modules may take in the long run, of each step; the most that they may take in one
+        step; and whether there may be one in this step: beside its gradients they tell most."""
+        gradient, activation = self._intervals["gradient"], self._intervals["activation"]
+        is_near = self.every is None and _NEAR * gradient <= activation
+        return self.seconds_for_modules, _MOST_IN_A_STEP * self.allowed, plan.gradient or not is_near
 
     @property
     def allowed(self) -> float:
@@ -166,6 +193,8 @@ class Governor:
 
     def _cost(self, kind: str) -> float:
         """The lower quartile of recent costs: on a busy machine the clock also counts what other programs do."""
+        if kind == "activation" and self.round_seconds:
+            return self.round_seconds
         known = sorted(self._costs.get(kind, ()))
         behind = {"always": self._behind.of_any, "gradient": self._behind.of_measured}.get(kind, 0.0)
         return (known[len(known) // 4] if known else 0.0) + behind
@@ -178,13 +207,17 @@ class Governor:
         if sum(self._cost(kind) for kind in _SHARES) <= allowed:
             self._intervals = dict.fromkeys(_SHARES, 1)
             return
+        needed = max(allowed, _NEEDED * self.allowed)
+        claims = {kind: min(self._cost(kind) / _EXACT_EVERY, most * needed) for kind, most in _CLAIMS.items()}
         due = max(EVERY, self._steps / OFTEN)
-        claims = {kind: min(self._cost(kind) / due, most * allowed) for kind, most in _CLAIMS.items()}
-        spare = allowed - sum(claims.values())
+        claims["activation"] = min(self._cost("activation") / due, needed - sum(claims.values()))
+        spare = max(1e-9, allowed - sum(claims.values()))
         interval = {
             kind: min(_MAX_INTERVAL, max(1, math.ceil(self._cost(kind) / (claims[kind] + share * spare))))
             for kind, share in _SHARES.items()
         }
+        least = self._cost("activation") / _MAX_INTERVAL
+        self.seconds_for_modules = max(claims["activation"] + _SHARES["activation"] * spare, least)
         # Weights and activations are most useful beside the gradients of the same step.
         beat = interval["gradient"]
         self._intervals = {kind: beat * max(1, round(number / beat)) for kind, number in interval.items()}

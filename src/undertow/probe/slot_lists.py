@@ -57,8 +57,13 @@ class SlotLists:
     def with_gradient(self, slots: Slots) -> Slots:
         return self._pick(slots, have_gradient(self._layers.references))
 
+    def trainable_flags(self) -> bytes:
+        """One for each slot."""
+        flags, free = are_trainable(self._layers.references), self._layers.free
+        return bytes(flag or slot in free for slot, flag in enumerate(flags)) if free else flags
+
     def trainable(self, slots: Slots) -> Slots:
-        flags = are_trainable(self._layers.references)
+        flags = self.trainable_flags()
         return self._pick(slots, flags) if b"\0" in flags else slots
 
     def gradients(self, slots: Slots) -> TensorList:

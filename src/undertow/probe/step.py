@@ -1,13 +1,13 @@
 """One watched training: hears the taps, decides what a step is, and reads tensors at the right moments.
 
-A step ends with an optimizer's `step()`. Gradients are read when the backward pass returns (complete and not yet
-clipped) and compared with what the optimizer gets; weights are read right before and after it moves them.
+A step ends with an optimizer's `step()`; of loops without one see `handmade_steps`. Gradients are read when the
+backward pass returns (complete and not yet clipped) and compared with what the optimizer gets; weights are read right
+before and after it moves them.
 """
 
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from math import isfinite
 from threading import get_ident
@@ -17,13 +17,15 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
-from undertow.errors import CriticalFindingError
 from undertow.probe import discovery, taps
 from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.distributed.local_gradients import LocalGradients
 from undertow.probe.distributed.portions import gathers_parameters
 from undertow.probe.forward import ForwardTap
+from undertow.probe.guarded_taps import GuardedTaps
+from undertow.probe.handmade_steps import HandmadeSteps
 from undertow.probe.layer_search import LayerSearch
+from undertow.probe.module_looks import ModuleLooks
 from undertow.probe.nonfinite import Sentinels
 from undertow.probe.quiet_steps import QuietSteps
 from undertow.probe.reader import TensorReader, WeightWatch
@@ -54,38 +56,43 @@ class StepMachine:
     ) -> None:
         self.subjects = subjects
         self.governor = governor
-        self._post = post
-        self._failed = failed
         self._state = StepState(first_step, governor.plan(0))
         self._timer = StepTimer()
         self._reader = TensorReader()
         self._weights = WeightWatch(self._reader)
         self._local = LocalGradients(subjects, self._reader)
         self._forward = ForwardTap(self._reader.kernel_for)
+        self._by_hand = HandmadeSteps(subjects, self._state, self._reader, self._weights, self._forward, post)
+        self._post = self._by_hand.post
         self._signals = StepSignals(self._state, subjects, self._reader, self._forward, self._timer, governor)
+        self._modules = ModuleLooks(subjects, self._state, self._forward, self._signals, governor)
         self._compiled: dict[int, CompiledStep] = {}  # by id of the optimizer
         self._stepping: CompiledStep | None = None  # the step that is under way, and then the last one
         self._looked_at: CompiledStep | None = None  # the last one after which parameters and optimizer were looked at
         self._present: Slots | None = None  # those with a gradient after the last backward pass
         self._sentinels = Sentinels(subjects, self._reader)
         self._quiet = QuietSteps(self._state, subjects, self._signals, self._timer, governor)
-        self._search = LayerSearch(subjects, self._state, self._signals, self._forward, post)
+        self._search = LayerSearch(subjects, self._state, self._signals, self._forward, self._by_hand.post)
         self._thread = TrainingThread(subjects.layers, self._state, self._forward, self._note)
-        self.before_backward = self._tap(self._before_backward)
-        self.after_backward = self._tap(self._after_backward)
-        self.before_step = self._tap(self._before_step)
-        self.after_step = self._tap(self._after_step)
-        self.gradients_taken = self._tap(self._gradients_taken)
-        self.closure_evaluated = self._tap(self._closure_evaluated)
-        self.loss_scaled = self._tap(self._loss_scaled)
-        self.scaler_stepped = self._tap(self._scaler_stepped)
-        self.gradients_averaged = self._tap(self._gradients_averaged)
-        self.saved_tensors_hooked = self._tap(self._saved_tensors_hooked, in_any_thread=True, reads=False)
-        self.compiling = self._tap(self._compiling, in_any_thread=True, reads=False)
-        self.exporting = self._tap(self._forward.stop, in_any_thread=True, reads=False)
-        self.before_swap = self._tap(self._forget_tensors, reads=False)
-        self._stopped = False
-        self._no_activations = ""
+        self._by_hand.attach(
+            self._signals, self._modules, self._search, governor, self._compile, self._send, self._prepare_next
+        )
+        self._taps = GuardedTaps(self._thread, subjects.layers, self._timer.always, self._find_again, self.stop, failed)
+        tap = self._taps.tap
+        self.before_backward = tap(self._before_backward)
+        self.after_backward = tap(self._after_backward)
+        self.before_step = tap(self._before_step)
+        self.after_step = tap(self._after_step)
+        self.gradients_taken = tap(self._gradients_taken)
+        self.gradients_returned = tap(self._by_hand.gradients_returned)
+        self.closure_evaluated = tap(self._closure_evaluated)
+        self.loss_scaled = tap(self._loss_scaled)
+        self.scaler_stepped = tap(self._scaler_stepped)
+        self.gradients_averaged = tap(self._gradients_averaged)
+        self.saved_tensors_hooked = tap(self._saved_tensors_hooked, in_any_thread=True, reads=False)
+        self.compiling = tap(self._compiling, in_any_thread=True, reads=False)
+        self.exporting = tap(self._forward.stop, in_any_thread=True, reads=False)
+        self.before_swap = tap(self._forget_tensors, reads=False)
 
     @property
     def step(self) -> int:
@@ -101,12 +108,18 @@ class StepMachine:
             self._forward.on_root = self._root_called
             self._forward.start()  # in the first step always: it shows which models are in use, and their order
 
+    def look_closer(self) -> None:
+        """From the background thread: an alarm was raised, and the next step may show more."""
+        self._state.alarmed = True
+
     def note_look(self, seconds: float) -> None:
         """From the background thread: how long the numbers of one loss take it."""
         self._signals.collector.seconds_behind = seconds
 
     def stop(self) -> None:
-        self._stopped = True
+        if not self._thread.in_tap and self._thread.ident in (0, get_ident()):
+            self._taps.tap(self._by_hand.close)()
+        self._taps.are_closed = True
         taps.remove(self)
         self._forward.stop()
         self._forward.take()
@@ -125,49 +138,15 @@ class StepMachine:
         self._quiet.interrupt()
         self._compiled, self._stepping, self._looked_at, self._present = {}, None, None, None
         self._state.now.forget_gradients()
+        self._by_hand.forget()
         self._weights.forget()
         self._sentinels.forget()
 
     def _find_again(self) -> None:
-        """Some watched tensors are gone: slots stand for others from now on."""
-        self._forget_slots()
-        self._search.rescan()
-
-    def _tap(self, work: Callable[..., object], in_any_thread: bool = False, reads: bool = True) -> Callable[..., None]:
-        """An error of ours never reaches the user's loop."""
-        always, layers, thread = self._timer.always, self.subjects.layers, self._thread
-
-        def tap(*arguments: Any) -> None:
-            if self._stopped:
-                return
-            began = _now()
-            try:
-                if get_ident() == thread.ident or in_any_thread:
-                    thread.in_tap = True
-                    if layers.have_gone and reads:
-                        self._find_again()
-                    work(*arguments)
-                    thread.in_tap = False
-                else:
-                    with thread.others:
-                        if thread.takes_over(*arguments):
-                            thread.in_tap = True
-                            if layers.have_gone and reads:
-                                self._find_again()
-                            work(*arguments)
-                            thread.in_tap = False
-            except CriticalFindingError:  # what the user has asked for
-                self.stop()
-                raise
-            except Exception as error:
-                if not self._stopped:  # else another thread has, in the middle of this
-                    with suppress(Exception):
-                        self.stop()
-                    with suppress(Exception):
-                        self._failed(error)
-            always.seconds += _now() - began
-
-        return tap
+        """Some watched tensors are gone: slots stand for others from now on, unless new ones take their places."""
+        if not (self._by_hand.waits and self.subjects.free):
+            self._forget_slots()
+            self._search.rescan()
 
     # -- what else the taps say ---------------------------------------------------------------------------
 
@@ -190,16 +169,20 @@ class StepMachine:
         self._thread.in_pass = True
         if not self._quiet.left and self._forward.running:
             self._forward.pause(True)
+        if subjects.is_tentative and self._search.is_held(roots):
+            self._start_over()
         if not subjects.ready and not self._discover(roots):
             return
         if not state.in_step:
+            if self._by_hand.waits:
+                self._by_hand.finish(subjects.leaves_of(roots))
             if state.ended:
                 state.open()
             state.fresh = True
         elif state.now.closure_read:
             return  # LBFGS evaluates its closure many times; the first one is the gradient of this step
         now = state.now
-        now.backward_count += 1
+        now.count_pass()
         is_plain = len(roots) == 1 and type(roots[0]) is torch.Tensor and single(gradients[0], torch.float32) == 1.0
         loss = single(roots[0], torch.float32) if is_plain else None
         if loss is None:
@@ -219,6 +202,7 @@ class StepMachine:
         if self._quiet.left:
             return
         self._signals.look_at_loss(roots)
+        self._search.look_for_more(roots)
         if state.plan.gradient and subjects.layout.spread is not None and now.backward_count == 1:
             with self._timer.gradient:
                 self._local.begin()
@@ -263,6 +247,8 @@ class StepMachine:
                 now.local = [*now.local, *self._local.end(factor)]
             if began:
                 self._timer.gradient.seconds += _now() - began
+        if not self._quiet.left and not state.in_step:
+            self._by_hand.begin()
 
     def _gradients_averaged(self, passes: Any) -> None:
         """Of what was added up over several passes the mean is taken: that is the gradient, and its loss the loss."""
@@ -276,15 +262,17 @@ class StepMachine:
                 read = self._reader.read_and_mark(self.subjects.lists.gradients_now(), inverse(now.scale))
                 now.gradients, now.marks = read or ((), None)
 
-    def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None:
+    def _gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...], is_final: bool) -> None:
         """`torch.autograd.grad`: of interest when it differentiates by watched parameters."""
         self._quiet.interrupt()
-        if not self.subjects.ready and not self._discover(outputs):
+        if not self.subjects.ready and not self._discover(outputs, by=inputs if is_final else ()):
             return
+        if self._by_hand.waits and not self._state.in_step:
+            self._by_hand.finish(inputs)
         if any(self.subjects.watches(tensor) for tensor in inputs):
             self._state.open()
             self._state.fresh = True
-            self._state.now.backward_count += 1
+            self._state.now.count_pass()
             self._signals.take_losses(outputs, ())
             self._search.walk(outputs)
 
@@ -293,6 +281,8 @@ class StepMachine:
     def _before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
         state = self._state
         state.fired.add(id(optimizer))
+        if self.subjects.is_tentative:
+            self._start_over()
         if not self.subjects.ready and not self._discover(stepping=optimizer):
             return
         step = self._stepping
@@ -300,6 +290,7 @@ class StepMachine:
             step = self._compile(optimizer)
         if not len(step.slots):
             return
+        self._by_hand.hear(optimizer)
         state.in_step = True
         state.count(optimizer)
         now, began = state.now, 0.0 if self._quiet.left else _now()
@@ -345,6 +336,8 @@ class StepMachine:
             if self.subjects.layout is not layout:
                 self._state.now.forget_gradients()
                 self._state.want_walk = True
+            if self.subjects.layout.generation != layout.generation:
+                self._signals.collector.begin_anew()
             if len(self._compiled) >= _MOST_COMPILED:  # optimizers made anew for every step
                 self._compiled.clear()
             step = self._compiled[id(optimizer)] = CompiledStep(self.subjects, optimizer, slots)
@@ -393,6 +386,7 @@ class StepMachine:
             return
         step = self._compile(optimizer)
         if len(step.slots):
+            self._by_hand.hear(optimizer)
             state.count(optimizer)
             state.now.stepped = None
             frame = step.frame(state, optimizer, 1.0)
@@ -412,6 +406,10 @@ class StepMachine:
         self._emit(frame)
 
     def _emit(self, frame: RawFrame) -> None:
+        self._send(frame)
+        self._prepare_next()
+
+    def _send(self, frame: RawFrame) -> None:
         state, forward = self._state, self._forward
         if forward.error is not None:
             raise forward.error
@@ -419,29 +417,25 @@ class StepMachine:
         frame.complete = self._reader.events()
         if state.shared and not frame.joined:  # the second part of a step
             self._post(frame)
-            self._prepare_next()
             return
         now = _now()
         seconds = frame.scalars["step_time"] = now - state.began
         spent = self._timer.take()
-        if forward.readings:
-            if state.plan.activation:
-                frame.modules = self._signals.module_readings()
-                frame.output_gradient_factor = inverse(state.now.scale)
-                self._signals.collector.note_data(forward.data, forward.data_address)
-            spent["activation"] = spent.get("activation", 0.0) + forward.seconds
-            forward.take()
+        seen = None if frame.is_handmade else self._modules.take(spent)
+        if seen is not None:
+            seen.put(frame)
+            frame.output_gradient_factor = inverse(state.now.scale)
         frame.signals = self._signals.collector.take(spent.get("signal", 0.0), self.governor.allowed)
         waited = self._post(frame)  # for the background thread, which counts its time itself
         self._timer.always.seconds -= waited
         self.governor.spent(spent, seconds, first=state.step == state.first_step)
         state.began = now + waited
-        self._prepare_next()
 
     def _prepare_next(self) -> None:
         state = self._state
         state.ended = True
-        self._search.look_again()
+        if not self._by_hand.waits:
+            self._search.look_again()
         plan = self.governor.plan(state.done + 1)
         if state.modes_changed and self.governor.activations is not False:
             # With the gradients of the same step: what runs and gets none has been cut off.
@@ -450,11 +444,9 @@ class StepMachine:
         if state.fed_changed and self.governor.activations is None:
             plan = replace(plan, gradient=True, activation=True)
             state.fed_changed = False
-        state.next_plan = plan
-        if plan.activation and not self._no_activations:
-            self._forward.start()
-        elif self._forward.running:
-            self._forward.stop()
+        if state.alarmed:
+            plan, state.alarmed = self.governor.closer(plan), False
+        state.next_plan = self._modules.prepare(plan)
 
     def _emit_quietly(self, frame: RawFrame, step: CompiledStep) -> None:
         """In a step in which nothing else is due."""
@@ -474,11 +466,25 @@ class StepMachine:
         if self.subjects.ready:
             self._forward.on_root = None
         elif gathers_parameters(module):
-            self._tap(self._discover)()
+            self._taps.tap(self._discover)()
 
-    def _discover(self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None) -> bool:
-        if not self._search.discover(loss, stepping):
+    def _start_over(self) -> None:
+        """What was found before any optimizer was known to step is not what is trained, or not all of it."""
+        self._forget_slots()
+        self._by_hand.drop()
+        self.subjects.start_over()
+        self._state.forget()
+        self._state.ended, self._state.want_walk = False, True
+        self._signals.forget()
+        self._search.start_over()
+
+    def _discover(
+        self, loss: tuple[Any, ...] = (), stepping: Optimizer | None = None, by: tuple[Any, ...] | None = None
+    ) -> bool:
+        if not self._search.discover(loss, stepping, by):
             return False
+        if self.subjects.is_tentative:
+            self._by_hand.hold_back()
         self._thread.follow()
         if self.subjects.is_compiled:
             self._compiling()
@@ -487,8 +493,8 @@ class StepMachine:
         return True
 
     def _give_up_activations(self, reason: str) -> None:
-        if not self._no_activations:
-            self._no_activations = reason
+        if not self._modules.none_because:
+            self._modules.none_because = reason
             self._forward.stop()
             self._forward.take()
             self._note(f"no activations: {reason}")

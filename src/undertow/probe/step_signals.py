@@ -55,8 +55,9 @@ class StepSignals:
         forward, state = self._forward, self._state
         if forward.readings:
             self.collector.note_modes(forward.readings.values())
-            known = self._subjects.layers.module_layer
-            self.collector.note_unregistered(forward.readings, known, forward.roots_called)
+            if forward.look is None:
+                known = self._subjects.known_modules()
+                self.collector.note_unregistered(forward.readings, known, forward.roots_called)
         state.modes_changed |= self.collector.modes_changed()
         if state.hooked_saved_tensors and not SHOWS_HOOKS:
             return
@@ -64,7 +65,8 @@ class StepSignals:
         if self.collector.wants_loss(planned, self._governor.every is None):
             with self._timer.signal:
                 self.collector.look_at_loss(roots, state.now.scaler and state.now.scaler())
-        if state.plan.activation and forward.readings and state.now.backward_count == 1:
+        with_graph = state.plan.activation and (forward.look is None or forward.look.with_graph)
+        if with_graph and forward.readings and state.now.backward_count == 1:
             with self._timer.activation:
                 self.collector.look_at_graph(roots, forward.readings.values())
 
@@ -76,7 +78,8 @@ class StepSignals:
         self._nonfinite_seen = True
         state.measure_now()
         may_unpack = not state.hooked_saved_tensors
-        origin = find_origin(self._subjects, self._reader, roots, self.module_readings(), may_unpack)
+        modules = self.module_readings() if self._forward.look is None else {}  # else the first may not be among them
+        origin = find_origin(self._subjects, self._reader, roots, modules, may_unpack)
         return None if origin is None else Note("first_nonfinite", state.step + 1, origin)
 
     @property
@@ -96,6 +99,11 @@ class StepSignals:
             choice = self._subjects.layers.of_slots(present).tobytes()
             self._state.fed_changed |= bool(self._presences) and choice not in self._presences
             self._presences.add(choice)
+
+    def forget(self) -> None:
+        """What has been seen so far was of another model."""
+        self._presences.clear()
+        self.collector.forget()
 
     # -- after a step -------------------------------------------------------------------------------------
 

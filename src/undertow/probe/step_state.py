@@ -46,8 +46,14 @@ class StepReadings:
         """Whether the gradients were read for just these slots."""
         return len(self.gradients) == 1 and self.gradients[0].slots is slots
 
+    def count_pass(self) -> None:
+        """Where gradients are only looked at, no step ever ends: what is kept must not grow."""
+        self.backward_count += 1
+        if len(self.losses) >= _MOST_PASSES:
+            self.losses = [self._sum(self.losses)]
+
     def note_pass(self) -> None:
-        """Another backward pass was read. Of a loop that moves its weights by hand no step is heard: they never end."""
+        """Another backward pass was read."""
         self.micro = (*self.micro, self.gradients) if self.backward_count <= _MOST_PASSES else ()
 
     def forget_gradients(self) -> None:
@@ -59,16 +65,21 @@ class StepReadings:
         """What was differentiated in this step: the sum over its backward passes, without the loss scale."""
         if not self.losses:
             return None
-        total = self.losses[0]
-        for more in self.losses[1:]:
-            total = total + more
+        total = self._sum(self.losses)
         return total * inverse(self.scale) if self.scaler is not None else total
+
+    @staticmethod
+    def _sum(losses: Sequence[Number]) -> Number:
+        total = losses[0]
+        for more in losses[1:]:
+            total = total + more
+        return total
 
 
 class StepState:
     __slots__ = (
-        "bad_seen", "began", "ended", "fed_changed", "fired", "first_step", "fresh", "hooked_saved_tensors", "in_step",
-        "modes_changed", "next_plan", "now", "pending", "plan", "shared", "step", "stepped", "want_walk",
+        "alarmed", "bad_seen", "began", "ended", "fed_changed", "fired", "first_step", "fresh", "hooked_saved_tensors",
+        "in_step", "modes_changed", "next_plan", "now", "pending", "plan", "shared", "step", "stepped", "want_walk",
     )  # fmt: skip
 
     def __init__(self, first_step: int, plan: Plan) -> None:
@@ -87,6 +98,7 @@ class StepState:
         self.want_walk = True  # the graph of the next loss may show what is not known yet
         self.modes_changed = False
         self.fed_changed = False  # other parameters got a gradient than ever before
+        self.alarmed = False  # a rule has raised an alarm; set by another thread
         self.bad_seen = False  # a gradient that is not finite
         self.hooked_saved_tensors = False  # unpacking those could run the user's code again
 

@@ -16,13 +16,15 @@ from undertow.probe.distributed.fsdp import flat_parameters, gathered_parameters
 from undertow.probe.reader import TensorReader
 from undertow.probe.readings import Slots
 from undertow.probe.slot_lists import SlotLists
-from undertow.probe.tensor_list import are_trainable, have_gradient
+from undertow.probe.tensor_list import have_gradient
+from undertow.probe.tensor_names import names_of
 from undertow.probe.watched_layers import SlotLayout, WatchedLayers
 from undertow.probe.watched_optimizers import WatchedOptimizers
 from undertow.probe.zero_grad_tracking import ZeroGradTracker
 
 _RESCAN_STEPS = frozenset({1, 10, 100})
 _RESCAN_EVERY = 1000
+_MOST_GONE = 100  # models of one name: each that is gone keeps its layers to itself
 
 
 class Subjects:
@@ -37,13 +39,15 @@ class Subjects:
     ) -> None:
         self._is_given = roots is not None
         self._given_optimizers = [weakref.ref(optimizer) for optimizer in optimizers or ()]
-        # Everything of the user's is referred to weakly. Names of models that are gone stay taken.
+        # Everything of the user's is referred to weakly. Names of models that are gone stay taken for long.
         self._roots = {name: weakref.ref(root) for name, root in (roots or {}).items()}
         self._found = discovery.describe(roots or {}, ())
         self.optimizers = WatchedOptimizers()
         self._slots_cache: dict[int, tuple[weakref.ref[Optimizer], tuple[int, ...], Slots]] = {}
         self.layers = WatchedLayers(include, exclude)
         self.ready = False
+        self.is_tentative = False  # found by a loss alone: no optimizer holds what it reaches
+        self.free: dict[str, weakref.ref[torch.Tensor]] = {}  # weights of no model and no optimizer, by name
         self.is_compiled = False
         self.unowned = self.empty = self.whole = 0
         self._optimizer_of: NDArray[np.int64] = np.empty(0, np.int64)
@@ -58,7 +62,8 @@ class Subjects:
         return self.layers.layout
 
     def forget_tensors(self) -> None:
-        """Nothing refers to any of them afterwards; the next rescan finds them again."""
+        """Nothing refers to any of them afterwards; the next rescan finds them again, if they are of models."""
+        self.free = {}
         self._found.parameters = []
         self._slots_cache = {}
         self.lists.forget()
@@ -73,17 +78,22 @@ class Subjects:
     # -- finding out --------------------------------------------------------------------------------------
 
     def discover(
-        self, called: Sequence[nn.Module], loss: Sequence[Any] = (), stepping: Optimizer | None = None
+        self,
+        called: Sequence[nn.Module],
+        loss: Sequence[Any] = (),
+        stepping: Optimizer | None = None,
+        by: Sequence[Any] | None = None,
     ) -> bool:
-        """True once there is something to watch.
+        """True once there is something to watch. `by`: what the loss is differentiated by, if not by all it reaches.
 
         Models and optimizers left over from earlier work in the same process are told apart from those in
         use by what has happened since watching began: a model was called, a loss reaches it, or it steps.
         """
         given = [optimizer for ref in self._given_optimizers if (optimizer := ref()) is not None]
         optimizers = given if self._given_optimizers else discovery.live_optimizers()
+        reached = autograd_graph.leaf_tensors(loss)
         if not self._is_given:
-            in_use = autograd_graph.leaves(loss)
+            in_use = {id(tensor) for tensor in reached}
             in_use |= {id(p) for module in called for p in module.parameters()}
             in_use |= {id(t) for t in discovery.optimizer_tensors([stepping] if stepping is not None else [])}
         else:
@@ -91,10 +101,14 @@ class Subjects:
             in_use = {id(one.reference()) for one in self._found.parameters}
         relevant = [o for o in optimizers if any(id(t) in in_use for t in discovery.optimizer_tensors([o]))]
         if not self._is_given:
-            if not relevant:
+            wanted = discovery.optimizer_tensors(relevant) if relevant else _weights_among(reached, by)
+            if not wanted:
                 return False
-            roots = discovery.find_roots(discovery.optimizer_tensors(relevant), called)
+            self.is_tentative = not relevant
+            roots = discovery.find_roots(wanted, called)
             self._roots = {name: weakref.ref(root) for name, root in discovery.name_roots(roots).items()}
+            if not relevant:
+                self._set_free(wanted, roots)
         self.optimizers.begin(relevant)
         self._describe()
         self.ready = bool(self.layers.references)
@@ -105,10 +119,60 @@ class Subjects:
             )
         return self.ready
 
+    def start_over(self) -> None:
+        """Nothing of what was found so far is watched any more."""
+        self._roots, self.free, self.ready, self.is_tentative = {}, {}, False, False
+        self._found = discovery.describe({}, ())
+        self.optimizers.begin(())
+        self.layers.start_over()
+        self._slots_cache = {}
+        self.lists.forget()
+        self.zero_grads.move((), ())
+
+    def _set_free(self, tensors: Sequence[torch.Tensor], roots: Sequence[nn.Module]) -> None:
+        """Weights that no model owns go by the names that the program gives them."""
+        owned = {id(parameter) for root in roots for parameter in root.parameters()}
+        loose = [tensor for tensor in tensors if id(tensor) not in owned]
+        names = names_of(loose, set(self.free))
+        self.free |= {name: weakref.ref(tensor) for name, tensor in zip(names, loose)}
+
+    def leaves_of(self, roots: Sequence[Any]) -> list[torch.Tensor]:
+        """Of a loss, where new tensors may have taken the places of free ones that are gone."""
+        return autograd_graph.leaf_tensors(roots) if self.free and self.layers.have_gone else []
+
+    def replace(self, leaves: Sequence[torch.Tensor]) -> bool:
+        """Whether these have taken the places of all free tensors that are gone, with the same shapes: a functional
+        loop makes new ones at every step. A single one may be the data, which is new at every step as well."""
+        if not self.free:
+            return False
+        new = [leaf for leaf in leaves if not self.layers.knows(id(leaf))]
+        gone = [name for name, reference in self.free.items() if reference() is None]
+        shapes = [tuple(leaf.shape) for leaf in new]
+        if len(gone) < 2 or shapes != [self.layers.shape(name) for name in gone]:
+            return False
+        self.free |= {name: weakref.ref(leaf) for name, leaf in zip(gone, new)}
+        self.layers.replace(dict(zip(gone, new)))
+        self._slots_cache = {}
+        self.lists.forget()
+        self._number_optimizers()
+        return True
+
+    def take_in(self, loss: Sequence[Any], is_out_of_place: Callable[[torch.Tensor], bool]) -> bool:
+        """Models that a loss reaches and that nobody has found yet; True when there are new layers."""
+        if self._is_given:
+            return False
+        leaves = [leaf for leaf in autograd_graph.leaf_tensors(loss) if isinstance(leaf, nn.Parameter)]
+        unknown = [leaf for leaf in leaves if not self.layers.knows(id(leaf)) and not is_out_of_place(leaf)]
+        if not unknown:
+            return False
+        self._take_in(unknown)
+        return self._describe()
+
     def _describe(self) -> bool:
         # With models given, tensors that only an optimizer knows belong to somebody else.
-        extra = list(self.optimizers) if not self._is_given or self._given_optimizers else []
-        self._found = found = discovery.describe(self._live_roots, extra, self._found)
+        extra = self.optimizers.real if not self._is_given or self._given_optimizers else []
+        free = {name: tensor for name, one in self.free.items() if (tensor := one()) is not None}
+        self._found = found = discovery.describe(self._live_roots, extra, self._found, free)
         self.is_compiled = found.is_compiled
         self.unowned, self.empty, self.whole = found.unowned, found.empty, found.whole
         before = self.layers.slot_of
@@ -138,6 +202,20 @@ class Subjects:
     def watches(self, tensor: Any) -> bool:
         return self.layers.knows(id(tensor))
 
+    def known_modules(self) -> set[int]:
+        """Ids of the modules of watched models, and of those themselves, which are no layers."""
+        return {*self.layers.module_layer, *(id(root) for root in self._live_roots.values())}
+
+    def outside(self, optimizers: Sequence[Optimizer]) -> Slots:
+        """What none of these holds."""
+        held = {id(tensor) for tensor in discovery.optimizer_tensors(optimizers)}
+        return self.lists.one([slot for identity, slot in self.layers.slot_of.items() if identity not in held])
+
+    def holder(self, slots: Slots) -> Optimizer | None:
+        """The optimizer that holds all of these."""
+        holders = set(self._optimizer_of[slots].tolist())
+        return self.optimizers.at(holders.pop()) if len(holders) == 1 and min(holders) >= 0 else None
+
     def slots_of(self, optimizer: Optimizer, layers_changed: Callable[[], None]) -> Slots:
         """The watched slots an optimizer steps; an optimizer not seen before is taken in."""
         sizes = tuple(len(group["params"]) for group in optimizer.param_groups)
@@ -151,8 +229,9 @@ class Subjects:
             if all(known):
                 self._number_optimizers()
             else:
+                generation = self.layers.generation
                 self._take_in(tensors)
-                if self._describe():
+                if self._describe() or generation != self.layers.generation:
                     layers_changed()
         slots = self.lists.one(sorted({self.layers.slot_of[id(t)] for t in tensors if self.layers.knows(id(t))}))
         self._slots_cache[id(optimizer)] = (weakref.ref(optimizer), sizes, slots)
@@ -171,10 +250,19 @@ class Subjects:
                     self._roots[self._free_name(root)] = weakref.ref(root)
 
     def _free_name(self, root: nn.Module) -> str:
-        """A name for a model that turned up after the first ones had theirs."""
+        """A name for a model that turned up after the first ones had theirs. Where very many of one name have come and
+        gone, that of the first of them: a run has a bounded number of layers."""
         if not self._roots:
             return ""
-        return discovery.free_name(discovery.root_name(root), self._roots)
+        base = discovery.root_name(root)
+        there = {one.root for one in self._found.parameters if one.reference() is not None}
+        there |= {name for name, known in self._roots.items() if known() is not None}
+        gone = [name for name in self._roots if name not in there and discovery.is_named_after(name, base)]
+        if len(gone) < _MOST_GONE:
+            return discovery.free_name(base, self._roots)
+        del self._roots[gone[0]]  # the latest comes last
+        self.layers.generation += 1
+        return gone[0]
 
     # -- order and graph ----------------------------------------------------------------------------------
 
@@ -205,7 +293,7 @@ class Subjects:
 
     def frozen(self, slots: Slots) -> list[int]:
         """Places in `slots` of tensors that do not ask for a gradient."""
-        trainable = are_trainable(self.layers.references)
+        trainable = self.lists.trainable_flags()
         if b"\0" not in trainable:
             return []
         return [place for place, slot in enumerate(slots.tolist()) if not trainable[slot]]
@@ -249,3 +337,13 @@ class Subjects:
             "layers_skipped": len(self.layers.skipped),
             "reasons": reasons,
         }
+
+
+def _weights_among(leaves: Sequence[torch.Tensor], by: Sequence[Any] | None) -> list[torch.Tensor]:
+    """Beside parameters of modules, other leaves are data that somebody differentiates by."""
+    parameters = [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)]
+    if by is not None:
+        known = {id(parameter) for parameter in parameters}
+        leaves = [one for one in by if isinstance(one, torch.Tensor) and one.grad_fn is None]
+        parameters = [leaf for leaf in leaves if id(leaf) in known or not known]
+    return [leaf for leaf in parameters or leaves if discovery.is_measurable(leaf)]

@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 )
 
 from undertow.errors import CriticalFindingError
-from undertow.probe.unseen import is_traced, unseen
+from undertow.probe.unseen import differentiates, is_traced, outside_transforms, unseen, unwrapped
 
 _Make = Callable[[Callable[..., Any], Callable[..., None]], Callable[..., Any]]
 
@@ -31,7 +31,8 @@ class Listener(Protocol):
 
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
     def after_backward(self) -> None: ...
-    def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...]) -> None: ...
+    def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...], is_final: bool) -> None: ...
+    def gradients_returned(self, inputs: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> None: ...
     def closure_evaluated(self, optimizer: Optimizer) -> None: ...
     def after_step(self, optimizer: Optimizer) -> None: ...
@@ -182,16 +183,39 @@ def _wrap_engine(original: Callable[..., Any], tell: Callable[..., None]) -> Cal
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
         if len(args) < 5 or not _is_outermost():
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            _tell_of_transformed(tell, args, result)
+            return result
         if not kwargs.get("accumulate_grad"):
-            tell("gradients_taken", args[0], args[4])
-            return original(*args, **kwargs)
+            is_final = not args[3]  # else a graph of them was asked for: they are part of another loss
+            tell("gradients_taken", args[0], args[4], is_final)
+            result = original(*args, **kwargs)
+            if is_final:
+                tell("gradients_returned", args[4], result)
+            return result
         tell("before_backward", args[0], args[1])
         result = original(*args, **kwargs)
         tell("after_backward")
         return result
 
     return run_backward
+
+
+def _tell_of_transformed(tell: Callable[..., None], args: Any, gradients: Any) -> None:
+    """`torch.func.grad`, by the tensors that the user has given it."""
+    try:
+        if not (_listeners and gradients is not None and len(args) >= 5 and differentiates()):
+            return
+        outputs, inputs, found = map(unwrapped, (args[0], args[4], gradients))
+        if all(one is None or one.shape == of.shape for one, of in zip(found, inputs)):  # else one for each sample
+            with outside_transforms(), torch.no_grad():
+                losses = tuple(one.sum() for one in outputs)  # of many models at once, all are differentiated
+                tell("gradients_taken", losses, inputs, True)
+                tell("gradients_returned", inputs, found)
+    except CriticalFindingError:
+        raise
+    except Exception:
+        return
 
 
 def _wrap_scale(original: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:

@@ -6,17 +6,19 @@ does. That is no training, and operations of ours would become part of what they
 them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.compiler import is_dynamo_compiling
 from torch.utils._python_dispatch import _disable_current_modes
 
 _core: Any = torch._C
 _is_scripting: Callable[[], bool] = _core._is_tracing
 _is_transforming: Callable[[], bool] = _core._are_functorch_transforms_active
+_kinds: Any = _core._functorch.TransformType
 _dispatch_modes: Callable[[], int] = _core._len_torch_dispatch_stack
 _function_modes: Callable[[], int] = _core._len_torch_function_stack
 _TRACING = (_core._TorchDispatchModeKey.PROXY, _core._TorchDispatchModeKey.FUNCTIONAL)
@@ -29,6 +31,30 @@ def is_traced() -> bool:
     if _dispatch_modes() and any(map(_core._get_dispatch_mode, (_core._TorchDispatchModeKey.FAKE, *_TRACING))):
         return True
     return bool(_function_modes()) and any(map(torch._ops._get_dispatch_mode_pre_dispatch, _TRACING))
+
+
+def differentiates() -> bool:
+    """Whether `torch.func.grad` is at work, alone or for many models at once: then this may be a training after all."""
+    if is_dynamo_compiling() or _is_scripting() or _dispatch_modes() or not _is_transforming():
+        return False
+    kinds = [layer.key() for layer in _core._functorch.get_interpreter_stack() or ()]
+    return kinds.count(_kinds.Grad) == 1 and all(kind in (_kinds.Grad, _kinds.Vmap) for kind in kinds)
+
+
+def unwrapped(tensors: Iterable[Any]) -> tuple[Any, ...]:
+    """What the transformations at work have wrapped."""
+    found: list[Any] = []
+    for tensor in tensors:
+        while isinstance(tensor, torch.Tensor) and _core._functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = _core._functorch.get_unwrapped(tensor)
+        found.append(tensor)
+    return tuple(found)
+
+
+@contextmanager
+def outside_transforms() -> Iterator[None]:
+    with temporarily_clear_interpreter_stack():
+        yield
 
 
 def unseen() -> AbstractContextManager[Any]:

@@ -21,12 +21,13 @@ from undertow.schema import GraphNode, GraphSource, Layer, LayerGraph, LayerKind
 class SlotLayout:
     """How slots (positions in the list of watched tensors) map to rows of a block. Replaced, never changed."""
 
-    parameter_ids: NDArray[np.int32]  # layer ids of all parameter layers: the rows of a block
+    parameter_ids: NDArray[np.int32]  # layer ids of the parameters that are there: the rows of a block
     row_of_slot: NDArray[np.int64]
     sizes: NDArray[np.int64]  # elements per slot
     offsets: NDArray[np.int64]  # of the slots' sketches, packed
     module_ids: NDArray[np.int32]
     spread: Spread | None = None  # over the ranks of a distributed training
+    generation: int = 0  # another one when layers stand for other models than before
     reading_bytes: int = field(init=False)  # what a reading of all slots takes in memory, roughly
 
     def __post_init__(self) -> None:
@@ -41,6 +42,7 @@ class WatchedLayers:
     def __init__(self, include: Sequence[str] | None, exclude: Sequence[str] | None) -> None:
         self._include = include
         self._exclude = exclude
+        self._adopted = LayerTable()
         self._layers: list[Layer] = []
         self._id_of_path: dict[str, int] = {}
         self.sequence: list[int] = []  # layer ids in execution order
@@ -49,16 +51,42 @@ class WatchedLayers:
         self.references: list[ref[torch.Tensor]] = []  # to the watched tensors, by slot: they are the user's
         self.have_gone = False  # some of them, since the last update
         self.slot_of: dict[int, int] = {}  # id of a tensor → its slot; of one that is gone until the next update
+        self.free: list[int] = []  # slots of tensors that are trained whatever their flag says
         self.module_layer: dict[int, int] = {}  # id of a module → layer id
         self.skipped: set[str] = set()
+        self.generation = 0
         self.layout = self._make_layout([])
 
     def adopt(self, table: LayerTable) -> None:
         """Begin with the layers of the run that is being resumed: their ids are what its segments hold."""
+        self._adopted = table
         self._layers = list(table)
         self._id_of_path = {layer.path: layer.id for layer in table}
         self.sequence = [layer.id for layer in table.in_execution_order() if layer.order is not None]
         self.layout = self._make_layout([])
+
+    def start_over(self) -> None:
+        """As if nothing had been found since the run began."""
+        self._graph = LayerGraph()
+        self.forget_tensors()
+        self.have_gone = False
+        self.skipped = set()
+        self.adopt(self._adopted)
+
+    def shape(self, path: str) -> tuple[int, ...]:
+        return self._layers[self._id_of_path[path]].shape
+
+    def replace(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Others of the same shapes take the places of tensors that are gone, by path."""
+        owners, slot_of = dict[int, tuple[Owner, ...]](), dict[int, int]()
+        for slot, identity in enumerate(self.slot_of):  # a new tensor may lie where another one of them lay
+            tensor = tensors.get(self.path(slot))
+            if tensor is not None:
+                self.references[slot] = ref(tensor, self._note_gone)
+            now = identity if tensor is None else id(tensor)
+            owners[now], slot_of[now] = self.owners[identity], slot
+        self.owners, self.slot_of = owners, slot_of
+        self.have_gone = False
 
     @property
     def table(self) -> LayerTable:
@@ -113,7 +141,7 @@ class WatchedLayers:
                 parameter_count=prod(shape),
                 group=parameter.group,
                 shared_with=tuple(parameter.shared_with),
-                trainable=tensor.requires_grad,
+                trainable=tensor.requires_grad or parameter.is_free,
                 shape=shape,
                 dtype=str(tensor.dtype).removeprefix("torch."),
                 module_type=parameter.module_type,
@@ -133,6 +161,7 @@ class WatchedLayers:
         self.have_gone = False
         self.references = [ref(tensor, self._note_gone) for _, tensor in watched]
         self.slot_of = {id(tensor): slot for slot, (_, tensor) in enumerate(watched)}
+        self.free = [slot for slot, (one, _) in enumerate(watched) if one.is_free]
         stretches = [None if one.share is None else one.share.portion for one, _ in watched]
         spread = spread_of([tensor for _, tensor in watched], [one.is_replicated for one, _ in watched], stretches)
         # A complex number is measured as two.
@@ -162,9 +191,9 @@ class WatchedLayers:
             self._layers[known] = self._layers[known].replace(**facts)
 
     def _make_layout(self, slots: list[tuple[int, int]], spread: Spread | None = None) -> SlotLayout:
-        """From the layer id and the elements of each slot."""
-        parameters = [layer.id for layer in self._layers if not layer.is_module]
-        modules = [layer.id for layer in self._layers if layer.is_module]
+        """From the layer id and the elements of each slot. Layers that are gone have no row."""
+        parameters = sorted({layer_id for layer_id, _ in slots})
+        modules = sorted(set(self.module_layer.values()))
         row = {layer_id: place for place, layer_id in enumerate(parameters)}
         sizes = np.array([size for _, size in slots], np.int64)
         return SlotLayout(
@@ -174,6 +203,7 @@ class WatchedLayers:
             offsets_of(sizes),
             np.array(modules, np.int32),
             spread,
+            self.generation,
         )
 
     def ordered(self, walk: Walk, module_positions: dict[int, int]) -> bool:
@@ -232,7 +262,7 @@ class WatchedLayers:
         return any(int(ids[rows[slot]]) not in placed for slot in slots)
 
     def forget_tensors(self) -> None:
-        self.references, self.slot_of, self.module_layer, self.owners = [], {}, {}, {}
+        self.references, self.slot_of, self.module_layer, self.owners, self.free = [], {}, {}, {}, []
 
     def _layer_of(self, parameter: int) -> int:
         return int(self.layout.parameter_ids[self.layout.row_of_slot[self.slot_of[parameter]]])

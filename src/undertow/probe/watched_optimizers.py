@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch.optim import Optimizer
 
+from undertow.probe.by_hand import ByHand
 from undertow.probe.discovery import optimizer_tensors
 from undertow.probe.readings import Number
 
@@ -49,6 +50,14 @@ class WatchedOptimizers:
                     owner[slot] = index
         return owner
 
+    @property
+    def real(self) -> list[Optimizer]:
+        """Without those that stand for lines of a program."""
+        return [one for one in self if not isinstance(one, ByHand)]
+
+    def at(self, index: int) -> Optimizer | None:
+        return self._references[index]()
+
     def learning_rates(self, optimizer: Optimizer) -> dict[str, Number]:
         groups = optimizer.param_groups
         if len(groups) == len(self._references) == 1 and type(rate := groups[0].get("lr")) is float:
@@ -71,7 +80,7 @@ class WatchedOptimizers:
         return {"lr": largest, **(rates if number > 1 else {})}
 
     def facts(self) -> list[dict[str, Any]]:
-        return [{"type": type(one).__name__, "groups": [*map(_facts_of_group, one.param_groups)]} for one in self]
+        return [{"type": type(one).__name__, "groups": [*map(_facts_of_group, one.param_groups)]} for one in self.real]
 
 
 def _facts_of_group(group: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,8 @@ class RunFacts:
     layers_skipped: int = 0
     # How often each stream was measured, by who saw every frame: old ones may be thinned out later.
     coverage: dict[str, StreamCoverage] = field(default_factory=dict[str, StreamCoverage])
+    health: str | None = None  # of a run that was closed, as it was judged then
+    cause: str = ""  # the code and name of its first finding
     reasons: list[str] = field(default_factory=list[str])  # what could not be measured, and why
     message: str = ""  # the last word of a run that failed or detached
 

@@ -187,6 +187,25 @@ static PyObject *python_choose(PyObject *self, PyObject *arguments) {
     return PyArg_ParseTuple(arguments, "s", &forced) ? PyUnicode_FromString(choose_passes(forced)) : NULL;
 }
 
+/* All objects of a class, in one go. Python code would let other threads run while it goes through the list, which
+ * refers to whatever they are just making: a tuple that anybody refers to cannot grow, and so ends in a SystemError. */
+static PyObject *python_instances(PyObject *module, PyObject *kind)
+{
+    (void)module;
+    if (!PyType_Check(kind)) return PyErr_Format(PyExc_TypeError, "%R is no class", kind);
+    PyObject *collector = PyImport_ImportModule("gc"), *objects = NULL;
+    PyObject *found = collector == NULL ? NULL : PyList_New(0);
+    if (found != NULL) objects = PyObject_CallMethod(collector, "get_objects", NULL);
+    if (objects == NULL) Py_CLEAR(found);
+    for (Py_ssize_t i = 0; found != NULL && i < PyList_Size(objects); i++) {
+        PyObject *one = PyList_GetItem(objects, i);
+        if (PyType_IsSubtype(Py_TYPE(one), (PyTypeObject *)kind) && PyList_Append(found, one) < 0) Py_CLEAR(found);
+    }
+    Py_XDECREF(objects);
+    Py_XDECREF(collector);
+    return found;
+}
+
 static PyMethodDef methods[] = {
     {"statistics", python_statistics, METH_VARARGS, "Fill the statistics of many tensors from their partial values."},
     {"direction_sums", python_direction_sums, METH_VARARGS, "Fill the products of a frame's sketches with earlier ones."},
@@ -196,6 +215,7 @@ static PyMethodDef methods[] = {
     {"sample", (PyCFunction)(void (*)(void))python_sample, METH_FASTCALL, "Evenly spaced elements of a float32 tensor."},
     {"which_have_gradient", python_have_gradient, METH_O, "Of weak references to tensors, a byte each."},
     {"which_are_trainable", python_are_trainable, METH_O, "Of weak references to tensors, a byte each."},
+    {"instances", python_instances, METH_O, "All objects of a class that the collector knows."},
     {"measure", python_measure, METH_VARARGS, "Fill moments, exponents and sketches of many tensors."},
     {"unit_activity", python_activity, METH_VARARGS, "Mark the units that are not zero everywhere."},
     {"fingerprint", python_fingerprint, METH_VARARGS, "One number from a few elements of each tensor."},

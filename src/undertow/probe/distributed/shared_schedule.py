@@ -47,6 +47,10 @@ class SharedGovernor(Governor):
         intervals = next((these for start, these in reversed(self._agreed) if start <= step), None)
         return intervals is None or step % intervals.get(kind, 1) == 0
 
+    @property
+    def takes_turns(self) -> bool:
+        return False
+
     def _set_intervals(self) -> None:
         if self.announce is None:
             return

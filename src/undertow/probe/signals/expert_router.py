@@ -42,11 +42,12 @@ def find_gates(named: Sequence[tuple[str, Value]]) -> Iterator[Gate]:
 def _gating(value: Value) -> tuple[Value, Value]:
     """The softmax whose result, or a choice of it, this is; and the `topk` that chose, if one did."""
     choice = NOTHING
-    mixed = False  # masked and summed: what is left of a choice for one expert, or an expectation of anything
+    mixed = picked = False  # masked and summed: what is left of a choice for one expert, or an expectation of anything
     for _ in range(_FAR):
         name = value.operation
         if name in SOFTMAX:
-            return (NOTHING, NOTHING) if mixed and not choice else (value, choice)
+            return (NOTHING, NOTHING) if mixed and not (choice or picked) else (value, choice)
+        picked |= name == "Max"
         if name == "Topk":
             choice = value
         if name == "Div":  # chosen gates made to sum to 1 again

@@ -40,9 +40,13 @@ class GraphSignals:
     def __init__(self) -> None:
         self._empty_looks = 0
 
+    @property
+    def is_empty(self) -> bool:
+        return self._empty_looks >= _EMPTY_LOOKS
+
     def read(self, roots: Sequence[Any], modules: Iterable[ModuleReading]) -> dict[str, float]:
         """Gives modules what belongs to them; the rest are numbers of the whole step."""
-        if self._empty_looks >= _EMPTY_LOOKS:
+        if self.is_empty:
             return {}
         with torch.no_grad():
             look = _Look(roots, list(modules))

@@ -101,12 +101,16 @@ def sample_spread(values: torch.Tensor) -> float | None:
         some = some[:, :: -(-some.numel() // _SPREAD_ELEMENTS)]
     array: NDArray[np.float32] = array_of(some.float())
     with np.errstate(all="ignore"):
-        typical = array.mean(axis=0)  # the output of no sample in particular
-        around = (array - typical).ravel()
-        between = float(np.square(around).sum()) / array.size
-        typical = typical - typical.mean()
-        total = between + float(np.square(typical).sum()) / len(typical)
+        typical = np.add.reduce(array, axis=0) / len(array)  # the output of no sample in particular
+        between = _squares((array - typical).ravel()) / array.size
+        typical = typical - np.add.reduce(typical) / len(typical)
+        total = between + _squares(typical) / len(typical)
     return between / total if 0 < total < np.inf else None
+
+
+def _squares(values: NDArray[np.float32]) -> float:
+    """Their sum, in one pass, and in this thread: a product of vectors might be shared among several."""
+    return float(np.einsum("i,i->", values, values))
 
 
 class ModeWatch:

@@ -51,7 +51,8 @@ def group_numbers(optimizer: Optimizer) -> dict[str, float]:
     }
     known = {name: [value for value in values if value is not None] for name, values in found.items()}
     empty = {"optimizer_empty_groups": float(sum(not group["params"] for group in groups))}
-    return empty | {name: max(values) for name, values in known.items() if values}
+    uphill = {"optimizer_maximizes": 1.0} if any(group.get("maximize") for group in groups) else {}
+    return empty | uphill | {name: max(values) for name, values in known.items() if values}
 
 
 def _memory_ratio(group: Mapping[str, Any]) -> float | None:

@@ -130,11 +130,20 @@ class SignalCollector:
             there = {identity: module for identity, one in ran.items() if (module := one.module) is not None}
             self._unregistered.note(there, known, roots)
 
+    def is_unregistered(self, parameter: torch.Tensor) -> bool:
+        """Whether it was noted so: it is there by mistake, and no model to be watched."""
+        return self._unregistered.knows(id(parameter))
+
     def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[ModuleReading]) -> None:
         """Attention and gates, in steps in which modules are looked at."""
         plain = [root for root in roots if _is_plain(root)]
         if plain:
             self._now.numbers |= self._graph.read(plain, modules)
+
+    @property
+    def sees_graph(self) -> bool:
+        """Whether there is anything in the graph to look at again."""
+        return not self._graph.is_empty
 
     def modes_changed(self) -> bool:
         """True when normalisations or dropouts are in a mode not seen before, or an optimizer stepped other parameters
@@ -224,6 +233,10 @@ class SignalCollector:
     def forget_tensors(self) -> None:
         """Nothing refers to any of them afterwards."""
         self._unregistered = UnregisteredParameters()
+
+    def begin_anew(self) -> None:
+        """Layers stand for other models from now on."""
+        self._holders, self._rows = Holders(), RowBook(self._layer_of)
 
     def forget(self) -> None:
         """What has been seen since the last step was not of a watched model."""

@@ -49,6 +49,10 @@ class UnregisteredParameters:
             self._parameters[id(tensor)] = weakref.ref(tensor)
             self._first[id(tensor)] = _state(tensor)
 
+    def knows(self, identity: int) -> bool:
+        known = self._parameters.get(identity)
+        return known is not None and known() is not None
+
     def untrained(self, optimizer: Optimizer, watched: Collection[int]) -> float:
         """How many have a gradient, are not held by the optimizer that has just stepped, and have stayed unknown."""
         found = [tensor for ref in self._parameters.values() if (tensor := ref()) is None or not self._is_moved(tensor)]

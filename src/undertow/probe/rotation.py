@@ -1,0 +1,116 @@
+"""Which modules are looked at in a step: all of them in turn, as many at a time as there are seconds for.
+
+Hooks that are there for a step cost something at every module, looked at or not. So seconds are saved up over some
+steps and spent on as many modules as they pay for; where they pay for all, that is one whole look.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from undertow.probe.forward import Look, ModuleReading
+
+_HOOKED = 3e-6  # seconds that a call of a module takes longer while there are hooks, whoever is looked at
+_ROUNDED = 1 + 1e-6
+_SLOWER = 0.25  # how much of a higher cost is believed at once; a lower one is: nothing else makes things fast
+
+
+@dataclass(slots=True)
+class _Unit:
+    """Modules that gave out one and the same tensor, and are looked at together; none for the graph of the loss."""
+
+    modules: tuple[int, ...]  # by id
+    seconds: float = 0.0
+
+    def note(self, seconds: float) -> None:
+        self.seconds = seconds if seconds < self.seconds else self.seconds + _SLOWER * (seconds - self.seconds)
+
+
+@dataclass(slots=True)
+class Rotation:
+    _units: list[_Unit] = field(default_factory=list[_Unit])
+    _waiting: deque[_Unit] = field(default_factory=deque[_Unit])  # those that this round has not reached yet
+    _taken: list[_Unit] = field(default_factory=list[_Unit])  # for the look that is under way
+    _idle: set[int] = field(default_factory=set[int])  # modules that did not run when they were last looked at
+    _roots: frozenset[int] = frozenset()
+    _all: frozenset[int] = frozenset()
+    _saved: float = 0.0  # seconds
+    _hooked: float = 0.0  # that hooks take, whoever is looked at
+    _asked: tuple[int, Look | None] = (-1, None)  # for which step, and what came of it
+
+    @property
+    def seconds(self) -> float:
+        """What a look at everything takes; 0 before there was one."""
+        return self._hooked + sum(unit.seconds for unit in self._units) if self._units else 0.0
+
+    def learn(
+        self,
+        readings: Mapping[int, ModuleReading],
+        known: Iterable[int],
+        roots: Iterable[int],
+        graph_seconds: float,
+    ) -> None:
+        """After a look at all modules. `known` are those that are watched, by id, whether they ran or not."""
+        together: dict[int, list[int]] = {}
+        self._all = frozenset(known)
+        for identity, one in readings.items():
+            if identity not in self._all:
+                continue
+            together.setdefault(id(one.source or one), []).append(identity)
+        costs = {unit.modules: unit.seconds for unit in self._units}
+        self._units = []
+        for modules in together.values():
+            unit = _Unit(tuple(modules), costs.get(tuple(modules), float("inf")))
+            unit.note(sum(readings[one].seconds for one in modules))
+            self._units.append(unit)
+        if graph_seconds:
+            self._units.append(_Unit((), graph_seconds))
+        self._idle = set(self._all - readings.keys())
+        self._roots = frozenset(roots)
+        self._hooked = _HOOKED * sum(one.calls for one in readings.values())
+        self._waiting, self._taken = deque(self._units), []
+        self._saved = 0.0
+
+    def next(self, step: int, seconds: float, most: float, may_look: bool = True) -> Look | None:
+        """What to look at in a step, if anything: `seconds` more may be spent from it on, `most` in a single step
+        unless one module alone takes longer."""
+        if self._asked[0] != step and self._units:
+            self._saved = min(self._saved + seconds, self.seconds)
+            self._asked = step, self._choose(most) if may_look else None
+        return self._asked[1]
+
+    def _choose(self, most: float) -> Look | None:
+        if not self._waiting:
+            self._waiting.extend(self._units)
+        left = sum(unit.seconds for unit in self._waiting)
+        if _ROUNDED * self._saved < self._hooked + min(left, most):
+            return None
+        total, self._taken = self._hooked, []
+        while self._waiting and (not self._taken or total + self._waiting[0].seconds <= _ROUNDED * self._saved):
+            unit = self._waiting.popleft()
+            total += unit.seconds
+            self._taken.append(unit)
+        measured = self._idle.union(*(unit.modules for unit in self._taken))
+        with_graph = any(not unit.modules for unit in self._taken)
+        skipped = frozenset() if with_graph else self._all - measured - self._roots
+        share = 1 - len(self._waiting) / len(self._units)
+        return Look(frozenset(measured), skipped, with_graph, share, len(self._taken) == len(self._units))
+
+    def note(self, readings: Mapping[int, ModuleReading], graph_seconds: float) -> float:
+        """After a look at some. Returns the seconds it took in all."""
+        if not readings:  # nothing ran at all: as if nobody had looked
+            self._waiting.extendleft(reversed(self._taken))
+            self._taken = []
+            return 0.0
+        for unit in self._taken:
+            found = [readings[one] for one in unit.modules if one in readings]
+            if found:
+                unit.note(sum(one.seconds for one in found))
+            elif not unit.modules:  # where operations belong is known from when each module ran
+                unit.note(graph_seconds + sum(one.seconds for one in readings.values() if not one.is_measured))
+            self._idle |= {one for one in unit.modules if one not in readings}
+        self._idle -= {identity for identity, one in readings.items() if one.is_measured}
+        self._taken = []
+        spent = self._hooked + graph_seconds + sum(one.seconds for one in readings.values())
+        self._saved -= spent
+        return spent
