@@ -10,6 +10,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.explain.diagnosis import diagnose, explained_among
 from undertow.explain.divergence import ValueHistory
+from undertow.explain.loss_course import LossCourse
 from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange
 from undertow.store.reader import RunReader
 
@@ -37,6 +38,7 @@ class RunContext:
             history=self._history([finding, *others]),
             graph=self.graph,
             optimizers=self.facts.optimizers,
+            course=self._course([finding, *others]),
         )
 
     def diagnose(
@@ -59,8 +61,22 @@ class RunContext:
             problems=problems,
             history=self._history(findings),
             graph=self.graph,
+            course=self._course(findings),
             unseen=unseen,
         )
+
+    def _course(self, findings: Sequence[Finding]) -> LossCourse | None:
+        """All losses and learning rates, where there is an alarm to explain and to mend."""
+        if not any(finding.severity.is_alarm for finding in findings):
+            return None
+        try:
+            reader = self.reader or RunReader(self.folder)
+            if "loss" not in reader.scalar_names:
+                return None
+            rates = reader.scalars("lr") if "lr" in reader.scalar_names else None
+            return LossCourse.of(reader.steps, reader.scalars("loss"), rates)
+        except (OSError, ValueError, UndertowError):
+            return None
 
     def _history(self, findings: Sequence[Finding]) -> ValueHistory | None:
         """The loss and the largest weight up to the first non-finite value: how it began, and the last steps.

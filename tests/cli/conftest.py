@@ -23,8 +23,15 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
 
 
-def write(folder: Path, training: Training, status: RunStatus = RunStatus.FINISHED, name: str = "example") -> Path:
+def write(
+    folder: Path,
+    training: Training,
+    status: RunStatus = RunStatus.FINISHED,
+    name: str = "example",
+    verdict: tuple[str | None, str] = (None, ""),
+) -> Path:
     facts = RunFacts(undertow="0.1.0", name=name, overhead_fraction=0.006, bytes_per_step=4100.0)
+    facts.health, facts.cause = verdict
     facts.overhead_seconds_per_step = 0.0004
     writer = RunWriter(folder, facts)
     writer.set_layers(training.layers, training.graph)
@@ -41,7 +48,7 @@ def sick(tmp_path: Path) -> Path:
     training = Training().run(7)
     hit = {"first": 3.0, "second": 5.0}
     training.run(5, gradient_nonfinite_count=hit, weight_nonfinite_count={"first": 8.0}, gradient_state={"third": 2.0})
-    return write(tmp_path / "runs" / "sick", training)
+    return write(tmp_path / "runs" / "sick", training, verdict=("critical", "NUM001 non-finite-gradient"))
 
 
 @pytest.fixture

@@ -52,3 +52,13 @@ def test_a_script_left_for_last_keeps_its_own_end(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KeyError):
         answer(monkeypatch, returned=fall)
     assert answer(monkeypatch, returned=lambda: None) == 0
+
+
+def test_alone_it_lists_every_command_by_purpose(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    for title, commands in undertow.cli.GROUPS.items():
+        section = out.split(f"{title}:\n")[1].split("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines()] == list(commands)
+    assert len(out.split("Examples:\n")[1].splitlines()) == 3

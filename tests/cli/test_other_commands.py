@@ -94,8 +94,10 @@ def test_runs_in_a_narrow_terminal(sick: Path, unfinished: Path, columns: int, m
     titles = lines[0].split()
     assert titles[0] == "run"
     assert "status" in titles
-    assert ("steps" in titles) == (columns >= 40)
-    assert ("begun" in titles) == (columns >= 80)
+    assert ("health" in titles) == (columns >= 40)
+    assert ("finding" in titles) == (columns >= 60)
+    assert ("steps" in titles) == (columns >= 80)
+    assert ("begun" in titles) == (columns >= 120)
     assert {line.split()[0] for line in lines[1:4]} == {"sick", "unfinished", "broken"}
     assert any("unreadable" in line for line in lines[1:4])
     assert "broken:" in "\n".join(lines[5:])
@@ -110,9 +112,13 @@ def test_runs(sick: Path, healthy: Path) -> None:
     broken = next(record for record in records if record["name"] == "broken")
     assert broken["status"] == "unreadable"
     assert broken["problem"]
+    verdicts = {Path(record["folder"]).name: (record["health"], record["cause"]) for record in records}
+    assert verdicts["sick"] == ("critical", "NUM001 non-finite-gradient")
+    assert verdicts["healthy"] == (None, None)  # nobody judged it when it was closed
     table = invoke("runs", sick.parent).stdout
     assert "healthy" in table
     assert "unreadable" in table
+    assert "critical  NUM001 non-finite-gradient" in table
 
 
 def test_runs_of_nothing(tmp_path: Path) -> None:

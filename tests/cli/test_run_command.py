@@ -265,3 +265,10 @@ def test_resume_continues_the_axis(tmp_path):
     run = undertow.open_run(tmp_path / "r")
     assert run.steps.tolist() == list(range(6))
     assert run.facts.seams == [3]
+
+
+def test_an_error_inside_of_torch_names_the_line_that_called_it(tmp_path):
+    path = script(tmp_path, "train(2)\nloss = torch.zeros(1)\nloss.backward()")
+    undertow_run(tmp_path, "--run-dir", "r", path.name)
+    place = 1 + path.read_text().splitlines().index("loss.backward()")
+    assert f"(train.py:{place})" in undertow.open_run(tmp_path / "r").diagnose().message

@@ -26,7 +26,19 @@ def contents(folder):
         }
         frames.append((frame.sequence, frame.step, repr(sorted(scalars.items())), blocks))
     events = [{name: value for name, value in event.items() if name != "time"} for event in reader.events()]
-    return frames, events, reader.layers, reader.graph, reader.facts.seams, reader.facts.frames_dropped
+    return (
+        frames,
+        events,
+        reader.layers,
+        reader.graph,
+        reader.facts.seams,
+        reader.facts.frames_dropped,
+        verdict_kept(reader.facts),
+    )
+
+
+def verdict_kept(facts):
+    return facts.health, facts.cause
 
 
 def verdict(diagnosis):
@@ -202,3 +214,9 @@ def test_a_short_training_starts_no_process(tmp_path):
     assert not in_another_process(watch)
     assert recorder_process(watch) is None
     watch.close()
+
+
+def test_the_verdict_at_the_end_is_kept_for_lists_of_runs(here):
+    health, cause = here[0][-1]
+    assert health in ("problems", "critical")
+    assert cause.split()[0] == here[1][0][0]

@@ -29,10 +29,10 @@ IN_C = "ctypes.CDLL(None).poll(None, 0, 20_000)"
 IN_PYTHON = "while True: pass"
 
 
-def start(tmp_path: Path, wait: str, setup: str = "") -> subprocess.Popen[str]:
+def start(tmp_path: Path, wait: str, setup: str = "", *options: str) -> subprocess.Popen[str]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(wait=wait, setup=setup))
-    command = [sys.executable, "-m", "undertow", "run", "--run-dir", str(tmp_path / "run"), str(script)]
+    command = [sys.executable, "-m", "undertow", "run", "--run-dir", str(tmp_path / "run"), *options, str(script)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -75,3 +75,47 @@ def test_a_program_that_handles_the_signal_itself_is_left_alone(tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     assert ended_within(process, 30) == 7
     assert RunReader(tmp_path / "run").status == "failed"
+
+
+SLOW = """
+import time
+from undertow.store.writer import RunWriter
+close = RunWriter.close
+RunWriter.close = lambda writer: (print("closing", flush=True), time.sleep({seconds}), close(writer))
+"""
+
+
+@pytest.mark.parametrize("chronicler", ["never", "always"])
+@pytest.mark.parametrize(("seconds", "status"), [(0.3, "finished"), (60, "interrupted")])
+def test_a_signal_while_the_run_is_closed(tmp_path: Path, seconds: float, status: str, chronicler: str) -> None:
+    """It is closed as it would have been, if that takes less than a second; else it says that it was not."""
+    if chronicler == "always":
+        slow = "from undertow.recording.recorder_client import RecorderClient\nclose = RecorderClient.close\n"
+        slow += "import time\nRecorderClient.close = lambda client, request: (print('closing', flush=True), "
+        slow += f"time.sleep({seconds}), close(client, request))\n"
+    else:
+        slow = SLOW.format(seconds=seconds)
+    process = start(tmp_path, "", slow, "--quiet", f"--chronicler={chronicler}")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "closing\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.01)
+    assert ended_within(process, 30) == -signal.SIGTERM
+    reader = RunReader(tmp_path / "run")
+    assert (reader.status, len(reader.steps)) == (status, 60)
+    assert ("the last frames may be missing" in reader.facts.message) == (status == "interrupted")
+
+
+def test_a_second_interrupt_while_the_run_is_closed(tmp_path: Path) -> None:
+    process = start(tmp_path, "", SLOW.format(seconds=60))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "closing\n"
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None  # it waits for the run
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted while the run was being closed; the last frames may be missing" in said
+    assert RunReader(tmp_path / "run").status == "interrupted"

@@ -17,7 +17,7 @@ PACKAGE = str(Path(undertow.__file__).parent)
 UNNAMED = ("<module>", "<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 # What catches errors cannot catch its own. Torch calls these amid the user's backward pass or step.
 GUARDS = (
-    "StepMachine._tap.<locals>.tap",
+    "GuardedTaps.tap.<locals>.tap",
     "LiveWatch._close",
     "ForwardTap._listen.<locals>.receive",
     "ForwardTap._enter",
@@ -25,6 +25,7 @@ GUARDS = (
     "_before_step",
     "_after_step",
     "_tell",
+    "_tell_of_transformed",
     "_is_outermost",
 )
 

@@ -16,6 +16,7 @@ from undertow.store.layout import SCALARS
 from undertow.store.reader import RunReader
 from undertow.store.tracks import SCALAR_ROWS
 from undertow.store.writer import RunWriter
+from undertow.store.zoom_writer import summarize
 
 
 def test_makes_the_folder_with_its_parents(tmp_path: Path) -> None:
@@ -235,3 +236,19 @@ def test_only_refresh_makes_the_time_axis_longer(tmp_path: Path) -> None:
     assert len(reader.steps) == len(reader.matrix("gradient_norm")) == len(list(reader.frames())) == 6
     assert not reader.refresh()
     writer.close()
+
+
+@pytest.mark.parametrize("odd", [(), (math.nan,), (math.inf,), (math.nan, math.inf, -math.inf)])
+def test_a_row_of_the_zoom_sums_up_what_is_finite(odd: tuple[float, ...]) -> None:
+    values = np.arange(1, 25, dtype=np.float32).reshape(2, 4, 3)
+    for place, value in enumerate(odd):
+        values[1, place, 2] = value
+    keys = {name: np.arange(8) for name in ("sequence", "step", "time")}
+    rows = summarize(keys, values)  # type: ignore[arg-type]
+    finite = np.where(np.isfinite(values), values, np.nan)
+    assert rows.keys == [(0, 0, 0, 3, 3, 4), (4, 4, 4, 7, 7, 4)]
+    assert rows.minimum.tolist() == np.nanmin(finite, axis=1).tolist()
+    assert rows.maximum.tolist() == np.nanmax(finite, axis=1).tolist()
+    assert rows.total.tolist() == np.nansum(finite, axis=1).tolist()
+    assert rows.nan.tolist() == np.isnan(values).sum(axis=1).tolist()
+    assert rows.infinite.tolist() == np.isinf(values).sum(axis=1).tolist()

@@ -12,21 +12,35 @@ from undertow import __version__
 from undertow.cli.output import say
 from undertow.errors import UndertowError, UnreadableRunError
 
-# Name → what it does. The module `undertow.cli.NAME` holds the click command `command`.
-COMMANDS = {
-    "demo": "Train a small model that is broken on purpose, live, and diagnose it.",
-    "run": "Run any PyTorch training script unchanged, watched.",
-    "report": "Say what is wrong in a run, where, why, and what to change.",
-    "play": "Show a run as a moving heatmap in the terminal, live or replayed.",
-    "runs": "List the runs of a folder.",
-    "serve": "Show runs in a browser, live.",
-    "compare": "Say where runs diverge, and what differs.",
-    "export": "Write the numbers of a run to a file, or draw it.",
-    "weights": "Say whether the weights of a checkpoint are healthy, and how far they moved.",
-    "check": "Fail when a run has findings: for continuous integration.",
-    "explain": "Say what a code means, why it is bad, and what to do.",
-    "doctor": "Say whether this machine is ready.",
+# By purpose: name → what it does. The module `undertow.cli.NAME` holds the click command `command`.
+GROUPS = {
+    "Watch a training": {
+        "run": "Run a training script unchanged, and watch it.",
+        "demo": "Train a small broken model live and diagnose it.",
+    },
+    "See what is wrong": {
+        "report": "What is wrong in a run, where, why, and what to change.",
+        "serve": "The dashboard, in a browser.",
+        "play": "A heatmap of every layer in the terminal, live or replayed.",
+        "runs": "List runs with their status.",
+        "explain": "What a code such as GRD001 means, and what to do.",
+    },
+    "Compare and export": {
+        "compare": "Where two runs first diverge, and what differs.",
+        "weights": "Examine a checkpoint: weight health, and drift from another one.",
+        "export": "Numbers and pictures: csv, json, parquet, png, gif, mp4, html.",
+    },
+    "Automate": {
+        "check": "Fail CI when a run is unhealthy.",
+        "doctor": "Check that this machine is ready.",
+    },
 }
+COMMANDS = {name: what for commands in GROUPS.values() for name, what in commands.items()}
+EXAMPLES = """\b
+Examples:
+  undertow run train.py --epochs 3     then: undertow report latest
+  undertow serve                       all runs, live in the browser
+  undertow weights model.safetensors   no model class needed"""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 INTERNAL_ERROR = 70
@@ -56,18 +70,23 @@ class LazyGroup(click.Group):
         return importlib.import_module(f"undertow.cli.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
 
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example:  undertow run train.py --epochs 3   and then   undertow report latest",
+    epilog=EXAMPLES,
+    invoke_without_command=True,
 )
 @click.version_option(__version__, "-V", "--version", prog_name="undertow")
-def group() -> None:
+@click.pass_context
+def group(context: click.Context) -> None:
     """Undertow watches a PyTorch training and says what is wrong, where, since when, why, and what to change."""
+    if context.invoked_subcommand is None:
+        say(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

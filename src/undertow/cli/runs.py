@@ -42,13 +42,19 @@ def command(root: Path | None, as_json: bool) -> None:
 
 
 def _record(summary: RunSummary) -> dict[str, object]:
-    same = {key: getattr(summary, key) for key in ("name", "status", "steps", "last_step", "last_loss")}
+    same = {key: getattr(summary, key) for key in ("name", "status", "steps", "last_step", "last_loss", "health")}
     folder = summary.address or str(summary.folder)
-    return {"folder": folder, **same, "created": summary.created or None, "problem": summary.problem or None}
+    return {
+        "folder": folder,
+        **same,
+        "cause": summary.cause or None,
+        "created": summary.created or None,
+        "problem": summary.problem or None,
+    }
 
 
 # In the order in which they make room on a narrow terminal; the run and its status always stay.
-_LEAVES = ("begun", "last loss", "steps", "name")
+_LEAVES = ("begun", "last loss", "name", "steps", "first finding", "health")
 _GAP = 2
 
 
@@ -77,6 +83,8 @@ def _row(summary: RunSummary, root: Path) -> dict[str, str]:
         "run": str(folder) if str(folder) != "." else str(summary.folder),
         "name": summary.name,
         "status": summary.status + damaged,
+        "health": summary.health or "",
+        "first finding": summary.cause,
         "steps": f"{summary.steps:,}",
         "last loss": "" if loss is None else f"{loss:.4g}" if math.isfinite(loss) else str(loss),
         "begun": time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.created)) if summary.created else "",

@@ -60,6 +60,9 @@ class FollowingRank:
     def fail_to_close(self, error: Exception, status: RunStatus) -> None:
         self.step_aside(error)
 
+    def end_now(self, message: str) -> None:
+        pass
+
     def close(self, status: RunStatus, message: str, in_time: bool) -> None:
         if not in_time:
             return

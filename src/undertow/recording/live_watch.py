@@ -27,7 +27,7 @@ from undertow.probe.step import StepMachine
 from undertow.probe.subjects import Subjects
 from undertow.recording.following_rank import FollowingRank
 from undertow.recording.run_recording import PATIENCE
-from undertow.recording.signals import interrupt_deferred
+from undertow.recording.signals import begun, interrupt_deferred
 from undertow.recording.training_run import TrainingRun
 from undertow.recording.watch_handle import Watch
 from undertow.schema import Diagnosis, Finding, RunStatus
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from undertow.run import Run
 
 _open: list[LiveWatch] = []
+_HURRY = 0.8  # seconds for a run that is being closed, before a signal ends the process
 
 
 def begin_watch(settings: Settings, model: Models, optimizer: Optimizers) -> LiveWatch:
@@ -66,8 +67,9 @@ class LiveWatch(Watch):
             run = FollowingRank(rank, settings)
         self._run = run
         self._recording = run.recording  # None on a rank that follows
-        self._lock = threading.Lock()
-        self._closing: threading.Thread | None = None  # where the background thread was asked to close
+        self._lock = threading.RLock()  # a handler of a signal may ask, too
+        self._closing: threading.Thread | None = None
+        self._ended = threading.Event()
         self._begun = threading.Event()
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.layers.adopt(run.layers)
@@ -125,35 +127,46 @@ class LiveWatch(Watch):
         return self.run.diagnose() if self._recording is None else self._recording.diagnose()
 
     def close(self, status: RunStatus = RunStatus.FINISHED, message: str = "") -> None:
-        in_background = threading.current_thread() is self._mailbox.thread
-        with self._lock:
-            is_first, self.closed = not self.closed, True
-            if is_first and in_background:  # by a callback: the thread cannot wait for its own end
-                self._closing = threading.Thread(target=self._close, args=(status, message), name="undertow closing")
-                self._closing.start()
-        if in_background:
-            return
-        if self._closing is not None:
-            self._closing.join()
-        elif is_first:
-            self._close(status, message)
+        """By a thread of its own: whatever signals do to this one, the run is closed."""
+        is_first = False
+        try:
+            with interrupt_deferred():
+                with self._lock:
+                    is_first, self.closed = not self.closed, True
+                    if is_first:
+                        self._closing = begun(lambda: self._close(status, message))
+                if threading.current_thread() in (self._mailbox.thread, self._closing):
+                    return  # by a callback: a thread cannot wait for its own end
+                # Not for the thread: an interrupted `join` takes it for one that has ended.
+                if not self._ended.wait(None if is_first or status is not RunStatus.INTERRUPTED else _HURRY):
+                    self._end_now(message)  # the process is about to be ended
+                elif self._closing is not None:
+                    self._closing.join(_HURRY)
+        except BaseException:  # a second Ctrl-C, or the program ends itself in a handler of its own
+            if self.closed and not self._ended.is_set():
+                self._end_now(message)
+            raise
+        if is_first and status is RunStatus.FINISHED:
+            self._raise_critical()  # found after the last step
 
     def _close(self, status: RunStatus, message: str) -> None:
-        atexit.unregister(self._at_exit)
         if self in _open:
             _open.remove(self)
         try:
-            with interrupt_deferred():
-                try:
-                    self._recorder.stop()
-                finally:
-                    self._run.close(status, message, self._mailbox.close(PATIENCE))
-            if status is RunStatus.FINISHED and self._closing is None:
-                self._raise_critical()  # found after the last step
-        except CriticalFindingError:
-            raise
+            try:
+                self._recorder.stop()
+            finally:
+                self._run.close(status, message, self._mailbox.close(PATIENCE))
         except Exception as error:  # one of ours: the script has nothing to do with it
             self._run.fail_to_close(error, status)
+        finally:
+            atexit.unregister(self._at_exit)  # until then the end of the program waits for this
+            self._ended.set()
+
+    def _end_now(self, message: str) -> None:
+        """Nobody waits any longer for a run to be closed."""
+        atexit.unregister(self._at_exit)
+        self._run.end_now(message or "interrupted while the run was being closed")
 
     def __repr__(self) -> str:
         return f"<undertow.Watch {self._run.label} {'closed' if self.closed else f'step {self._recorder.step}'}>"
@@ -200,7 +213,8 @@ class LiveWatch(Watch):
 
     def abandon(self) -> None:
         """In a forked child: this watch belongs to the parent. What it has written can be read."""
-        self.closed, self._closing, self._lock = True, None, threading.Lock()
+        self.closed, self._closing, self._lock, self._ended = True, None, threading.RLock(), threading.Event()
+        self._ended.set()
         if self._recording is not None:
             self._recording.abandon()
             self._recording = None

@@ -25,7 +25,7 @@ from undertow.recording.messages import (
     layers_of,
 )
 from undertow.run_context import RunContext
-from undertow.schema import Frame, RunFacts
+from undertow.schema import Diagnosis, Frame, RunFacts
 from undertow.store.reader import RunReader
 from undertow.store.writer import RunWriter
 
@@ -113,6 +113,8 @@ class RunRecorder:
                     writer.close()
                 found, gaps = self._engine.findings(), self._engine.gaps()
                 diagnosis = context.diagnose(found, request.run, request.steps, context.facts.status, unseen=gaps)
+                if isinstance(request, Close):
+                    self._keep_verdict(diagnosis)
             case _:  # a run that was taken over
                 pass
         facts, seconds = context.facts, time.thread_time() - began
@@ -141,10 +143,17 @@ class RunRecorder:
                 return
         self.writer.event(kind, step, time=time, **fields)
 
+    def _keep_verdict(self, diagnosis: Diagnosis) -> None:
+        """For lists of runs, which judge none again."""
+        facts, first = self._context.facts, next(iter(diagnosis.findings), None)
+        facts.health = None if diagnosis.health is None else str(diagnosis.health)
+        facts.cause = "" if first is None else f"{first.code} {first.name}"
+        self.writer.write_facts()
+
     def _learn(self, new: RunFacts) -> None:
         """All but what is known here better."""
         for field in fields(RunFacts):
-            if field.name not in ("frames_dropped", "seams", "coverage"):
+            if field.name not in ("frames_dropped", "seams", "coverage", "health", "cause"):
                 setattr(self._context.facts, field.name, getattr(new, field.name))
         self._context.facts.coverage = self._engine.coverage()
 

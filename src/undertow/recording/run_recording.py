@@ -140,15 +140,29 @@ class RunRecording:
                 self._client.close(Close(str(self.folder), self.facts, self._steps))
                 self._closed = True
         else:
-            self.facts.message = self.facts.message or "the last frames could not be written in time"
-            self._client.stop_process()
-            write_facts(self.folder, self.facts)
+            self._leave("the last frames could not be written in time")
         self._notifications.close()
         uploaded = self._uploader is not None and self._uploader.close(PATIENCE)
         if not self.settings.quiet:
             place = self.settings.run_dir if uploaded else _from_here(self.folder)
             words = f"{self.facts.message} ({place})"
             say(f"undertow: {closing_line(self.diagnose(), place, self.facts.frames_dropped) if in_time else words}")
+
+    def end_now(self, status: RunStatus, why: str) -> None:
+        """In the middle of `close`, which is not waited for: the run says how it ended, and that more was to come."""
+        if not self._closed:
+            if self.facts.status in (RunStatus.RUNNING, RunStatus.FINISHED):
+                self.facts.status = status
+            self.facts.ended = time.time()
+            self._leave(f"{why}; the last frames may be missing")
+        if not self.settings.quiet:
+            say(f"undertow: {self.facts.message or why} ({_from_here(self.folder)})")
+
+    def _leave(self, why: str) -> None:
+        """What is on disk is all there will be."""
+        self.facts.message = self.facts.message or why
+        self._client.stop_process()
+        write_facts(self.folder, self.facts)
 
     def abandon(self) -> None:
         """In a forked process: all of this belongs to the one that forked."""

@@ -3,9 +3,11 @@
 import os
 import sysconfig
 import traceback
+from pathlib import Path
 
 _LONGEST = 500  # characters of what an exception says
-_OF_OTHERS = tuple({*map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))})
+# Our own taps lie between the user's line and torch's.
+_OF_OTHERS = (str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
 
 
 def described(error: BaseException) -> str:

@@ -33,6 +33,17 @@ def interrupt_deferred() -> Generator[None]:
             former(signal.SIGINT, came[0])
 
 
+def begun(work: Callable[[], None]) -> threading.Thread | None:
+    """A thread that does this. An interpreter that is about to end may allow none: then it is done at once."""
+    thread = threading.Thread(target=work, name="undertow closing", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        work()
+        return None
+    return thread
+
+
 def close_on_termination(close: Callable[[], None]) -> None:
     """On SIGTERM, call `close` and then end by that signal. Not if the program has asked for something else.
 

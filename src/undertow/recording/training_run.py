@@ -21,7 +21,7 @@ from undertow.recording.following_rank import shared_governor, wanted_pace, with
 from undertow.recording.recorder_process import competes
 from undertow.recording.run_metadata import facts_here
 from undertow.recording.run_recording import PATIENCE, RunRecording
-from undertow.schema import RunStatus
+from undertow.schema import Finding, RunStatus
 from undertow.settings import Settings
 from undertow.show.bars import say
 from undertow.store.run_documents import write_facts
@@ -38,6 +38,7 @@ class TrainingRun:
         """`stumble` is told of an error of ours in the background thread."""
         self._stumble = stumble
         self._is_attached = False
+        self._alarms: set[tuple[str, str]] = set()  # code and variant of those that were raised
         self.facts = facts_here(settings, torch=torch.__version__)
         self.recording = RunRecording(settings, self.facts, self.is_crowded)
         self.run_folder, self.label = self.recording.folder, str(self.recording.folder)
@@ -60,6 +61,7 @@ class TrainingRun:
     def attach(self, steps: StepMachine, mailbox: Mailbox) -> None:
         """What reads the training, and what is in between."""
         self._step_machine, self._mailbox, self._is_attached = steps, mailbox, True
+        self.recording.on_finding(self._look_closer)
 
     def is_crowded(self) -> bool:
         """Whether the training has a thread of its own on every processor. On a GPU those have nothing to do, and
@@ -108,6 +110,11 @@ class TrainingRun:
             seconds += self.recording.take_seconds_elsewhere()
         self._step_machine.note_look(self.assembler.seconds_of_a_look)
         self.governor.background(seconds, len(raws), sum(raw.has_gradient for raw in raws))
+
+    def _look_closer(self, finding: Finding) -> None:
+        if finding.severity.is_alarm and (finding.code, finding.variant) not in self._alarms:
+            self._alarms.add((finding.code, finding.variant))
+            self._step_machine.look_closer()
 
     def _take_facts(self, found: dict[str, Any]) -> None:
         self.facts.optimizers = found.get("optimizers", [])
@@ -165,6 +172,11 @@ class TrainingRun:
             say(
                 f"undertow: error UT100: {type(error).__name__}: {error}. The run in {self.run_folder} is kept as it is"
             )
+
+    def end_now(self, message: str) -> None:
+        """While another thread closes the run, for which there is no time."""
+        with contextlib.suppress(Exception):
+            self.recording.end_now(RunStatus.INTERRUPTED, message)
 
     def close(self, status: RunStatus, message: str, in_time: bool) -> None:
         if in_time and self._leader is not None:

@@ -24,6 +24,8 @@ class RunSummary:
     last_loss: float | None
     created: float
     problem: str = ""
+    health: str | None = None  # as judged when it was closed
+    cause: str = ""  # its first finding
     address: str = ""  # of a run that is not on a disk of this machine
 
 
@@ -62,6 +64,8 @@ def summary_of(folder: Path, *, whole: bool = True) -> RunSummary:
             last_loss=float(losses[-1]) if len(losses) else None,
             created=reader.facts.created,
             problem="; ".join([*reader.problems, *(missing_parts(reader) if whole else [])]),
+            health=reader.facts.health,
+            cause=reader.facts.cause,
         )
     except Exception as error:  # whatever is wrong with one run must not hide the others
         why = error.message if isinstance(error, UndertowError) else f"{type(error).__name__}: {error}"

@@ -54,7 +54,6 @@ class Template:
 
     def __init__(self, facts: SegmentFacts, rows: int = 1) -> None:
         self.facts = facts
-        self.rows = rows
         stream = memoryview(_serialize(facts, rows))
         schema_size = PREFIX_SIZE + flatbuffer_size(bytes(stream[:PREFIX_SIZE]))
         header_size = PREFIX_SIZE + flatbuffer_size(bytes(stream[schema_size : schema_size + PREFIX_SIZE]))

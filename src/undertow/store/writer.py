@@ -97,6 +97,8 @@ class RunWriter:
     def set_layers(self, layers: LayerTable, graph: LayerGraph) -> None:
         """Layers are only ever added at the end: their ids are what the segments hold."""
         old = self.layers.paths
+        if len(layers) < len(old) and layers.paths == old[: len(layers)]:
+            return  # what was asked of a process that is gone, asked again: it had gone further
         if layers.paths[: len(old)] != old:
             raise UnwritableRunError(
                 f"the layers of {self.folder} are not those of this model",

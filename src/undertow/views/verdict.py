@@ -37,11 +37,11 @@ def _from_journal(run: Run) -> Diagnosis:
     events, steps = run.events, run.steps
     found = _findings(events, int(steps[-1]) if len(steps) else 0)
     diagnosis = run.explain(found)
-    was_judged = _was_watched(events) or found or not len(steps)
+    was_judged = was_watched(events) or found or not len(steps)
     return diagnosis if was_judged else replace(diagnosis, health=None, story=_UNJUDGED)
 
 
-def _was_watched(events: list[dict[str, Any]]) -> bool:
+def was_watched(events: list[dict[str, Any]]) -> bool:
     """Whoever watches a run notes its layers first; without that, an empty journal tells nothing."""
     return any(event.get("kind") == "layers" for event in events)
 
@@ -68,7 +68,7 @@ def glance_at(diagnosis: Diagnosis) -> Glance:
 def glance_at_journal(summary: RunSummary) -> Glance:
     """For a list of runs: no more than the journal is read, so nothing is ranked but by how bad it is."""
     events, _ = read_journal(summary.folder) if summary.steps and not summary.problem else ([], 0)
-    if not _was_watched(events):
+    if not was_watched(events):
         return Glance(None)
     findings = _findings(events, 0)
     alarms = [one for one in findings if one.severity is not Severity.INFO]

@@ -125,6 +125,7 @@ def test_a_wide_run_is_carried_within_its_allowance_and_a_long_one_in_fewer_colu
     run = open_run(noisy_run(tmp_path / "run", 60, 300, every=50))
     write_report(run, tmp_path / "report.html")
     document, pictures = carried(tmp_path / "report.html")
+    assert document["diagnosis"]["from_journal"] is False
     first = document["pictures"][0]
     assert first["level"] == 3  # 15,000 steps in at most 2,048 columns
     assert first["columns"] == -(-(299 * 50 + 1) // 8)

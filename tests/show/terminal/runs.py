@@ -45,6 +45,7 @@ class Story:
         self.writer = RunWriter(folder, self.facts)
         layers = [Layer(name, kind=LayerKind.WEIGHT, order=place) for place, name in enumerate(names)]
         self.writer.set_layers(LayerTable.of(layers), LayerGraph())
+        self.writer.event("layers", None, count=len(layers))
         self.step = 0
         self.running = running
 

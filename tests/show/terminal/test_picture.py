@@ -214,3 +214,10 @@ def test_lines_say_what_is_new_once(tmp_path: Path) -> None:
         "# severe NUM001 at step 4: The gradient of middle.weight turned non-finite at step 4.",
         "20 of 20 steps - loss 1.03",
     ]
+
+
+def test_a_run_that_nobody_has_judged_is_not_called_healthy(tmp_path: Path) -> None:
+    folder = Story(tmp_path / "run").write(20).end()
+    assert next(iter(still(Picture(camera(folder), NO_COLOUR), 60))).startswith("✔ healthy")
+    (folder / "events.jsonl").unlink()
+    assert next(iter(still(Picture(camera(folder), NO_COLOUR), 60))).startswith("not judged story")

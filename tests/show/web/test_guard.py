@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.show.web.conftest import TOKEN
 
+from undertow.show.web import server
 from undertow.show.web.app import build_app
 from undertow.show.web.guard import LOOPBACK, new_token
 from undertow.show.web.server import Dashboard
@@ -62,7 +63,14 @@ def test_every_answer_forbids_foreign_and_inline_code(client: TestClient, path: 
 
 
 def test_an_endless_address_is_refused(client: TestClient) -> None:
-    assert client.get("/api/runs", params={"x": "y" * 10_000}).status_code == 414
+    assert client.get("/api/runs?" + "x" * 8_001).status_code == 414
+    assert client.get("/api/runs?" + "x" * 8_000).status_code == 200
+
+
+def test_where_every_usual_port_is_taken_a_free_one_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_TRIES", 0)
+    with server._listen("127.0.0.1", None) as listener:
+        assert listener.getsockname()[1] > 1023
 
 
 def test_tokens_are_long_and_differ() -> None:

@@ -14,6 +14,7 @@ from undertow.views.grid import Grid, grid_of
 from undertow.views.line_points import line_of_scalar
 from undertow.views.scale import usual_of
 from undertow.views.tiles import drawable, in_reading_order, subjects
+from undertow.views.verdict import was_watched
 
 FAVOURITES = ("gradient_norm", "update_ratio", "weight_norm", "activation_rms", "activation_zero_fraction")
 _USUAL_SECONDS = 3.0  # how old the medians of a growing run may be
@@ -27,6 +28,7 @@ class Camera:
         self.quantity = quantity
         self.pattern = pattern
         self.findings: list[Finding] = []
+        self.was_judged = False  # by whoever wrote the run
         self._journal_size = -1
         self._layers: tuple[object, list[Layer]] | None = None
         self._grid: tuple[object, Grid] | None = None
@@ -113,6 +115,8 @@ class Camera:
         if size == self._journal_size:
             return False
         self._journal_size = size
-        latest = {change.place: change.finding for change in changes_in(self.run.events)}
+        events = self.run.events
+        latest = {change.place: change.finding for change in changes_in(events)}
+        self.was_judged = bool(latest) or was_watched(events)
         self.findings = sorted(latest.values(), key=lambda one: one.detected_step)
         return True

@@ -152,7 +152,7 @@ class Picture:
         end_width = min(columns, len(end))
         health = health_of(one.severity for one in found)
         worst = max((one.severity for one in found), key=lambda one: one.rank, default=Severity.INFO)
-        verdict = f"{HEALTH_GLYPHS[health]} {health} "
+        verdict = f"{HEALTH_GLYPHS[health]} {health} " if self.camera.was_judged else "not judged "
         room = columns - end_width - len(verdict) - 1
         whole = self.title or self.camera.run.name
         name = self._fit(whole, room) if room >= min(_LEAST_NAME, len(whole)) else ""  # two letters tell nothing
