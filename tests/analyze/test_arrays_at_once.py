@@ -10,7 +10,8 @@ from scipy import stats
 
 from undertow.analyze.layer_numbers import layer_numbers
 from undertow.analyze.series import LayerSeries
-from undertow.components.regions import _network_median, runs_of  # pyright: ignore[reportPrivateUsage]
+from undertow.analyze.topology import Topology
+from undertow.components.regions import Runs, _joined, _network_median, runs_of  # pyright: ignore[reportPrivateUsage]
 
 
 def gappy(seed: int, steps: int = 60, layers: int = 7) -> LayerSeries:
@@ -89,3 +90,12 @@ def test_network_median(layers: int) -> None:
     expected = np.array([np.nanmedian(row) if (~np.isnan(row)).any() else np.nan for row in rms])
     known = ~np.isnan(expected)
     assert _network_median(series, root)[known] == pytest.approx(expected[known])
+
+
+def test_regions_are_joined_along_edges_whose_times_overlap() -> None:
+    """An edge to a layer that is well says nothing of the edges after it."""
+    none, start, end = np.zeros(5, np.int64), np.array([0, 5, 5, 30, 5]), np.array([9, 9, 29, 39, 9])
+    runs = Runs(none, start, end, none, none, none)
+    topology = Topology(tuple("abcde"), ((0, 4), (0, 1), (1, 2), (0, 2), (2, 3)), (3, 2, 1, 0, 4))
+    assert _joined([0, 1, 2, 3], runs, topology) == [[3], [2, 1, 0]]
+    assert _joined([0, 1, 2, 3], runs, None) == [[0], [1], [2], [3]]

@@ -99,3 +99,10 @@ def _checksum(archive: bytes, name: bytes, *, fresh: bool = False) -> bytes:
         return struct.pack("<I", one.CRC)
     begin = archive.index(b"\x80\x02}", one.header_offset)
     return struct.pack("<I", zlib.crc32(archive[begin : begin + one.file_size]))
+
+
+def test_numbers_are_names_as_far_as_they_are_short(tmp_path: Path) -> None:
+    """Python refuses to write out an integer of very many digits."""
+    torch.save({7: BASE, -(2**63) + 1: BASE, 2**63: BASE, 10**5000: BASE}, tmp_path / "model.pt")
+    names = [entry.path for entry in open_checkpoint(tmp_path / "model.pt").entries]
+    assert names == ["7", "-9223372036854775807", "<int 2>", "<int 3>"]

@@ -113,6 +113,8 @@ def test_convergence_is_chronological_and_absent_when_short() -> None:
     indicator = short.layer_details["a"].health_metrics
     assert indicator.convergence_indicator is None
     assert indicator.unavailable["convergence_indicator"] == "95 more samples are needed"
+    still = analyze({"still": np.zeros(100)}).layer_details["still"].health_metrics
+    assert still.unavailable["convergence_indicator"] == "zero or non-finite samples in the window"
     indicators = short.network_level_analysis.convergence_indicators
     assert (indicators.gradient_convergence_score, indicators.parameter_convergence_score) == (None, None)
     assert (indicators.loss_convergence_score, indicators.estimated_steps_to_convergence) == (None, None)

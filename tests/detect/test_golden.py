@@ -28,3 +28,8 @@ def given() -> dict[tuple[str, str], set[str]]:
 def test_it_speaks_and_gives_every_remedy(condition: type[Condition], given: dict[tuple[str, str], set[str]]) -> None:
     assert (condition.code, condition.variant) in given, "no test in which it holds"
     assert {remedy.id for remedy in condition.remedies} <= given[condition.code, condition.variant]
+
+
+def test_nothing_is_shown_beside_an_expectation_that_it_meets() -> None:
+    met = re.compile(r"^  \S+ of \S+: (?!unknown)(\S+), expected \1;", re.MULTILINE)
+    assert [found for path in GOLDEN.rglob("*.txt") for found in met.findall(path.read_text(encoding="utf-8"))] == []

@@ -8,6 +8,7 @@ from typing import Any
 from undertow.explain.blindness import blind_rules, unseen_streams
 from undertow.explain.divergence import ValueHistory, divergence
 from undertow.explain.localisation import located
+from undertow.explain.loss_course import LossCourse
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
 from undertow.explain.origin import at_its_module, origin_in, placed, poisoned_weight
 from undertow.explain.ranking import Ranking
@@ -43,6 +44,7 @@ def diagnose(
     problems: Sequence[str] = (),
     history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
+    course: LossCourse | None = None,
     unseen: Sequence[str] = (),
 ) -> Diagnosis:
     """`findings` as the engine left them; `problems` are files that are damaged or missing; `unseen` is what the
@@ -50,7 +52,7 @@ def diagnose(
     """
     blind = blind_rules(facts.coverage)
     hardly_seen = unseen_streams(facts.coverage, blind)
-    ranked = explained(findings, layers, events, history, graph, facts.optimizers)
+    ranked = explained(findings, layers, events, history, graph, facts.optimizers, course)
     health = health_of(finding.severity for finding in ranked) if steps.recorded else None
     if health in (Health.HEALTHY, Health.MINOR):  # beside an alarm, it matters little what was hardly measured
         unseen = [*hardly_seen, *unseen]
@@ -81,9 +83,10 @@ def explained(
     history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
     optimizers: Sequence[Mapping[str, Any]] = (),
+    course: LossCourse | None = None,
 ) -> list[Finding]:
     """The findings placed, with their remedies, linked to their causes, and ranked."""
-    each, ranking = _explain_each(findings, layers, events, history, graph, optimizers)
+    each, ranking = _explain_each(findings, layers, events, history, graph, optimizers, course)
     return [each[place] for place in ranking.in_order()]
 
 
@@ -95,9 +98,10 @@ def explained_among(
     history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
     optimizers: Sequence[Mapping[str, Any]] = (),
+    course: LossCourse | None = None,
 ) -> Finding:
     """One finding as it stands among all that is known: what it follows from, and what to do."""
-    return _explain_each([finding, *others], layers, events, history, graph, optimizers)[0][0]
+    return _explain_each([finding, *others], layers, events, history, graph, optimizers, course)[0][0]
 
 
 def _explain_each(
@@ -107,6 +111,7 @@ def _explain_each(
     history: ValueHistory | None,
     graph: LayerGraph | None,
     optimizers: Sequence[Mapping[str, Any]],
+    course: LossCourse | None,
 ) -> tuple[list[Finding], Ranking]:
     origin = at_its_module(origin_in(events), layers)
     poisoned = poisoned_weight(findings, origin, layers)
@@ -114,12 +119,16 @@ def _explain_each(
     found = [placed(finding, origin, poisoned, layers) for finding in findings]
     if graph is not None:
         found = [located(finding, layers, graph) for finding in found]
-    ranking = Ranking(found, weights_came_first=poisoned is not None)
-    found = [_with_remedies(finding, history, program) for finding in found]
+    ranking = Ranking(found, weights_came_first=poisoned is not None, course=course)
+    found = [_with_remedies(finding, history, program, course) for finding in found]
     return ranking.linked(found), ranking
 
 
-def _with_remedies(finding: Finding, history: ValueHistory | None, program: Program) -> Finding:
+def _with_remedies(
+    finding: Finding, history: ValueHistory | None, program: Program, course: LossCourse | None
+) -> Finding:
+    if course is not None:
+        program = replace(program, rate_now=course.rate_at(finding.detected_step))
     growth = None if history is None else divergence(finding, history)
     if growth is None:
         return with_remedies(finding, program)

@@ -86,9 +86,20 @@ def _before_the_first(origin: Origin, owner: Layer, layers: LayerTable) -> Origi
     orders = [m.order for m in layers.modules if m.path in names and m.order is not None]
     if owner.order != min(orders, default=None):
         return origin
-    before = [m for m in layers.modules if m.id < owner.id and not owner.path.startswith(f"{m.path}.") and m.path]
-    own = [m for m in before if m.module_type not in _PLAIN_MODULES and not _holds_parameters(m, names)]
-    return replace(origin, layer=own[-1].path, operation="") if own else origin
+    others = [m for m in layers.modules if m.order is None and not owner.path.startswith(f"{m.path}.") and m.path]
+    own = [m for m in others if m.module_type not in _PLAIN_MODULES and not _holds_parameters(m, names)]
+    before = [m for m in own if m.id < owner.id] or own[:1]  # in the order in which they were made, at a guess
+    return replace(origin, layer=before[-1].path, operation="") if before else origin
+
+
+def _came_in_with_the_data(origin: Origin, layers: LayerTable) -> bool:
+    """The first layer of all was given it, and no module comes before that layer."""
+    if origin.operation not in _OWN_OPERATIONS or not any(name in origin.detail for name in _GIVEN_OPERANDS):
+        return False
+    layer = layers.get(origin.layer or "")
+    owner = None if layer is None else layer if layer.is_module else layers.get(layer.group)
+    orders: list[int] = [m.order for m in layers.modules if m.order is not None]
+    return owner is not None and owner.order is not None and bool(owner.order == min(orders))
 
 
 def _holds_parameters(module: Layer, names: Sequence[str]) -> bool:
@@ -122,14 +133,17 @@ def placed(finding: Finding, origin: Origin | None, poisoned: str | None, layers
         return replace(finding, layers=(poisoned, *rest), evidence=evidence)
     if origin is None or finding.code not in ("NUM001", "NUM002", "NUM004") or finding.first_step != origin.step:
         return finding
-    if finding.code == "NUM004" and not _is_earlier(origin, finding, layers):
-        return finding  # its own list begins where the outputs do
+    is_exact = origin.where == "forward" and origin.operation in _UNSAFE_OPERATIONS
+    if finding.code == "NUM004" and not is_exact and not _is_earlier(origin, finding, layers):
+        return finding  # its own list begins where the outputs do; a module that runs twice comes where it ran first
     if finding.code == "NUM001" and origin.where != "backward":
         return finding  # a consequence of the forward pass: its own list says how far it came
     how = f"first non-finite value in the {origin.where} pass: operation {origin.operation or 'unknown'}"
     if origin.detail:
         how += f", {origin.detail}"
     quantity = "unsafe_operation" if origin.operation in _UNSAFE_OPERATIONS else "first_nonfinite"
+    if _came_in_with_the_data(origin, layers):
+        quantity, how = "nonfinite_input", f"{how}: what the first layer is given holds it"
     evidence = (Evidence(quantity, origin.layer, None, None, how), *finding.evidence)
     if origin.layer is None:
         return replace(finding, evidence=evidence)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from undertow.explain.loss_course import LossCourse
 from undertow.explain.stages import because, brings_about, spread_order
 from undertow.explain.traits import traits_of
 from undertow.schema import Evidence, Finding, Severity
@@ -13,14 +14,20 @@ _MOST_CONSEQUENCES = 5
 class Ranking:
     """The findings of a run and which of them bring about which."""
 
-    def __init__(self, findings: Sequence[Finding], *, weights_came_first: bool = False) -> None:
+    def __init__(
+        self, findings: Sequence[Finding], *, weights_came_first: bool = False, course: LossCourse | None = None
+    ) -> None:
         """`weights_came_first`: the walk over the loss's graph found a weight non-finite before the step."""
         self.findings = list(findings)
+        self._harmed = [
+            course is not None and not traits_of(finding).is_vague and course.was_harmed(finding.first_step)
+            for finding in self.findings
+        ]
         self._causes: list[set[int]] = [
             {
                 place
                 for place, cause in enumerate(self.findings)
-                if brings_about(cause, effect, weights_came_first=weights_came_first)
+                if brings_about(cause, effect, weights_came_first=weights_came_first, course=course)
             }
             for effect in self.findings
         ]
@@ -40,8 +47,9 @@ class Ranking:
             remark = 0 if finding.severity.is_alarm else 5 - finding.severity.rank
             stage = traits_of(finding).stage
             # Symptoms follow in the order they came. Of independent causes the one that ends the training goes first,
-            # then the earlier stage: it is the likelier one.
-            cause = (finding.severity is not Severity.CRITICAL, stage, -finding.severity.rank, finding.first_step)
+            # then what began as a training was learning that has lost it since, then the earlier stage: the likelier.
+            ends = finding.severity is not Severity.CRITICAL
+            cause = (ends, not self._harmed[place], stage, -finding.severity.rank, finding.first_step)
             when = (finding.first_step, stage) if is_symptom else cause
             return remark, is_symptom, *when, spread_order(finding.code), finding.code, place
 

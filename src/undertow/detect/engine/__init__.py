@@ -11,13 +11,14 @@ from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.ledger import Change, FindingChange
 from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.per_layer import LayerValues, PerLayer, grown
+from undertow.detect.engine.rounds import PART
 from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.tracker import Shared, Tracker
 from undertow.detect.engine.view import FrameView
 from undertow.detect.engine.wake import Wake, changed, having, where, where_scalar
 
 __all__ = [
-    "Change", "Condition", "Consecutive", "Engine", "FindingChange", "Flags", "FrameBatch", "FrameView", "Judgement",
-    "LayerIndex", "LayerStreak", "LayerValues", "Limit", "PerLayer", "Shared", "Stage", "Tracker", "Wake", "changed",
-    "grown", "having", "where", "where_scalar",
+    "PART", "Change", "Condition", "Consecutive", "Engine", "FindingChange", "Flags", "FrameBatch", "FrameView",
+    "Judgement", "LayerIndex", "LayerStreak", "LayerValues", "Limit", "PerLayer", "Shared", "Stage", "Tracker", "Wake",
+    "changed", "grown", "having", "where", "where_scalar",
 ]  # fmt: skip

@@ -57,6 +57,7 @@ class Condition(PerLayer):
     is_momentary: ClassVar[bool] = False  # explains what begins soon after, not much later
     is_vague: ClassVar[bool] = False  # says that something is wrong, not why
     is_local: ClassVar[bool] = False  # explains findings of the same modules only
+    needs_growth: ClassVar[bool] = False  # nothing that makes signals, gradients or steps smaller can bring it about
 
     meaning: ClassVar[str] = ""  # for the training: the second sentence of the story, without a full stop
     remedies: ClassVar[tuple[Remedy, ...]] = ()  # the best first
@@ -83,6 +84,11 @@ class Condition(PerLayer):
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
         """Those that fit this very case, by the values of its evidence."""
         return cls.remedies
+
+    @classmethod
+    def makes_smaller(cls, finding: Finding) -> bool:
+        """Whether this very case makes signals, gradients or steps smaller."""
+        return False
 
     @classmethod
     def limits(cls) -> dict[str, Limit]:

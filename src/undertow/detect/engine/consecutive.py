@@ -30,6 +30,13 @@ class Consecutive:
     def end(self) -> None:
         self.count = 0
 
+    def follow(self, holds: bool, step: int) -> int:
+        """A frame that shows it, or does not; how many in a row there are now."""
+        if holds:
+            return self.hold(step)
+        self.end()
+        return 0
+
 
 @dataclass(slots=True)
 class LayerStreak(PerLayer):

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from undertow.detect.engine.batch import FrameBatch
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.per_layer import LayerValues, PerLayer
+from undertow.detect.engine.rounds import PART
 from undertow.detect.engine.view import PLACES
 from undertow.schema import StepsPerLayer, StreamCoverage
 from undertow.schema.coverage import longest_gap, seen_enough
@@ -53,9 +54,19 @@ class CoverageCounter:
         self._losses += int((is_new & batch.with_any(frozenset({"loss"}))).sum())
         for stream, name in _MEASURED.items():
             block = PLACES[name][0]
-            if batch.has(block):
+            if block == "activation" and batch.has(PART):
+                self._observe_parts(batch, stream, name)
+            elif batch.has(block):
                 at = batch.at(block)
                 self._sightings[stream].observe(batch.ids(block), ~np.isnan(batch.row(name)), steps[at])
+
+    def _observe_parts(self, batch: FrameBatch, stream: str, name: str) -> None:
+        """Where modules are looked at in turn, each counts at its own step, not at the end of the round."""
+        for frame in batch.frames:
+            block = frame.blocks.get(PART) or frame.blocks.get("activation")
+            if block is not None:
+                known = ~np.isnan(block.quantity(name))
+                self._sightings[stream].observe(block.layer_ids, known[None], np.array([frame.step]))
 
     def result(self, layout: LayerIndex) -> dict[str, StreamCoverage]:
         """By stream; what does not apply to the model is left out."""

@@ -11,8 +11,9 @@ from undertow.detect.engine.coverage import CoverageCounter
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.ledger import FindingChange, Ledger
 from undertow.detect.engine.registry import conditions
+from undertow.detect.engine.rounds import Rounds
 from undertow.detect.engine.watcher import watchers_of
-from undertow.detect.features.loss_trend import ANOTHER_TRAINING, LossTrend
+from undertow.detect.features.loss_trend import ANOTHER_TRAINING, LAYERS_REUSED, LossTrend
 from undertow.schema import Finding, Frame, LayerGraph, LayerTable, StreamCoverage
 
 _EVERY_FRAME = 64  # steps at the start of which every condition sees every frame
@@ -27,6 +28,7 @@ class Engine:
         self._watchers = watchers_of(conditions() if chosen is None else chosen)
         self._layout = LayerIndex()
         self._losses = LossTrend()
+        self._rounds = Rounds()
         self._ledger = Ledger()
         self._coverage = CoverageCounter()
         self.broken: dict[str, str] = {}  # what stumbled, and over what
@@ -52,7 +54,7 @@ class Engine:
         """As `observe_many`, for who asks what is `beside` a change: that is what was found up to its frame, however
         many came with it. To be taken to the end: frames are judged as they are asked for.
         """
-        for batch in batches_of(frames, self._layout):
+        for batch in batches_of([*map(self._rounds.shown, frames)], self._layout):
             closed = self._begin_anew(batch.frames[0])
             self._coverage.observe(batch)
             said = self._judge(batch)
@@ -108,11 +110,13 @@ class Engine:
         return said
 
     def _begin_anew(self, frame: Frame) -> list[FindingChange]:
-        """Where another training begins in the same run, conditions about the course of one forget the one before."""
+        """Where another training begins in the same run, conditions about the course of one forget the one before; all
+        do, where it has the layers of one that is gone."""
         if frame.scalars.get(ANOTHER_TRAINING) != 1:
             return []
         self._coverage.begin_anew(frame.step)
-        forgetful = [watcher for watcher in self._watchers if watcher.is_of_one_training]
+        is_reused = frame.scalars.get(LAYERS_REUSED) == 1
+        forgetful = [watcher for watcher in self._watchers if is_reused or watcher.is_of_one_training]
         for watcher in forgetful:
             watcher.renew(self._layout.count)
         over = [place for place in self._ledger.ongoing() if any(watcher.owns(place) for watcher in forgetful)]

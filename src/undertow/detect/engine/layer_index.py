@@ -79,6 +79,23 @@ class LayerIndex:
             sinks = {self.layers[members[-1]].group}
         return [i for i in members if self.layers[i].group in sinks]
 
+    def feeds(self, sources: set[str], targets: set[str]) -> bool:
+        """Whether data flows from one of these modules to one of those."""
+        following: dict[int, list[int]] = {}
+        for source, target in self.graph.edges:
+            following.setdefault(source, []).append(target)
+        path_of = {node.id: node.path for node in self.graph.nodes if not node.is_merge}
+        waiting = [node for node, path in path_of.items() if path in sources]
+        seen = set(waiting)
+        while waiting:
+            for node in following.get(waiting.pop(), ()):
+                if path_of.get(node) in targets:
+                    return True
+                if node not in seen:
+                    seen.add(node)
+                    waiting.append(node)
+        return False
+
     def _upstream_of(self, groups: set[str]) -> set[str]:
         """Members of `groups` from which another member is reached going forward."""
         following: dict[int, list[int]] = {}

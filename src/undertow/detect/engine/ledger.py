@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from undertow.detect.engine.condition import Judgement
-from undertow.schema import Finding
+from undertow.schema import Evidence, Finding
 from undertow.schema.codes import CODES
 
 Place = tuple[str, str]  # code and variant
@@ -118,5 +118,12 @@ def _finding(place: Place, judgement: Judgement, detected_step: int, path: Calla
         ongoing=True,
         confidence=judgement.confidence,
         summary=judgement.summary,
-        evidence=judgement.evidence,
+        evidence=tuple(map(_contrast, judgement.evidence)),
     )
+
+
+def _contrast(evidence: Evidence) -> Evidence:
+    """What was measured is not set beside what was expected where the two are shown as the same number."""
+    if evidence.value is None or evidence.expected is None or f"{evidence.value:.3g}" != f"{evidence.expected:.3g}":
+        return evidence
+    return replace(evidence, expected=None)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine.layer_index import LayerIndex
+from undertow.detect.engine.rounds import PART
 from undertow.detect.features.loss_trend import Loss
 from undertow.schema import STREAMS, Frame
 
@@ -64,5 +65,21 @@ class FrameView:
             if row is None or not (row > 0).any():
                 return None
             self._calls = np.nan_to_num(self.all_layers("activation_calls"))
+        return self._of_owners(self._calls, ids)
+
+    def calls_now(self, ids: NDArray[np.int32]) -> NDArray[np.float32] | None:
+        """The same in this very step: NaN also for modules whose turn was at another step of the round."""
+        return self._of_owners(self.now("activation_calls"), ids) if PART in self.frame.blocks else self.calls(ids)
+
+    def now(self, name: str) -> NDArray[np.float32]:
+        """Of modules, one number per layer of the run: NaN also for those whose turn was at another step."""
+        part = self.frame.blocks.get(PART)
+        if part is None:
+            return self.all_layers(name)
+        values = np.full(self.layout.count, np.nan, np.float32)
+        values[part.layer_ids] = part.quantity(name)
+        return values
+
+    def _of_owners(self, values: NDArray[np.float32], ids: NDArray[np.int32]) -> NDArray[np.float32]:
         owner = self.layout.module[ids]
-        return np.where(owner >= 0, self._calls[owner], np.float32(np.nan))
+        return np.where(owner >= 0, values[owner], np.float32(np.nan))

@@ -10,7 +10,7 @@ from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.initial_weights import InitialWeights
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
 from undertow.detect.features.progress import has_learnt
-from undertow.schema import Evidence, LossKind
+from undertow.schema import Evidence, Finding, LossKind
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -72,12 +72,6 @@ class InitialScales(Tracker):
             if layer.trainable and not layer.shared_with and self.norm[i] > 0:
                 scales[i] = self.norm[i] / np.sqrt(layer.parameter_count) * np.sqrt(structure.fan_in[i])
         return scales
-
-    def unlike_others(self, unusual: Mask) -> tuple[int, ...]:
-        """Modules with unusual weights, where more than one of the others has usual ones: a head often has."""
-        if np.count_nonzero(~unusual) < 2:
-            return ()
-        return tuple(module for module, is_unusual in zip(self.modules, unusual.tolist()) if is_unusual)
 
     def evidence(self, usual: float) -> tuple[Evidence, ...]:
         middle = float(np.exp(np.log(self.path).mean()))
@@ -145,6 +139,11 @@ class BadStart(Condition):
         judgement = self._doubt
         assert judgement is not None
         return self.hold(True, lambda: judgement)
+
+    @classmethod
+    def makes_smaller(cls, finding: Finding) -> bool:
+        sizes = [one for one in finding.evidence if one.quantity == "weight_rms"]
+        return bool(sizes) and (sizes[0].value or 0.0) < (sizes[0].expected or 0.0)
 
     def is_sure(self, view: FrameView) -> bool:
         """Certain of its answers before anything is learned."""

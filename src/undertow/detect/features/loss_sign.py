@@ -17,7 +17,7 @@ def _is_unusual(batch: FrameBatch) -> Flags:
 class LossSign(Tracker):
     """Of an error with the wrong sign more is known than that it is unbounded: that one is judged first."""
 
-    wakes_on = Wake(_is_unusual) | having("loss_factor", "loss_without_floor")
+    wakes_on = Wake(_is_unusual) | having("loss_factor", "loss_without_floor", "optimizer_maximizes")
     is_of_one_training = True
     order = ("negated-loss", "unbounded-loss")
 

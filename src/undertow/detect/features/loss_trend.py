@@ -33,6 +33,7 @@ _BLOCKS = 24  # the whole history in at most so many means; then neighbours merg
 _TO_DEVIATION = 1.4826 / math.sqrt(2)  # from the median of absolute differences
 _INTERVAL = 2.576  # 99 %
 ANOTHER_TRAINING = "another_training"  # a scalar: the optimizers before are gone, and new parameters are trained
+LAYERS_REUSED = "layers_reused"  # a scalar beside it: layers stand for other models from now on
 _MOST_ACTORS = 4  # more are one optimizer that is made anew again and again
 
 
@@ -44,6 +45,7 @@ class Loss(NamedTuple):
     actor: int
     actors: int  # how many optimizers step in turn, each with a loss of its own
     seen: int  # losses of this actor so far
+    begun: int  # step of the first of them
     first: float  # the very first loss: of weights that no step has changed
     start: float  # median of the first five
     level: float  # median of the latest nine, this one included
@@ -108,7 +110,7 @@ class _Course:
     def __init__(self) -> None:
         self.count = 0
         self.first = self.start = self.best = math.nan
-        self.best_step = self.last_step = -1
+        self.begun = self.best_step = self.last_step = -1
         self.last = self.last_log = math.nan
         self.positive = True
         self.levels = _Median(_WINDOW)
@@ -133,7 +135,7 @@ class _Course:
         self.levels.add(value)
         level = self.levels.get()
         if self.count == 1:
-            self.first = value
+            self.first, self.begun = value, step
         if self.count <= _START:
             self.start = level
         if self.count <= _START or level < self.best:
@@ -142,7 +144,7 @@ class _Course:
         low, slope, high, span = self.slope
         ordered = self.levels.ordered
         return Loss(
-            step, value, actor, actors, self.count, self.first, self.start, level, ordered[0], ordered[-1],
+            step, value, actor, actors, self.count, self.begun, self.first, self.start, level, ordered[0], ordered[-1],
             self.best, self.best_step, self._noise(), jump, ratio, self.positive, slope, low, high, span,
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine import (
+    PART,
     FrameBatch,
     FrameView,
     LayerIndex,
@@ -23,11 +24,13 @@ Mask = NDArray[np.bool_]
 class MissingGradients(Tracker):
     """Sorts layers without a gradient into `cut`, `bias`, `unused` and `unknown`, one truth value per layer each."""
 
-    wakes_on = changed("gradient_state") | having("activation")
+    wakes_on = changed("gradient_state") | having("activation", PART)
 
     upstream_patience = Limit.chance(5, "optimizer steps, for layers before all that have a gradient: a cut graph")
     patience = Limit.plan(20, "optimizer steps: a head whose loss is used now and then looks the same")
-    head_patience = Limit.plan(100, "steps, for heads beside other heads: their turn may come later")
+    head_patience = Limit.plan(
+        100, "steps, for heads beside other heads that nobody saw run: their turn may come later"
+    )
     lost_patience = Limit.plan(50, "steps, for layers that once had a gradient: an auxiliary head may rest for a while")
     lost_measured = Limit.chance(10, "measured steps of these")
 
@@ -57,7 +60,7 @@ class MissingGradients(Tracker):
         return self.had & (self.streak.length == 0)
 
     def follow(self, view: FrameView) -> None:
-        if "activation" in view.frame.blocks:
+        if not view.frame.blocks.keys().isdisjoint(("activation", PART)):
             self.knows_calls = True
             self._note_runs(view)
         self.is_informed = False  # whether this frame tells anything about gradients
@@ -73,7 +76,7 @@ class MissingGradients(Tracker):
         if missing.any():
             without = ids[missing]
             self.streak.hold(without, view.step)
-            calls = view.calls(without)
+            calls = view.calls_now(without)
             if calls is not None:
                 aside = self._ran_aside(view, without, calls)
                 self._ran[without] |= (calls > 0) & ~aside
@@ -81,7 +84,7 @@ class MissingGradients(Tracker):
         self._sort(view)
 
     def skip(self, batch: FrameBatch, first: int, last: int) -> None:
-        for place in batch.frames_with("activation", first, last):
+        for place in sorted({*batch.frames_with("activation", first, last), *batch.frames_with(PART, first, last)}):
             self._note_runs(batch.view(place))
 
     def since(self, layers: tuple[int, ...]) -> int:
@@ -116,7 +119,8 @@ class MissingGradients(Tracker):
         lasted = view.step - self.streak.since
         due |= self.streak.lasted(int(self.lost_measured)) & (lasted >= self.lost_patience)
         long = self.streak.lasted(int(self.patience))
-        due &= (lasted >= self.head_patience - 1) | ~self._heads(layout, due & ~self.had & ~upstream)
+        waits = self._heads(layout, due & ~self.had & ~upstream) & ~(self._ran & ~self._idle)
+        due &= (lasted >= self.head_patience - 1) | ~waits
         unknown = ~ran & ~unused & ~self.had
         cut = due & ran
         if cut.any():  # what else lies before the cut most likely belongs to it
@@ -132,12 +136,14 @@ class MissingGradients(Tracker):
         """Whether a module ran without a graph, and less often than all that have one: not in the pass that led to the
         loss, but in another one, as for a look at a head that is not trained yet.
         """
-        modes, often = view.all_layers("activation_training"), view.all_layers("activation_calls")
+        modes, often = view.now("activation_training"), view.now("activation_calls")
         in_graph = ~np.isnan(modes) & (often > 0)
         aside = (calls > 0) & np.isnan(modes[view.layout.module[ids]])
-        if not in_graph.any() or not (aside & (calls < often[in_graph].min())).any():
-            return np.zeros(len(ids), bool)
-        return aside & (calls < often[in_graph].min()) & ~self._upstream(view.layout)[ids]
+        if in_graph.any():
+            aside &= calls < often[in_graph].min()
+        elif PART not in view.frame.blocks:  # else those that have one had their turn at another step
+            aside[:] = False
+        return aside & ~self._upstream(view.layout)[ids] if aside.any() else aside
 
     def _note_runs(self, view: FrameView) -> None:
         """At steps of another optimizer only: what runs at its own and gets no gradient may be validated there."""
@@ -150,7 +156,7 @@ class MissingGradients(Tracker):
             self._layout = view.layout
             self._parameters = np.array([layer.id for layer in view.layout.layers.parameters], np.int32)
         chosen = self._parameters[elsewhere[self._parameters] & ~self._runs_elsewhere[self._parameters]]
-        calls = view.calls(chosen) if len(chosen) else None
+        calls = view.calls_now(chosen) if len(chosen) else None
         if calls is not None:
             self._runs_elsewhere[chosen] = calls > 0
 

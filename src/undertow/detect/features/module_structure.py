@@ -116,6 +116,17 @@ def _ancestors(path: str) -> list[str]:
     return [""] + [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
+def is_mostly_frozen(layout: LayerIndex) -> bool:
+    """More than half of the model's parameters are: how much can be learnt at all is then a question of the others."""
+    return layout.derived(_share_frozen) > 0.5
+
+
+def _share_frozen(layout: LayerIndex) -> float:
+    sizes = np.array([layer.parameter_count for layer in layout.layers.parameters], np.float64)
+    frozen = np.array([not layer.trainable for layer in layout.layers.parameters], bool)
+    return float(sizes[frozen].sum() / sizes.sum()) if sizes.sum() > 0 else 0.0
+
+
 def structure_of(layout: LayerIndex) -> ModuleStructure:
     """The same one for all rules that ask about the same layout."""
     return layout.derived(ModuleStructure)

@@ -11,6 +11,15 @@ GUARD_THE_OPERATION = Remedy(
     "An epsilon that is too large biases the result; 1e-6 is far below what training notices.",
     when_not="The values had grown out of all proportion before: then the training diverged.",
 )
+CLEAN_THE_INPUTS = Remedy(
+    "clean-the-inputs",
+    "Look for NaN and infinity in the data themselves, and replace or leave out what holds them.",
+    "bad = ~torch.isfinite(inputs).flatten(1).all(1)\n"
+    "print(bad.nonzero().flatten())  # the samples that hold them\n"
+    "inputs, targets = inputs[~bad], targets[~bad]",
+    "What is left out is not learnt: mend the data where it comes from.",
+    when_not="The data are finite, and the first layer itself makes the value.",
+)
 FIND_THE_OPERATION = Remedy(
     "find-the-operation",
     "Let autograd name the line that produced the value: run a few steps with anomaly detection.",
@@ -21,7 +30,8 @@ FIND_THE_OPERATION = Remedy(
 SKIP_BAD_STEPS = Remedy(
     "skip-bad-steps",
     "Do not step on a gradient that is not finite, so that one bad batch cannot destroy the weights.",
-    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    "clip = torch.nn.utils.clip_grad_norm_\n"
+    "norm = clip(model.parameters(), float('inf'))  # only measures it\n"
     "if torch.isfinite(norm):\n    optimizer.step()\noptimizer.zero_grad()",
     "It hides the cause: if many steps are skipped, the operation still needs its guard.",
     when_not="Every step would be skipped: then nothing is learnt.",
@@ -44,8 +54,8 @@ KEEP_VALUES_IN_RANGE = Remedy(
 )
 USUAL_NORMALISATION_SETTINGS = Remedy(
     "usual-normalisation-settings",
-    "Set eps and momentum of the normalisation back to their defaults.",
-    "layer = $layer\nlayer.eps, layer.momentum = 1e-5, 0.1",
+    "Set what is unusual about the normalisation (eps, momentum) back to its default.",
+    "layer = $layer\n$norm_settings",
     "Running statistics take some hundred steps to settle.",
     when_not="They were chosen for a pretrained model that expects them.",
 )
@@ -73,7 +83,7 @@ ADD_NORMALISATION_OR_SHORTCUTS = Remedy(
 CLIP_GRADIENTS = Remedy(
     "clip-gradients",
     "Clip the norm of the gradient between backward() and step().",
-    "loss.backward()\ntorch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)\noptimizer.step()",
+    "loss.backward()\ntorch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=$clip_bound)\noptimizer.step()",
     "It treats the symptom: if most steps are clipped, look for what makes the gradients large.",
     when_not="Gradients are too small, or the learning rate is far too high: clipping only hides that.",
 )
@@ -92,8 +102,9 @@ USE_LARGER_BATCHES = Remedy(
 GUARD_AGAINST_SPIKES = Remedy(
     "guard-against-spikes",
     "Clip to a little above the usual norm, and look at the batch of the step at which it jumped.",
-    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)\n"
-    "if norm > 10:\n"
+    "clip = torch.nn.utils.clip_grad_norm_\n"
+    "norm = clip(model.parameters(), max_norm=$clip_bound)\n"
+    "if norm > $clip_alarm:\n"
     "    print('unusual batch', index, float(norm))",
     "A threshold that is too low clips every step.",
     when_not="The jump comes from a change of the schedule or of the data that you made.",
@@ -108,7 +119,7 @@ KEEP_A_FLOAT32_MASTER_COPY = Remedy(
 RAISE_THE_GROUP_RATE = Remedy(
     "raise-the-group-rate",
     "Give the parameter group a learning rate that fits the others, or freeze it openly.",
-    'for group in optimizer.param_groups:\n    print(len(group["params"]), group["lr"])',
+    "for group in optimizer.param_groups:\n    print(len(group['params']), group['lr'])",
     "None; it only looks. A layer that starts to move changes the training.",
     when_not="A schedule raises it later on purpose.",
 )
@@ -145,10 +156,7 @@ REVIVE_THE_UNITS = Remedy(
 INITIALISE_FOR_THE_ACTIVATION = Remedy(
     "initialise-for-the-activation",
     "Initialise the weights for the activation behind them: He for ReLU, Xavier with its gain for tanh.",
-    "for module in model.modules():\n"
-    "    if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d)):\n"
-    "        torch.nn.init.kaiming_normal_(module.weight)\n"
-    "        # before tanh: xavier_normal_(module.weight, gain=5 / 3)",
+    "$initialise",
     "Loaded weights are overwritten if it runs after loading.",
     when_not="Weights are pretrained, or a normalisation layer follows each of them.",
 )
@@ -162,24 +170,20 @@ REINITIALISE_THE_LAYER = Remedy(
 DECAY_THE_WEIGHTS = Remedy(
     "decay-the-weights",
     "Use decoupled weight decay on matrices, or a normalisation layer, so that weights cannot grow without end.",
-    "matrices = [p for p in model.parameters() if p.dim() > 1]\n"
-    "rest = [p for p in model.parameters() if p.dim() <= 1]\n"
-    "optimizer = torch.optim.AdamW(\n"
-    "    [{'params': matrices, 'weight_decay': 0.01},\n"
-    "     {'params': rest, 'weight_decay': 0.0}], lr=$rate)",
+    "$build_some_decay",
     "Decay that is too strong makes the model underfit.",
     when_not="The loss still improves and the growth slows down.",
 )
 LOWER_LEARNING_RATE = Remedy(
     "lower-the-learning-rate",
-    "Restart from the last good checkpoint with a learning rate ten times smaller, or with a warm-up.",
+    "Restart from the last good checkpoint with a learning rate$lower_rate.",
     "$build_lower_rate",
     "Slower progress if the learning rate was not the cause.",
     when_not="Updates are already small, or gradients vanish.",
 )
 RAISE_LEARNING_RATE = Remedy(
     "raise-the-learning-rate",
-    "Raise the learning rate tenfold at a time, until the loss moves.",
+    "Train with a higher learning rate$higher_rate.",
     "$build_higher_rate",
     "Too much of it diverges: watch the first steps.",
     when_not="You are within a warm-up, or the loss has converged.",
@@ -195,22 +199,22 @@ WARM_UP = Remedy(
 )
 LOWER_THE_WEIGHT_DECAY = Remedy(
     "lower-the-weight-decay",
-    "Use an ordinary weight decay: 0.01 to 0.1.",
+    "Use an ordinary weight decay, such as $small_decay: at this learning rate it takes at most 0.01% of a weight.",
     "$build_small_decay",
     "Weights grow a little more.",
     when_not="The decay is ordinary, and weights shrink because the gradient asks for it.",
 )
 SMALL_EPS = Remedy(
     "small-eps",
-    "Set eps back to its default: it must be far below the size of the gradients.",
-    "$build_default_eps",
+    "Set eps to $small_eps: it must be far below the size of the gradients.",
+    "$build_small_eps",
     "Steps become larger at once; have the learning rate ready to come down.",
     when_not="It was raised for gradients in half precision: then 1e-6 is enough.",
 )
 USUAL_MOMENTUM = Remedy(
     "usual-momentum",
     "Use a momentum of 0.9: with more, the step follows gradients of hundreds of steps ago.",
-    "$build_default_momentum",
+    "$build_usual_momentum",
     "Less smoothing of noisy gradients.",
     when_not="The momentum is 0.9 or less already.",
 )
@@ -294,12 +298,19 @@ BALANCE_THE_ROUTER = Remedy(
     "A weight that is too large keeps the experts from specialising.",
     when_not="The data really needs one expert only.",
 )
+ANNEAL_THE_PRIOR = Remedy(
+    "anneal-the-prior",
+    "Raise the weight of the prior term slowly from zero, and let each latent keep a little information.",
+    "weight = min(1.0, step / 1000)\nloss = reconstruction + weight * divergence.clamp_min(0.05).sum()",
+    "A longer training; the free bits set a floor under the divergence.",
+    when_not="The model has no such term (it is no variational autoencoder).",
+)
 KEEP_THE_OUTPUTS_APART = Remedy(
     "keep-the-outputs-apart",
     "Let the loss reward outputs that differ: more negatives, a variance term, or a predictor on one side only.",
     "spread = (embedding.var(dim=0) + 1e-4).sqrt()\nloss = loss + torch.relu(1.0 - spread).mean()",
     "A weight that is too large drowns the task itself.",
-    when_not="All inputs of the batch are alike: then the data comes first.",
+    when_not="The loss compares outputs with targets, or all inputs of the batch are alike: then the data comes first.",
 )
 MIND_THE_SIGN = Remedy(
     "mind-the-sign",
@@ -327,10 +338,7 @@ BALANCE_THE_TERMS = Remedy(
 USE_RELU_WITH_HE_INITIALISATION = Remedy(
     "use-relu-with-he-initialisation",
     "Replace sigmoid and tanh in the hidden layers by ReLU or GELU, with weights initialised for it.",
-    "activation = torch.nn.ReLU()  # not Sigmoid(), in the hidden layers\n"
-    "for module in model.modules():\n"
-    "    if isinstance(module, torch.nn.Linear):\n"
-    "        torch.nn.init.kaiming_normal_(module.weight)",
+    "activation = torch.nn.ReLU()  # not Sigmoid(), in the hidden layers\n$initialise",
     "Outputs are no longer bounded; where bounded values are needed, keep the last sigmoid.",
     when_not="The weights are pretrained: they expect the activation they had.",
 )
@@ -358,7 +366,7 @@ LOWER_THE_GROUP_RATE = Remedy(
     "mine = {id(p) for p in layer.parameters()}\n"
     "for group in optimizer.param_groups:\n"
     "    if any(id(p) in mine for p in group['params']):\n"
-    "        group['lr'] /= 10",
+    "        group['lr'] = $group_rate",
     "The layer learns more slowly.",
     when_not="It is new among pretrained layers and meant to move faster.",
 )

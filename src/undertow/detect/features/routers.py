@@ -1,9 +1,13 @@
 """Gates of a mixture of experts: which modules they are, how many experts each has, and how far the model has moved."""
 
+from collections import defaultdict
+
 import numpy as np
 
-from undertow.detect.engine import FrameBatch, FrameView, Limit, Tracker, having
+from undertow.detect.engine import FrameBatch, FrameView, LayerIndex, Limit, Tracker, having
 from undertow.detect.features.matrices import matrices_of, middle
+
+_LEAST_BY_SHAPE = 4  # experts: fewer parts have as many as something else by chance
 
 
 class Routers(Tracker):
@@ -16,10 +20,11 @@ class Routers(Tracker):
     def __init__(self) -> None:
         self.experts: dict[int, int] = {}
         self.drift = np.nan
+        self._has_gates = False
 
     @property
     def is_calm(self) -> bool:
-        return not self.experts
+        return not self._has_gates
 
     def follow(self, view: FrameView) -> None:
         self._measure_drift(view)
@@ -27,12 +32,43 @@ class Routers(Tracker):
         if loads is not None and outputs is not None and ids is not None:
             measured = ~np.isnan(loads)
             self.experts |= dict(zip(ids[measured].tolist(), outputs[measured].astype(int).tolist(), strict=True))
+        self._has_gates = bool(self.gates(view.layout))
 
     def skip(self, batch: FrameBatch, first: int, last: int) -> None:
         for place in batch.frames_with("weight", first, last)[-1:]:
             self._measure_drift(batch.view(place))
 
+    def gates(self, layout: LayerIndex) -> dict[int, int]:
+        """Those seen to choose; where none was, as on a device that is not waited for, those that have the shape."""
+        return self.experts or layout.derived(_gates_by_shape)
+
     def _measure_drift(self, view: FrameView) -> None:
         if view.row("weight_drift") is not None:
             drift = matrices_of(view.layout).values(view, "weight_drift")
             self.drift = middle(drift[drift > self.moved])
+
+
+def experts_of(layout: LayerIndex) -> dict[str, dict[str, list[int]]]:
+    """Numbered children of one module, with the parameters below each: by the path of that module."""
+    children: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for layer in layout.layers.parameters:
+        parts = layer.path.split(".")
+        for place, part in enumerate(parts):
+            if part.isdigit():
+                children[".".join(parts[:place])][part].append(layer.id)
+    return {path: dict(rows) for path, rows in children.items()}
+
+
+def _gates_by_shape(layout: LayerIndex) -> dict[int, int]:
+    """Modules beside a list of parts that are all alike, with as many outputs as there are parts."""
+    found: dict[int, int] = {}
+    for path, rows in experts_of(layout).items():
+        shapes = {tuple(tuple(layout.layers[i].shape) for i in ids) for ids in rows.values()}
+        if len(rows) < _LEAST_BY_SHAPE or len(shapes) > 1:
+            continue
+        around = path.rpartition(".")[0]
+        for layer in layout.layers.parameters:
+            is_gate = len(layer.shape) == 2 and layer.shape[0] == len(rows) and layer.trainable
+            if is_gate and layer.group.rpartition(".")[0] == around and layout.module[layer.id] >= 0:
+                found[int(layout.module[layer.id])] = len(rows)
+    return found

@@ -75,7 +75,7 @@ class SpikeWatch:
         self._back = 0  # losses in a row that are back where they were
         self._recent: deque[float] = deque(maxlen=int(self.calm))
         self._highest = 0.0  # of all losses but spikes
-        self._natural = False  # a cross-entropy has a natural size: that of a guess; so has the error of targets that
+        self.is_natural = False  # a cross-entropy has a natural size: that of a guess; so has the error of targets that
         self._targets = (math.inf, 0.0)  # …keep their size: least and largest deviation of a batch of them
         self._rate = math.nan
         self._rate_rose = -(10**9)
@@ -90,7 +90,7 @@ class SpikeWatch:
             if kind == LossKind.MEAN_SQUARE and size > 0:
                 self._targets = (min(size, self._targets[0]), max(size, self._targets[1]))
             steady = 0 < self._targets[1] < self.steady_targets * self._targets[0]
-            self._natural = kind in _OF_LABELS or (kind == LossKind.MEAN_SQUARE and steady)
+            self.is_natural = kind in _OF_LABELS or (kind == LossKind.MEAN_SQUARE and steady)
         rate = view.frame.scalars.get("lr", self._rate)
         if rate > 2 * self._rate:
             self._rate_rose = view.step
@@ -109,7 +109,7 @@ class SpikeWatch:
             self.spike = None
             if is_spike:
                 untrained = max(loss.first, loss.start)
-                worse = self.above_start if self._natural else self.above_start_else
+                worse = self.above_start if self.is_natural else self.above_start_else
                 self.spike = Spike(
                     view.step, loss.value, loss.value / loss.ratio, untrained, loss.value, worse, loss.value,
                     loss.value,

@@ -24,6 +24,7 @@ class TargetAgreement(Tracker):
         self.latest: deque[float] = deque(maxlen=_WINDOW)
         self.paces: deque[float] = deque(maxlen=_WINDOW)  # update over weight, median over matrices
         self.drift = math.nan  # of the weights, median over matrices
+        self.since = -1  # the first step of the task at which it was measured
         self.is_measured = False  # at this frame
         self._task: tuple[float, float] | None = None  # kind of the loss, and its classes
 
@@ -50,7 +51,9 @@ class TargetAgreement(Tracker):
             task = (kind, -1.0 if math.isnan(classes) else classes)
             if self._task is not None and task != self._task:
                 self.latest.clear()
+                self.since = -1
             self._task = task
+        self.since = view.step if self.since < 0 else self.since
         self.latest.append(agreement)
 
     def _follow_weights(self, view: FrameView) -> None:

@@ -139,9 +139,13 @@ def _unit(layer: Layer, layout: LayerIndex, resting: Mask) -> str:
 
 
 def _models(layout: LayerIndex, layers: list[int]) -> set[str]:
+    return {model_of(layout, i) for i in layers}
+
+
+def model_of(layout: LayerIndex, layer: int) -> str:
     """Of several models each is one leading component of its paths, which no module of the table has alone."""
-    heads = {layout.path(i).partition(".")[0] for i in layers}
-    return {"" if head in layout.layers else head for head in heads}
+    head, _, rest = layout.path(layer).partition(".")
+    return "" if head in layout.layers or not rest else head
 
 
 def _is_one_of_a_series(unit: str, layout: LayerIndex) -> bool:

@@ -94,7 +94,7 @@ class ZeroGradients(Tracker):
             return
         self._end(ids[~zero & ~np.isnan(states)])
         without = ids[zero]
-        calls = view.calls(without)
+        calls = view.calls_now(without)
         if calls is not None:
             self._ran[without] |= calls > 0
             self._rests[without] |= calls == 0

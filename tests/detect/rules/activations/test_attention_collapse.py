@@ -54,3 +54,16 @@ def test_all_blocks_are_no_block() -> None:
 def test_all_blocks_before_anything_was_learnt_are_written_like_that() -> None:
     training = stack(AttentionCollapse, "0:Linear", "1:Linear").run(3, attention_logit_max=500.0)
     assert training.findings()[0].layers == ("0", "1")
+
+
+def test_logits_that_grow_when_all_is_learnt_and_undo_it_are_dated_from_where_they_grew() -> None:
+    training = stack(AttentionCollapse, "0:Linear", "1:Linear")
+    for step in range(20):
+        training.run(1, scalars={"loss": 2.0 * 0.7**step}, attention_logit_max=5.0)
+    for _ in range(10):
+        training.run(1, scalars={"loss": 0.002}, attention_logit_max={"0": 5.0, "1": 90.0})
+    assert training.codes() == []
+    for step in range(10):
+        training.run(1, scalars={"loss": 0.05 * (1 + step)}, attention_logit_max={"0": 5.0, "1": 90.0})
+    (finding,) = training.findings()
+    assert (finding.layers, finding.first_step) == (("1",), 20)

@@ -35,6 +35,15 @@ def test_a_code_that_the_decoder_ignores() -> None:
     assert (finding.code, finding.layers, finding.first_step) == ("ACT003", ("code",), 3)
 
 
+def test_a_code_with_a_prior_is_told_about_the_prior() -> None:
+    training = stack(CollapsedRepresentation, "encoder:Linear", "code:Linear", "decoder:Linear")
+    training.run(3, activation_std=1.0, activation_sample_spread=0.8)
+    collapsed = {"encoder": 0.4, "code": 0.18, "decoder": 0.3}
+    training.run(15, activation_std=collapsed, activation_sample_spread=0.8, latent_nats={"code": 0.05})
+    (finding,) = training.findings()
+    assert CollapsedRepresentation.remedies_for(finding)[0].id == "anneal-the-prior"
+
+
 @pytest.mark.parametrize(("steps", "found"), [(100, []), (200, ["ACT003"])])
 def test_a_classifier_may_guess_for_long_before_it_learns(steps: int, found: list[str]) -> None:
     training = stack(CollapsedRepresentation, "a:Linear", "b:Linear", "head:Linear")

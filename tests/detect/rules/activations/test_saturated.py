@@ -37,3 +37,10 @@ def test_a_function_without_a_module_is_told_by_its_layer() -> None:
 def test_the_last_function_may_saturate() -> None:
     training = stack(Saturated, "0:Linear", "1:Tanh", "2:Linear", "3:Sigmoid")
     assert training.run(9, activation_saturated_fraction={"3": 0.99}).codes() == []
+
+
+def test_what_nobody_asks_for_may_be_saturated() -> None:
+    for norm, found in ((0.0, []), (0.5, ["ACT002"])):
+        training = stack(Saturated, "0:Linear", "1:Tanh", "2:Linear", "head:Linear")
+        saturated = {"activation_saturated_fraction": {"1": 0.9}, "gradient_norm": {"2": norm, "head": 1.0}}
+        assert training.run(4, **saturated).codes() == found

@@ -70,3 +70,15 @@ class TestBadBatch:
     def test_harder_data_of_twice_the_spread_are_silent(self) -> None:
         losses = [*noisy(np.geomspace(2.3, 0.3, 60)), *noisy(np.geomspace(5, 1, 40))]
         assert self.run(losses, input_std=2.5, input_max_abs=8.0).codes() == []
+
+    def test_data_that_stay_bad_after_steps_as_long_as_ever(self) -> None:
+        """Another task begins as high, and is learnt; and weights that were thrown about have another cause."""
+        learnt = np.geomspace(3.5, 1.0, 40)
+        for after, pace, found in (([2.4] * 40, 0.01, ["DAT002"]), (learnt, 0.01, []), ([2.4] * 40, 1.0, [])):
+            run = training(BadBatch)
+            for step, loss in enumerate([*noisy(np.geomspace(2.3, 0.5, 60)), 4.0, *noisy(after)]):
+                kind = {"loss_kind": LossKind.CROSS_ENTROPY, "loss_classes": 10.0}
+                size = pace if step == 59 else 0.01
+                run.run(1, scalars={"loss": loss, **kind}, update_ratio=size, update_norm=10 * size)
+            alarms = [finding for finding in run.findings() if finding.severity.is_alarm]
+            assert [(finding.code, finding.first_step) for finding in alarms] == [(code, 60) for code in found]

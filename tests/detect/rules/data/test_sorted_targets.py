@@ -39,3 +39,8 @@ class TestSortedTargets:
     def test_targets_that_a_learner_moves_itself(self) -> None:
         assert self.numbers((-0.02 * step for step in range(400)), 0.3).codes() == []
         assert self.numbers((0.0 if step < 10 else -1.0 for step in range(30)), 0.05).codes() == []
+
+    def test_batches_that_differ_without_an_order_are_episodes(self) -> None:
+        means = [1.0, 8.0, 3.0, 6.0, 2.0, 7.0, 1.5, 5.0, 8.0, 2.5, 6.5, 1.0, 4.0, 7.5, 2.0, 6.0]
+        assert self.numbers(means, 0.3).codes() == []
+        assert self.numbers(sorted(means), 0.3).codes() == ["DAT005"]

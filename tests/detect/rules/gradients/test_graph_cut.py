@@ -51,16 +51,19 @@ def test_a_head_that_has_not_had_its_turn_yet_is_silent() -> None:
     assert training.findings() == []
 
 
-def test_a_head_beside_others_may_join_the_loss_late() -> None:
+@pytest.mark.parametrize(
+    ("silent", "streams"), [(19, ("gradient", "activation", "update")), (99, ("gradient", "update"))]
+)
+def test_a_head_beside_others_may_join_the_loss_late_unless_it_runs(silent: int, streams: tuple[str, ...]) -> None:
     training = Training("trunk", "left", "right")
     shapes = {"trunk.weight": (32, 8), "left.weight": (4, 32), "right.weight": (3, 32)}
     training.layers = LayerTable.of(
         [layer.replace(shape=shapes[layer.path]) if layer.path in shapes else layer for layer in training.layers]
     )
     training.engine.set_layers(training.layers, training.graph)
-    cut(training, 99, {"left": NONE})
+    cut(training, silent, {"left": NONE}, streams=streams)
     assert training.alarms() == []
-    assert cut(training, 5, {"left": NONE}).alarms() == ["GRD003"]
+    assert cut(training, 5, {"left": NONE}, streams=streams).alarms() == ["GRD003"]
 
 
 def test_a_graph_cut_later_is_seen_after_fifty_steps() -> None:

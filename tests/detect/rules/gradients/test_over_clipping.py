@@ -55,3 +55,9 @@ def test_clipping_to_a_tenth_under_adam_or_with_steps_that_are_long_enough_is_he
     clipped(training, 30, stepped_gradient_norm=1e-8)  # Adam: the length of a step has nothing to do with the gradient
     clipped(training, 30, update_ratio=1e-3)
     assert training.findings() == []
+
+
+def test_under_adam_the_scale_of_the_gradient_cancels_out() -> None:
+    """However short the steps are, and however near to those of SGD in a small model."""
+    training = watched_by(OverClipping).run(1, scalars={"optimizer_eps": 1e-5})
+    assert clipped(training, 40).findings() == []

@@ -47,3 +47,9 @@ def test_adversaries_in_turn_are_silent() -> None:
         run.run(1, scalars={**CROSS_ENTROPY, "loss": 0.7, "lr_0": 0.1})
         run.run(1, scalars={**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -0.7, "lr_1": 0.1})
     assert run.codes() == []
+
+
+def test_an_optimizer_that_maximizes_is_given_a_minus_on_purpose() -> None:
+    uphill = {**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -2.3, "optimizer_maximizes": 1.0}
+    run = training(*SIGNS).run(2, scalars=uphill)
+    assert run.run(20, scalars={**CROSS_ENTROPY, "loss_factor": -1.0, "loss": -2.0}).codes() == []

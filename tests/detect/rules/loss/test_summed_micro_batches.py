@@ -66,3 +66,10 @@ def test_summed_reduction_is_silent() -> None:
 def test_one_pass_to_a_step_is_silent() -> None:
     run = training(SummedMicroBatches).run(30, scalars=summed(loss=math.log(10), passes=1), update_ratio=0.5)
     assert run.codes() == []
+
+
+def test_a_loss_that_stays_at_chance_is_harm_also_where_it_began_above() -> None:
+    run = training(SummedMicroBatches)
+    for step in range(80):
+        run.run(1, scalars=summed(loss=16 * math.log(10) * (1.0 + 0.2 * 0.5**step)))
+    assert [finding.severity for finding in run.findings()] == [Severity.SEVERE]

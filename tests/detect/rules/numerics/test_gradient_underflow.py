@@ -35,3 +35,9 @@ def test_all_gradients_zero_needs_a_reason_to_think_of_precision() -> None:
     assert small.run(20, **zero, **ALIVE).alarms() == ["NUM005"]
     dead = {**ALIVE, "activation_zero_fraction": 1.0}
     assert watched_by(GradientUnderflow, dtype="float16").run(20, **zero, **dead).findings() == []
+
+
+def test_a_model_that_had_finer_gradients_is_not_in_half_precision() -> None:
+    training = watched_by(GradientUnderflow).run(1, gradient_fp16_underflow=0.01, **ALIVE)
+    training.run(20, gradient_zero_fraction=0.8, gradient_max_abs=1e-6, gradient_fp16_underflow=0.0, **ALIVE)
+    assert training.findings() == []

@@ -23,6 +23,14 @@ def test_the_first_module_that_puts_out_nan_is_named() -> None:
     assert not training.findings()[0].ongoing
 
 
+def test_the_first_module_of_all_was_given_it() -> None:
+    training = watched_by(NonfiniteOutput).run(5)
+    training.run(1, activation_nonfinite_count={"first": 9.0, **BAD}, scalars={"loss": math.nan})
+    (finding,) = training.findings()
+    assert finding.layers == ("first",)
+    assert "nonfinite_input" in [one.quantity for one in finding.evidence]
+
+
 def test_a_finite_loss_with_bad_gradients_is_harm() -> None:
     training = watched_by(NonfiniteOutput)
     training.run(1, activation_nonfinite_count=BAD, gradient_nonfinite_count=1.0)

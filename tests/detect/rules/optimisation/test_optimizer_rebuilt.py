@@ -17,6 +17,13 @@ def test_an_optimizer_for_every_step() -> None:
     assert finding.evidence[0].quantity == "optimizer_rebuilt"
 
 
+@pytest.mark.parametrize(("length", "found"), [(1e-3, ["OPT008"]), (0.0, [])])
+def test_a_counter_that_stands_while_weights_move(length: float, found: list[str]) -> None:
+    """Parameters without a gradient are not stepped, and not counted."""
+    run = with_settings(falling(10), optimizer_rebuilt=0.0, optimizer_step_count=1.0, update_norm=length)
+    assert run.codes() == found
+
+
 def test_a_new_optimizer_now_and_then_is_silent() -> None:
     run = with_settings(
         falling(100),

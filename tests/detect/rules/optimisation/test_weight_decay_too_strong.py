@@ -36,3 +36,17 @@ def test_weight_decay_that_the_weights_bear_is_silent() -> None:
     assert with_settings(falling(100), optimizer_weight_decay=0.1, optimizer_rate=1e-2).codes() == []
     run = with_settings(falling(100), optimizer_weight_decay=1.0, optimizer_rate=3e-3, weight_norm=lambda s: 0.997**s)
     assert run.codes() == []
+
+
+def test_it_is_dated_by_the_setting_and_a_jump_of_the_rate_is_not_its_fault() -> None:
+    late = with_settings(
+        noisy([2.3] * 60, 0.01), optimizer_weight_decay=lambda step: 50.0 if step >= 30 else 0.01, optimizer_rate=3e-3,
+        weight_norm=lambda step: 0.85 ** max(step - 29, 0),
+    )  # fmt: skip
+    (finding,) = late.findings()
+    assert (finding.first_step, finding.detected_step <= 35) == (30, True)
+    jump = with_settings(
+        noisy([2.3] * 60, 0.01), optimizer_weight_decay=0.01, optimizer_rate=lambda step: 0.5 if step >= 30 else 1e-3,
+        weight_norm=lambda step: 0.85 ** max(step - 29, 0),
+    )  # fmt: skip
+    assert jump.codes() == []

@@ -85,3 +85,30 @@ def test_a_layer_that_the_program_moves_by_itself_needs_no_optimizer() -> None:
         training.run(1, gradient_optimizer={"second": -1.0}, weight_norm={"second.weight": 1 + 0.01 * step})
     (finding,) = training.findings()  # the bias stays where it is
     assert (finding.code, finding.layers) == ("UPD003", ("second.bias",))
+
+
+@pytest.mark.parametrize(
+    ("losses", "scale", "severity"),
+    [([2.3] * 100, 1.0, Severity.SEVERE),
+     ([2.3 * 0.97**step for step in range(100)], 1.0, Severity.MILD),
+     ([2.3] * 100, 3.0, Severity.MILD)],
+    ids=["nothing is learnt", "the head learns", "loaded from elsewhere: perhaps a slow start"],
+)  # fmt: skip
+def test_a_backbone_below_a_head(losses: list[float], scale: float, severity: Severity) -> None:
+    backbone = ("first", "second", "third", "fourth")
+    training = Training(*backbone, "head")
+    outside = {**random_weights(), "gradient_optimizer": dict.fromkeys(backbone, -1.0)}
+    outside |= {"update_norm": dict.fromkeys(backbone, math.nan), "weight_kurtosis": -1.2 * scale}
+    for step, loss in enumerate(losses):
+        training.run(1, scalars={"loss": loss + 0.01 * (step % 3)}, **outside)
+    (finding,) = [finding for finding in training.findings() if finding.code == "UPD003"]
+    assert finding.severity is severity
+
+
+def test_a_whole_model_beside_the_trained_one_is_probably_meant() -> None:
+    training = Training("student.first", "student.second", "student.head", "teacher.first", "teacher.head")
+    outside = dict.fromkeys(("teacher.first", "teacher.head"), -1.0)
+    training.run(20, gradient_optimizer=outside)
+    (finding,) = training.findings()
+    assert (finding.code, finding.severity) == ("UPD003", Severity.MILD)
+    assert all(layer.startswith("teacher.") for layer in finding.layers)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, LayerValues, Limit, Stage
+from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE, NORMALISE_QUERIES_AND_KEYS
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, Finding, Remedy, Severity
@@ -26,7 +27,7 @@ class AttentionCollapse(Condition):
 
     What it sees: The largest absolute attention logit of each block and the entropy of its attention weights. A block
         is reported when its logits are beyond 60, or its mean entropy is below 2 % of the largest possible, at two
-        sampled steps in a row of which the first comes while much of the loss is left.
+        sampled steps in a row, while much of the loss is left or once a tenth of what was learnt is lost.
     Why it is bad: Softmax has a natural scale: at logits of 60 all weights but one are zero, and so are their
         gradients. The block no longer learns where to look, and large models diverge soon after. One block alone points
         at its query and key weights; all blocks at once point at the learning rate.
@@ -39,13 +40,15 @@ class AttentionCollapse(Condition):
     """
 
     code, variant, formerly = "ACT004", "attention-collapse", "attention"
-    stage = Stage.STEP
+    stage, needs_growth = Stage.STEP, True
     needs = frozenset({"activation"})
     meaning = "Hardly any gradient passes through attention like that, so the block stops learning"
     remedies = (NORMALISE_QUERIES_AND_KEYS, _REINITIALISE_THE_ATTENTION, LOWER_LEARNING_RATE)
     logit = Limit(60.0, "at this logit every other weight of the softmax is below 1e-26")
     entropy = Limit(0.02, "of the largest possible, mean over heads and rows")
     learnt = Limit(0.3, "of the first loss: where less is left, attending to one place may be the solution")
+    lost = Limit(0.1, "of what was learnt, given up since the best: it is no solution…")
+    beyond_noise = Limit(4.0, "…and no noise, in deviations of a single loss")
     frames = Limit.chance(2, "sampled steps in a row: a single batch may be an odd one")
     start = Limit.start(3, "steps in which logits are those of a model that has learnt nothing, whatever the task")
 
@@ -63,12 +66,18 @@ class AttentionCollapse(Condition):
         if not measured.any():
             return None
         self._attends[ids[measured]] = True
-        sharp = (logits > self.logit) | (entropy < self.entropy)
-        if view.loss is not None and view.loss.remaining < self.learnt:
-            sharp &= (self._sharp.length[ids] > 0) & (logits > self.logit)
+        loss = view.loss
+        is_learnt = loss is not None and loss.remaining < self.learnt and not self._loses(loss)
+        sharp = logits > self.logit if is_learnt else (logits > self.logit) | (entropy < self.entropy)
         self._sharp.follow(ids, measured, sharp, view.step)
+        if is_learnt and not self.is_open:
+            return None
         due = np.flatnonzero(self._sharp.length >= self.frames)
         return self.hold_of(view, due, self._describe)
+
+    def _loses(self, loss: Loss) -> bool:
+        given_up = loss.level - loss.best
+        return given_up > self.lost * (loss.start - loss.best) and given_up > self.beyond_noise * loss.noise
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout = view.layout

@@ -1,5 +1,7 @@
 """ACT003: a layer that no longer tells samples apart."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +22,9 @@ from undertow.detect.features.between_steps import WrittenWeights, written_betwe
 from undertow.detect.features.cadence import Cadence
 from undertow.detect.features.loss_trend import actor_of
 from undertow.detect.features.module_structure import NONE, structure_of
-from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE
+from undertow.detect.features.remedies import ANNEAL_THE_PRIOR, KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE
 from undertow.detect.features.wording import known, name_layers
-from undertow.schema import Evidence, LossKind, Severity
+from undertow.schema import Evidence, Finding, LossKind, Remedy, Severity
 
 _OF_CLASSIFIERS = (
     LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD, LossKind.BINARY_OF_LOGITS,
@@ -75,7 +77,7 @@ class CollapsedRepresentation(Condition):
     stage = Stage.SIGNAL
     _weights = Shared(_Rewriting)
     meaning = "The model gives nearly the same output whatever it is shown"
-    remedies = (KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE)
+    remedies = (KEEP_THE_OUTPUTS_APART, ANNEAL_THE_PRIOR, LOWER_LEARNING_RATE)
     share = Limit(3e-3, "of a layer's variance, between samples; healthy layers stay above 0.025")
     share_to = Limit(0.1, "of that share at the start")
     signal_to = Limit(0.5, "of the deviation between samples: a share falls also where a common part grows, as a bias")
@@ -124,7 +126,7 @@ class CollapsedRepresentation(Condition):
         if not len(due):
             return self.stay() if any(other.is_collapsed for other in self._spreads.values()) else self.end()
         members = tuple(view.layout.in_order(due))
-        return self.hold(members, lambda: self._describe(view.layout, spread, members))
+        return self.hold(members, lambda: self._describe(view, spread, members))
 
     def _spread_of(self, actor: int) -> _Spread:
         if actor not in self._spreads:
@@ -171,18 +173,29 @@ class CollapsedRepresentation(Condition):
         only_the_last = self._has_targets and due.tolist() == [ids[-1]]
         return due[:0] if only_the_last and not streak.span[ids[-1]] >= self.steps_of_classifier else due
 
-    def _describe(self, layout: LayerIndex, spread: _Spread, members: tuple[int, ...]) -> Judgement:
-        how = "deviation between samples now, against that at the start"
+    def _describe(self, view: FrameView, spread: _Spread, members: tuple[int, ...]) -> Judgement:
+        layout, how = view.layout, "deviation between samples now, against that at the start"
         evidence = tuple(
             Evidence("activation_sample_spread", layout.path(i), known(spread.now[i]), known(spread.start[i]), how)
             for i in members[:3]
         )
+        nats = view.all_layers("latent_nats")
+        if np.isfinite(nats).any():  # a variational autoencoder
+            code = int(np.nanargmin(nats))
+            how = "nats that the code carries about its sample; a single bit is 0.69"
+            evidence += (Evidence("latent_nats", layout.path(code), float(nats[code]), None, how),)
         verb, first = "gives" if len(members) == 1 else "give", members[0]
         summary = (
             f"{name_layers(layout, members)} {verb} nearly the same output for every sample: "
             f"the differences fell from {spread.start[first]:.2g} to {spread.now[first]:.2g}."
         )
         return Judgement(Severity.MODERATE, members, spread.flat.began(members), 0.8, summary, evidence)
+
+    @classmethod
+    def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
+        is_of_a_code = any(one.quantity == "latent_nats" for one in finding.evidence)
+        unfit = KEEP_THE_OUTPUTS_APART if is_of_a_code else ANNEAL_THE_PRIOR
+        return tuple(remedy for remedy in cls.remedies if remedy is not unfit)
 
 
 def _judged(layout: LayerIndex) -> NDArray[np.int32]:

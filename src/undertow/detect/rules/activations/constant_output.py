@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerStreak, Limit, Stage
 from undertow.detect.features.cadence import Cadence
-from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE
 from undertow.detect.features.wording import known
-from undertow.schema import Evidence, Severity
+from undertow.schema import Evidence, Remedy, Severity
 
 _Test = Callable[[int], bool]  # of a module, by its layer id
 
@@ -31,7 +30,16 @@ class ConstantOutput(Condition):
     stage = Stage.SIGNAL
     needs = frozenset({"activation"})
     meaning = "The model gives the same output whatever it is shown"
-    remedies = (KEEP_THE_OUTPUTS_APART, LOWER_LEARNING_RATE)
+    remedies = (
+        Remedy(
+            "reduce-over-features",
+            "Take means, norms and softmaxes over the features or the positions of a sample, never over the batch.",
+            "x = x - x.mean(dim=-1, keepdim=True)  # not dim=0, the batch\n"
+            "pooled = hidden.mean(dim=1)  # positions, where the batch comes first",
+            "None.",
+            when_not="Samples are compared with each other on purpose, and a way leads around it.",
+        ),
+    )
     alike = Limit(1e-9, "of the variance, between samples: rounding")
     different = Limit(1e-3, "of the variance, between samples: more than rounding")
     frames = Limit.chance(3, "sampled steps in a row")

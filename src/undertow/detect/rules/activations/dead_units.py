@@ -36,7 +36,7 @@ class DeadUnits(Condition):
     """
 
     code, variant, formerly = "ACT001", "dead-units", "dead rectified dead-outputs rectified-logits"
-    stage = Stage.SIGNAL
+    stage, needs_growth = Stage.SIGNAL, True
     needs = frozenset({"activation"})
     meaning = "Units that are off pass no gradient on: they and what lies before them cannot learn"
     remedies = (REVIVE_THE_UNITS, LOWER_LEARNING_RATE, FREE_THE_LAST_LAYER)

@@ -16,7 +16,7 @@ from undertow.detect.engine import (
     Stage,
 )
 from undertow.detect.features.remedies import BALANCE_THE_ROUTER
-from undertow.detect.features.routers import Routers
+from undertow.detect.features.routers import Routers, experts_of
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, GradientState, Severity
 
@@ -59,7 +59,7 @@ class IdleExperts(Condition):
     def _idle(self, view: FrameView) -> tuple[int, ...]:
         """A parameter of each idle expert, where enough of the experts of a gate are idle."""
         ids, norms, states = view.ids("gradient"), view.row("gradient_norm"), view.row("gradient_state")
-        outputs = set(self._routers.experts.values())
+        outputs = set(self._routers.gates(view.layout).values())
         if ids is None or norms is None or states is None or view.skipped or not outputs:
             return ()
         rows = view.layout.derived(_rows_of_experts)
@@ -78,27 +78,22 @@ class IdleExperts(Condition):
 
     def _describe(self, layout: LayerIndex, members: tuple[int, ...]) -> Judgement:
         since = int(self._still.since[list(members)].max())
-        gates = tuple(layout.in_order(self._routers.experts))
+        experts = self._routers.gates(layout)
+        gates = tuple(layout.in_order(experts))
         evidence = tuple(
             Evidence("gradient_norm", layout.path(i), 0.0, None, f"no gradient since step {since}, though it had one")
             for i in members[:3]
         )
         summary = (
             f"{name_layers(layout, gates)} no longer sends anything to {len(members)} of "
-            f"{self._routers.experts[gates[0]]} experts: they get no gradient any more."
+            f"{experts[gates[0]]} experts: they get no gradient any more."
         )
         return Judgement(Severity.MODERATE, (*gates, *members), since, 0.8, summary, evidence)
 
 
 def _rows_of_experts(layout: LayerIndex) -> dict[int, list[list[int]]]:
-    """Numbered children of one module, with the parameters below each; by how many there are."""
-    children: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for layer in layout.layers.parameters:
-        parts = layer.path.split(".")
-        for place, part in enumerate(parts):
-            if part.isdigit():
-                children[".".join(parts[:place])][part].append(layer.id)
+    """By how many there are."""
     found: defaultdict[int, list[list[int]]] = defaultdict(list)
-    for rows in children.values():
+    for rows in experts_of(layout).values():
         found[len(rows)] += rows.values()
     return dict(found)

@@ -4,8 +4,8 @@ import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerStreak, LayerValues, Limit, Stage, having
 from undertow.detect.features.progress import has_learnt
-from undertow.detect.features.remedies import KEEP_THE_OUTPUTS_APART
-from undertow.schema import Evidence, Remedy, Severity
+from undertow.detect.features.remedies import ANNEAL_THE_PRIOR
+from undertow.schema import Evidence, Severity
 
 
 class PosteriorCollapse(Condition):
@@ -27,16 +27,7 @@ class PosteriorCollapse(Condition):
     stage = Stage.SIGNAL
     wakes_on = having("activation")
     meaning = "The decoder learns nothing about its sample from the code, so it gives nearly the same output for all"
-    remedies = (
-        Remedy(
-            "anneal-the-prior",
-            "Raise the weight of the prior term slowly from zero, and let each latent keep a little information.",
-            "weight = min(1.0, step / 1000)\nloss = reconstruction + weight * divergence.clamp_min(0.05).sum()",
-            "A longer training; the free bits set a floor under the divergence.",
-            when_not="The model has no such term (it is no variational autoencoder).",
-        ),
-        KEEP_THE_OUTPUTS_APART,
-    )
+    remedies = (ANNEAL_THE_PRIOR,)
     nats = Limit(0.02, "per sample; codes of new models carry more, healthy ones many times as much after forty steps")
     frames = Limit.chance(2, "sampled steps in a row")
     steps = Limit.learning(40, "steps: the first ones of a healthy model may lose what random weights told")

@@ -22,12 +22,13 @@ class Saturated(Condition):
         rate that threw them there.
     When it is wrong: The last function of a model may saturate by success (a confident probability, a black
         background): it is not judged. Nor are gates, which learn to be open or shut: a sigmoid or tanh called as a
-        function that multiplies something. Nor is anything where nine tenths of the loss are gone.
+        function that multiplies something. Nor is what feeds a layer without a gradient (an expert that is not
+        chosen), nor anything where nine tenths of the loss are gone.
     References: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010.
     """
 
     code, variant = "ACT002", "saturated"
-    stage = Stage.SIGNAL
+    stage, needs_growth = Stage.SIGNAL, True
     needs = frozenset({"activation"})
     meaning = "Saturated units pass hardly any gradient on, so what lies before them learns slowly or not at all"
     remedies = (
@@ -44,6 +45,7 @@ class Saturated(Condition):
     share = Limit(0.5, "of the outputs; healthy tanh layers have 0 to 15 % of them beyond ±0.99")
     severe_share = Limit(0.8, "of the outputs: next to nothing passes")
     frames = Limit.chance(2, "sampled steps in a row: a single batch may be extreme")
+    unasked = Limit(1e-6, "of the largest gradient, of the layer that uses it: nobody asks for its output")
     learnt = Limit(0.1, "of the first loss: where less is left, saturated units are what was learnt")
 
     _share = LayerValues(np.float64, 0.0)
@@ -59,6 +61,10 @@ class Saturated(Condition):
         if not measured.any():
             return None
         flat = (shares > self.share) & view.layout.derived(_hidden)[ids]
+        norms = view.row("gradient_norm")
+        if norms is not None and flat.any():
+            asked = view.all_layers("gradient_norm")[view.layout.derived(_users)[ids]]
+            flat = flat & ~(asked < self.unasked * float(np.nanmax(norms, initial=0.0)))
         if view.loss is not None and view.loss.remaining < self.learnt:
             flat[:] = False
         self._flat.follow(ids, measured, flat, view.step)
@@ -91,3 +97,12 @@ def _hidden(layout: LayerIndex) -> NDArray[np.bool_]:
     structure, hidden = structure_of(layout), np.zeros(layout.count, bool)
     hidden[[i for i in structure.sequence if structure.is_hidden(i)]] = True
     return hidden
+
+
+def _users(layout: LayerIndex) -> NDArray[np.int64]:
+    """Of every module the matrix that is next to use its output."""
+    structure, users, matrix = structure_of(layout), np.full(layout.count, NONE, np.int64), NONE
+    for module in reversed(structure.sequence):
+        users[module] = matrix
+        matrix = structure.matrix[module] if structure.matrix[module] != NONE else matrix
+    return users

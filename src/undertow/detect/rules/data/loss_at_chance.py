@@ -8,6 +8,7 @@ from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Share
 from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.module_structure import is_mostly_frozen
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.detect.features.target_agreement import TargetAgreement
 from undertow.schema import Evidence, LossKind, Severity
@@ -25,7 +26,7 @@ class LossAtChance(Condition):
         by heart.
     When it is wrong: It cannot tell wrong labels from a task that is very hard to begin with (parity, a task that needs
         a longer context): confidence is low. Tasks with many classes get half a step per class. A relation that is weak
-        but proved is left alone, and so are returns that a policy earns.
+        but proved is left alone, and so are returns that a policy earns, and a model most of which is frozen.
     References: Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
         Ben Braiek and Khomh, "Testing Feedforward Neural Networks Training Programs", 2022 (arXiv 2204.00694).
     """
@@ -67,6 +68,8 @@ class LossAtChance(Condition):
         if "unrelated-targets" in self._agreement.open_variants:
             return None
         loss = view.loss
+        if is_mostly_frozen(view.layout):
+            return self.end()
         if loss is None or loss.actors > 1 or (loss.seen > 50 and math.isnan(self._chance(1.0))):
             return self.stay()
         self._follow_targets(view)
@@ -150,4 +153,4 @@ class LossAtChance(Condition):
             f"After {loss.seen} steps of healthy updates the loss is {loss.level:.3g}, still that of {of}: the labels "
             "look unrelated to the inputs."
         )
-        return Judgement(Severity.MODERATE, (), 0, 0.5, summary, tuple(evidence))
+        return Judgement(Severity.MODERATE, (), loss.begun, 0.5, summary, tuple(evidence))

@@ -41,8 +41,8 @@ class SortedClasses(Condition):
         entropy, pooled, rows = (view.scalar(n) for n in ("label_entropy", "label_entropy_pooled", "loss_rows"))
         if math.isnan(entropy):
             return self.stay()
-        if view.loss is not None and view.loss.actors > 1:
-            return self.end()  # adversaries show each other one class at a time
+        if view.loss is not None and (view.loss.actors > 1 or not view.loss.positive):
+            return self.end()  # adversaries show each other one class at a time; rewards weigh what an agent did
         if not rows >= self.rows:
             return self.stay()
         if self._count == 0:

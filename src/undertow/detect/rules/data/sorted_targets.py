@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from itertools import pairwise
 from statistics import fmean, pstdev
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having
@@ -17,11 +18,12 @@ class SortedTargets(Condition):
 
     What it sees: The mean and the deviation of the targets of each batch in the first steps. Means of mixed batches
         differ by the deviation of the targets over the root of the rows; these differ by one and a half times that
-        deviation.
+        deviation, and each is near the one before it.
     Why it is bad: Every batch teaches another range of targets, and training follows the order of the file instead of
         the data.
     When it is wrong: What bootstraps its own targets moves all of them at once, so only the first batches are judged:
-        targets that follow what was learnt have not gone far by then. A curriculum from small to large targets looks
+        targets that follow what was learnt have not gone far by then. Batches that differ without an order, as the
+        episodes of a game do, are not sorted. A curriculum from small to large targets looks
         the same.
     References: Bottou, "Curiously Fast Convergence of Some Stochastic Gradient Descent Algorithms", 2009.
     """
@@ -33,6 +35,7 @@ class SortedTargets(Condition):
     remedies = (SHUFFLE_THE_DATA,)
 
     ratio = Limit(1.5, "deviation of the means of batches over that within them; 0.35 at most for mixed batches")
+    order = Limit(0.5, "mean square of the steps between means over their variance; 2 without any order")
     mixed = Limit(0.5, "of that ratio: the first batches are mixed, so the data are")
     batches = Limit.sample(8, "measured batches, of which the means have a deviation worth the name")
     within = Limit.start(40, "steps from the first batch: later, targets may follow what was learnt")
@@ -61,11 +64,15 @@ class SortedTargets(Condition):
         # Rare large targets (the reward at the end of a game) move some means, and widen those very batches.
         within = math.sqrt(fmean(deviation**2 for deviation in self._deviations))
         self._mixed = len(self._means) == self.batches and between < self.mixed * within
-        if between < self.ratio * within:
+        if between < self.ratio * within or not self._in_order(between):
             return self.end()
         if not self.is_open and view.step - self._first_step > self.within:
             return self.stay()
         return self.hold(None, lambda: self._describe(between, within))
+
+    def _in_order(self, between: float) -> bool:
+        means = list(self._means)
+        return fmean((after - before) ** 2 for before, after in pairwise(means)) < self.order * between**2
 
     def _describe(self, between: float, within: float) -> Judgement:
         how = "deviation of the targets within a batch, and of the means of batches"

@@ -4,6 +4,7 @@ from statistics import fmean
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Limit, Shared, Stage
 from undertow.detect.features.loss_trend import Loss
+from undertow.detect.features.module_structure import is_mostly_frozen
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.detect.features.target_agreement import TargetAgreement
 from undertow.schema import Evidence, LayerKind, Severity
@@ -59,6 +60,8 @@ class UnrelatedTargets(Condition):
         return self.hold(None, lambda: self._describe(mean))
 
     def _had_time(self, view: FrameView, loss: Loss) -> bool:
+        if is_mostly_frozen(view.layout):
+            return False
         if loss.positive and loss.falling and -loss.slope * loss.span > self.falling * loss.level:
             return False  # what is the same for all samples is learnt first: a mean, a rare class
         patience = max(self.patience, self.per_row * view.layout.derived(_rows_of_tables))
@@ -78,7 +81,7 @@ class UnrelatedTargets(Condition):
         summary = (
             "Predictions match their own targets no better than shuffled ones: the labels look unrelated to the inputs."
         )
-        return Judgement(Severity.MODERATE, (), 0, 0.6, summary, evidence)
+        return Judgement(Severity.MODERATE, (), self._agreement.since, 0.6, summary, evidence)
 
 
 def _rows_of_tables(layout: LayerIndex) -> int:

@@ -64,7 +64,7 @@ class UnscaledInputs(Condition):
             self._usual += 1
             return self.end()
         if self._usual >= self.usual_for:  # something else has happened
-            return self.stay()
+            return None
         if self._odd == 0:
             self._since = view.step
         self._odd += 1

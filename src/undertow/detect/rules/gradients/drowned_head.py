@@ -42,7 +42,7 @@ class DrownedHead(Condition):
     most_heads = Limit(16, "heads; more are no heads of tasks, but outputs of an ensemble or a detector")
 
     def __init__(self) -> None:
-        self._behind = 0  # measured steps, from the first on
+        self._behind, self._since = 0, -1  # measured steps, from the first on, and the first of them
         self._is_heard = False  # no head was far behind at some step: what shrinks later has learnt its task
         self._latest: tuple[list[int], Values] | None = None  # heads, and how much the loss depends on each
 
@@ -70,6 +70,7 @@ class DrownedHead(Condition):
         if not self._behind and view.step >= self.first_steps:
             self._is_heard = True  # what the first steps were like is not known
             return None
+        self._since = view.step if not self._behind else self._since
         self._behind += 1
         self._latest = heads, pull
         return self.stay() if self._behind < self.patience else self._judge(view, heads, pull)
@@ -98,7 +99,7 @@ class DrownedHead(Condition):
             f"The loss of {layout.path(first)} is drowned: what it asks of the shared layers is "
             f"{largest / behind[first]:,.0f} times smaller than what {loudest} asks."
         )
-        return Judgement(Severity.MODERATE, (*behind,), 0, 0.7, summary, evidence)
+        return Judgement(Severity.MODERATE, (*behind,), self._since, 0.7, summary, evidence)
 
 
 def _heads(layout: LayerIndex) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
-from undertow.detect.features.depth_trend import LEAST_FIT, LEAST_MATRICES, STEEP, depth_trend, logarithms
+from undertow.detect.features.depth_trend import LEAST_FIT, LEAST_MATRICES, STEEP, chains_of, logarithms
 from undertow.detect.features.matrices import Matrices, matrices_of
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import CLIP_GRADIENTS, INITIALISE_FOR_THE_ACTIVATION, LOWER_LEARNING_RATE
@@ -48,7 +48,7 @@ class ExplodingGradient(Condition):
     """
 
     code, variant, formerly = "GRD002", "exploding-gradient", "exploding"
-    stage = Stage.STEP
+    stage, needs_growth = Stage.STEP, True
     meaning = "Steps of that size throw the weights about, and training diverges sooner or later"
     remedies = (INITIALISE_FOR_THE_ACTIVATION, _TAME_THE_RECURRENCE, CLIP_GRADIENTS, LOWER_LEARNING_RATE)
     pace = ("gradient", 3)
@@ -135,8 +135,8 @@ class ExplodingGradient(Condition):
         """Matrices whose gradients are far above the smallest, where gradients rise towards the input."""
         if len(matrices) < self.least_matrices:
             return ()
-        sizes = logarithms(matrices.values(view, "gradient_rms"))
-        trend = depth_trend(sizes)
+        every = logarithms(matrices.values(view, "gradient_rms"))
+        trend, sizes = min(chains_of(view.layout).trends(every), key=lambda one: one[0].rise)
         least_fit = self.least_fit_of_few if trend.size < self.few else self.least_fit
         if -trend.rise < self.steep or trend.fit < least_fit or trend.size < self.least_matrices:
             self._inverted.end()

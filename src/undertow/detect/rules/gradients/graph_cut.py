@@ -17,9 +17,10 @@ class GraphCut(Condition):
         that does receive a gradient.
     Why it is bad: Everything before the cut keeps its initial values while the layers after it learn to live with
         random features: the loss still falls, and nothing looks wrong.
-    When it is wrong: A head that joins the loss later, hence 100 steps of patience for heads beside others. In a
-        compiled model nobody sees what runs: several modules count as cut off when everything declared behind them has
-        a gradient. Layers meant to be fixed should say so with `requires_grad_(False)`: they are then UPD004.
+    When it is wrong: A head that joins the loss later, hence 20 steps of patience, and 100 for heads beside others that
+        nobody saw run. In a compiled model nobody sees what runs: several modules count as cut off when everything
+        declared behind them has a gradient. Layers meant to be fixed should say so with `requires_grad_(False)`: they
+        are then UPD004.
     References: PyTorch documentation, "Autograd mechanics": `detach`, `no_grad`, leaf tensors.
         Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training" (TrainCheck), 2025.
     """

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, where_scalar
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, having, where_scalar
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.progress import has_fallen
 from undertow.schema import Evidence, Finding, Remedy, Severity
@@ -12,8 +12,9 @@ _LEFT = 0.02
 _RAISE_THE_THRESHOLD = Remedy(
     "raise-the-clip-threshold",
     "Clip where gradients are unusual, not always: a threshold a little above their usual norm.",
-    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)\n"
-    "print(float(norm))  # the norm before clipping: take twice its median",
+    "clip = torch.nn.utils.clip_grad_norm_\n"
+    "norm = clip(model.parameters(), max_norm=$clip_bound)\n"
+    "print(float(norm))  # before clipping: twice its median is a good bound",
     "Steps become larger at once; have the learning rate ready to come down.",
     when_not="Gradients explode without the threshold: then their cause comes first.",
 )
@@ -22,7 +23,7 @@ _UNSCALE_FIRST = Remedy(
     "Take the loss scale off the gradients before they are clipped.",
     "scaler.scale(loss).backward()\n"
     "scaler.unscale_(optimizer)\n"
-    "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)\n"
     "scaler.step(optimizer)\n"
     "scaler.update()",
     "None.",
@@ -48,16 +49,16 @@ class OverClipping(Condition):
     """
 
     code, variant, formerly = "GRD010", "over-clipping", "clipped"
-    stage, is_standing = Stage.OPTIMIZER, True
+    stage, is_standing, needs_growth = Stage.OPTIMIZER, True, True
     meaning = "What is left of the gradient after clipping is too small to move the weights"
     remedies = (_RAISE_THE_THRESHOLD, _UNSCALE_FIRST)
     pace = ("gradient", 3)
-    wakes_on = where_scalar("clip_coefficient", lambda left: left < _LEFT)
+    wakes_on = where_scalar("clip_coefficient", lambda left: left < _LEFT) | having("optimizer_eps")
 
     left = Limit(_LEFT, "of the gradient; recurrent and reinforcement training clip to a tenth every day")
     patience = Limit.chance(8, "measured steps in a row: a few large gradients in a row are what clipping is for")
     patience_in_steps = Limit.chance(24, "steps, where gradients are measured rarely: three of them will do")
-    momentum = Limit(300.0, "update over (learning rate × gradient): momentum 0.99 makes it 100, Adam has no bound")
+    momentum = Limit(300.0, "update over (learning rate × gradient): momentum 0.99 makes it 100")
     speed = Limit(2e-4, "update over weight; 95 % of healthy matrices move faster than 8e-4")
 
     def __init__(self) -> None:
@@ -67,6 +68,7 @@ class OverClipping(Condition):
         self._base = math.nan  # the level of the loss when this began
         self._is_settled = False  # the base is one of losses since then
         self._speed = self._speed_per_gradient = math.nan  # update over weight, of the latest step
+        self._is_adaptive = False  # the optimizer divides by the size of its gradients
         self._follows_gradient = False  # updates are as long as the learning rate times the gradient
 
     @property
@@ -75,6 +77,8 @@ class OverClipping(Condition):
 
     def observe(self, view: FrameView) -> Judgement | None:
         left = view.scalar("clip_coefficient")
+        sizes = view.row("optimizer_eps_ratio")
+        self._is_adaptive |= "optimizer_eps" in view.frame.scalars or (sizes is not None and bool((sizes > 0).any()))
         if view.skipped:
             return None
         if left >= self.left:
@@ -114,7 +118,7 @@ class OverClipping(Condition):
             length = matrices.values(view, "update_norm") / gradient
             self._speed = middle(matrices.values(view, "update_ratio"))
             self._speed_per_gradient = self._speed / stepped if stepped > 0 else math.nan
-            self._follows_gradient = 0.3 < middle(length) < self.momentum
+            self._follows_gradient = not self._is_adaptive and 0.3 < middle(length) < self.momentum
         elif self._follows_gradient:
             self._speed = self._speed_per_gradient * stepped
 
@@ -127,7 +131,9 @@ class OverClipping(Condition):
             Evidence("update_ratio", None, self._speed, 1e-3, "step over weight, in the middle of all matrices"),
         ]
         if math.isfinite(total):
-            evidence.append(Evidence("gradient_norm_total", None, total, total * left, "norm before clipping"))
+            evidence.append(
+                Evidence("gradient_norm_total", None, total * left, total, "norm after clipping, and before")
+            )
         if not math.isnan(scale):
             how = "a loss scaler is in use: clip after unscale_, or its scale is clipped away"
             evidence.append(Evidence("loss_scale", None, scale, None, how))

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine import Condition, Consecutive, Flags, FrameBatch, FrameView, Judgement, Limit, Stage, Wake
-from undertow.detect.features.depth_trend import LEAST_FIT, LEAST_MATRICES, STEEP, DepthTrend, depth_trend, logarithms
+from undertow.detect.features.depth_trend import LEAST_FIT, LEAST_MATRICES, STEEP, DepthTrend, chains_of, logarithms
 from undertow.detect.features.matrices import Values, matrices_of, middle
 from undertow.detect.features.progress import has_learnt
 from undertow.detect.features.remedies import (
@@ -13,7 +13,18 @@ from undertow.detect.features.remedies import (
     USE_RELU_WITH_HE_INITIALISATION,
 )
 from undertow.detect.features.wording import name_layers
-from undertow.schema import Evidence, Severity
+from undertow.schema import Evidence, Remedy, Severity
+
+_GATE_THE_RECURRENCE = Remedy(
+    "gate-the-recurrence",
+    "Use an LSTM or a GRU in place of the plain recurrent layer, or start its recurrent weights orthogonal.",
+    "for name, parameter in model.named_parameters():\n"
+    '    if "weight_hh" in name:\n'
+    "        torch.nn.init.orthogonal_(parameter)\n"
+    "# or: torch.nn.GRU(inputs, hidden) in place of torch.nn.RNN",
+    "A gated layer has three or four times the weights, and old checkpoints do not fit.",
+    when_not="The model has no plain recurrent layer.",
+)
 
 
 def _of_deep_models(batch: FrameBatch) -> Flags:
@@ -45,7 +56,12 @@ class VanishingGradient(Condition):
     code, variant, formerly = "GRD001", "vanishing-gradient", "depth cut closed-gate"
     stage = Stage.STEP
     meaning = "The layers far from the loss get next to no signal, so they keep their initial values"
-    remedies = (USE_RELU_WITH_HE_INITIALISATION, ADD_NORMALISATION_OR_SHORTCUTS, INITIALISE_FOR_THE_ACTIVATION)
+    remedies = (
+        USE_RELU_WITH_HE_INITIALISATION,
+        _GATE_THE_RECURRENCE,
+        ADD_NORMALISATION_OR_SHORTCUTS,
+        INITIALISE_FOR_THE_ACTIVATION,
+    )
     wakes_on = Wake(_of_deep_models)
     pace = ("gradient", 5)
 
@@ -94,7 +110,8 @@ class VanishingGradient(Condition):
         return self.stay() if self._fading.count or self._shut.count else self.end()
 
     def _follow_depth(self, view: FrameView, sizes: Values) -> None:
-        trend = depth_trend(sizes)
+        # Of several networks that never meet, the one in which they fade most.
+        trend, sizes = max(chains_of(view.layout).trends(sizes), key=lambda one: one[0].rise)
         if trend.size < self.least_matrices:
             return  # this step does not tell
         if trend.rise < self.steep_in_doubt or trend.fit < self.least_fit:
@@ -104,7 +121,7 @@ class VanishingGradient(Condition):
         self._fading.hold(view.step)
         self._latest = sizes, trend
         if view.ids("update") is not None:
-            ratios = matrices_of(view.layout).update_ratios(view)
+            ratios = matrices_of(view.layout).update_ratios(view)[np.isfinite(sizes)]
             self._is_starved = middle(ratios[: max(len(ratios) // 3, 1)]) < self.starved
 
     def _follow_gates(self, view: FrameView, sizes: Values) -> None:

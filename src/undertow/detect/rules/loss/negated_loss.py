@@ -19,9 +19,9 @@ class NegatedLoss(Condition):
     Why it is bad: Every step makes the error larger, without a bound: the model learns to be wrong, then the weights
         overflow.
     When it is wrong: Rewards and likelihoods are meant to be negative and are not reported, nor are losses weighted by
-        tensors, as in policy gradients. A GAN's generator under the minimax loss raises an error on purpose: several
-        optimizers that step in turn are not judged. Gradient ascent on purpose with a single optimizer (unlearning) is
-        reported.
+        tensors, as in policy gradients, nor what an optimizer with `maximize=True` is given. A GAN's generator under
+        the minimax loss raises an error on purpose: several optimizers that step in turn are not judged. Gradient
+        ascent on purpose with a single optimizer (unlearning) is reported.
     References: Humbatova et al., "Taxonomy of Real Faults in Deep Learning Systems", 2020 (arXiv 1910.11015).
         Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
     """
@@ -37,13 +37,17 @@ class NegatedLoss(Condition):
 
     def __init__(self) -> None:
         self._streak = Consecutive()
+        self._maximizes = False  # the optimizer goes uphill: a minus is meant
         self._is_known = False  # the loss is of a kind that cannot be negative
         self._turned: bool | None = None  # whether the first loss below zero was about minus the level before
 
     def observe(self, view: FrameView) -> Judgement | None:
         loss = view.loss
+        self._maximizes |= view.scalar("optimizer_maximizes") == 1
         if loss is None:
             return self.stay()
+        if self._maximizes:
+            return self.end()
         factor = view.scalar("loss_factor")
         if math.isnan(factor):
             return self._observe_drop(loss)

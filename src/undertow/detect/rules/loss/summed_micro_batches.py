@@ -8,7 +8,7 @@ from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.remedies import AVERAGE_THE_MICRO_BATCHES
 from undertow.detect.features.wording import known, of_themselves
-from undertow.schema import Evidence, Severity
+from undertow.schema import Evidence, GradientState, Severity
 
 
 class SummedMicroBatches(Condition):
@@ -17,7 +17,8 @@ class SummedMicroBatches(Condition):
     What it sees: Several backward passes to a step, a constant factor of 1 between the loss function and each of them,
         and a first loss that is as many times as large as one batch's would be for a model that knows nothing. The same
         where passes that had been divided by their number no longer are. It is an alarm when the steps are too large:
-        updates of a fifth of the weights, or a loss that leaps, rises, or is no lower after sixty steps.
+        updates of a fifth of the weights, or a loss that leaps, rises, or is no lower, or still that of a guess, after
+        sixty steps.
     Why it is bad: The gradient, and under SGD the step, is larger by the number of micro-batches: the same as a
         learning rate that many times as high.
     When it is wrong: Under Adam the factor cancels, and a rate can be chosen for the sum: without harm this is only a
@@ -42,13 +43,14 @@ class SummedMicroBatches(Condition):
     rise = Limit(1.1, "times the first loss")
     rise_after = Limit.start(10, "losses: the first ones may go up before they go down")
     flat_after = Limit.learning(60, "losses: healthy trainings have left their first loss by then")
-    flat_above = Limit(0.98, "of the first losses, for the best so far")
+    flat_above = Limit(0.98, "of the first losses, for the best so far…")
+    at_chance = Limit(0.96, "…or of as many losses at chance level: what is above it at first is soon gone")
 
     def __init__(self) -> None:
         self._passes = 0.0
         self._is_sum: bool | None = None  # is the first loss a sum of this many? None: not known
         self._first_step = self._seen = 0
-        self._harm = ""
+        self._harm, self._chance = "", math.nan
         self._was_averaged = False  # the passes of a step were once divided by their number
         self._is_late = False  # …and no longer are
 
@@ -63,6 +65,8 @@ class SummedMicroBatches(Condition):
             return None
         if loss is None:
             return self.stay()
+        if _feeds_others(view):
+            return self.end()
         ended = None
         if loss.actors > 1 or passes != self._passes:
             self._begin(view.step, passes)
@@ -91,7 +95,7 @@ class SummedMicroBatches(Condition):
             if self._is_sum is False:
                 self._begin(view.step, passes)
             self._is_sum = self._is_late = True
-        chance = chance_level(view)
+        chance = self._chance = chance_level(view)
         if self._is_sum is None and chance > 0 and loss.seen <= self.early:
             within = self.within_of_many if passes >= self.many else self.within
             self._is_sum = 1 / within < loss.first / (passes * chance) < within
@@ -106,7 +110,8 @@ class SummedMicroBatches(Condition):
             return "the loss leapt up"
         if loss.seen >= self.rise_after and loss.level > self.rise * first > 0:
             return "the loss has risen"
-        if loss.seen >= self.flat_after and loss.best > self.flat_above * loss.start > 0:
+        flat = loss.best > self.flat_above * loss.start > 0 or loss.best > self.at_chance * self._passes * self._chance
+        if loss.seen >= self.flat_after and flat and not loss.falling:
             return "nothing was learnt"
         return ""
 
@@ -125,3 +130,11 @@ class SummedMicroBatches(Condition):
         evidence.append(Evidence("update_ratio", None, None, None, self._harm))
         summary = f"{summary}, and {self._harm}."
         return Judgement(Severity.SEVERE, (), self._first_step, 0.9, summary, tuple(evidence))
+
+
+def _feeds_others(view: FrameView) -> bool:
+    """Whether some passes may be of losses for parameters that no optimizer holds, as of a forgotten generator."""
+    holders, states = view.row("gradient_optimizer"), view.row("gradient_state")
+    return (
+        holders is not None and states is not None and bool(((holders == -1) & (states == GradientState.PRESENT)).any())
+    )

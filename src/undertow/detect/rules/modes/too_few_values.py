@@ -33,6 +33,13 @@ class TooFewValues(Condition):
             "It is another architecture: old checkpoints do not fit.",
             when_not="Batches are large and only the last one of an epoch is small: drop that one.",
         ),
+        Remedy(
+            "normalise-over-more-values",
+            "Let each mean and variance be taken over many values: all features of a sample, not one or two of them.",
+            "norm = torch.nn.LayerNorm(features)  # the size of the last dimension",
+            "It is another architecture: old checkpoints do not fit.",
+            when_not="It is a batch normalisation: then the batch is too small.",
+        ),
     )
 
     values = Limit(2, "values: their mean and variance tell which one is larger, and nothing else")

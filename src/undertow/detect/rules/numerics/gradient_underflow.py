@@ -11,6 +11,7 @@ from undertow.detect.engine import (
     FrameBatch,
     FrameView,
     Judgement,
+    LayerValues,
     Limit,
     Stage,
     Wake,
@@ -35,7 +36,7 @@ class GradientUnderflow(Condition):
 
     What it sees: Most gradient elements are exactly zero, those left are tiny, and none is smaller than the smallest
         number of fp16. Or all are zero, in a model in fp16 or with a loss multiplied by less than a thousandth, though
-        its units are alive.
+        its units are alive. A matrix that once had a gradient element below that number is not in fp16.
     Why it is bad: A gradient below 6e-8 is zero in fp16, and layers far from the loss have the smallest ones: they stop
         learning first.
     When it is wrong: Zeros alone are healthy: ReLU networks and embeddings are full of them. Gradients that are small
@@ -63,8 +64,11 @@ class GradientUnderflow(Condition):
     zeros = Limit(0.5, "of the elements, in the middle of all matrices; healthy ReLU networks have up to 0.4")
     largest = Limit(2.0**-11, "the largest element left, in the middle of all matrices; fp16 ends at 2**-24")
     loss_factor = Limit(1e-3, "what the loss is multiplied by, where all gradients are exactly zero")
+    finer = Limit(0.5, "of the matrices: under autocast some are kept in float32, most are not")
     alive = Limit(0.1, "of the outputs of every module: with fewer, silent units explain the zeros")
     patience = Limit.chance(5, "measured steps in a row: one batch may be learnt already")
+
+    _is_finer = LayerValues(np.bool_, False)  # it has had a gradient element that fp16 does not know
 
     def __init__(self) -> None:
         self._steps = Consecutive()
@@ -83,7 +87,9 @@ class GradientUnderflow(Condition):
         if view.skipped or view.ids("gradient") is None or view.scalar("loss") == 0 or not len(matrices):
             return None
         zeros = matrices.values(view, "gradient_zero_fraction")
-        if not self._underflows(view, matrices, zeros):
+        below = matrices.values(view, "gradient_fp16_underflow")
+        self._is_finer[matrices.ids[below > 0]] = True
+        if not self._underflows(view, matrices, zeros, below):
             self._steps.end()
             return self.end()
         if self._steps.hold(view.step) < self.patience:
@@ -98,14 +104,13 @@ class GradientUnderflow(Condition):
         if zeros is not None and not np.isnan(zeros).all():
             self._alive = 1.0 - float(np.nanmax(zeros))
 
-    def _underflows(self, view: FrameView, matrices: Matrices, zeros: Values) -> bool:
-        if not middle(zeros) > self.zeros:
+    def _underflows(self, view: FrameView, matrices: Matrices, zeros: Values, below: Values) -> bool:
+        if not middle(zeros) > self.zeros or self._is_finer[matrices.ids].mean() > self.finer:
             return False
         left = zeros < 1
         if not left.any():
             return self._alive > self.alive and self._suggests_half(view, matrices)
-        below = matrices.values(view, "gradient_fp16_underflow")[left]
-        return not (below > 0).any() and middle(matrices.values(view, "gradient_max_abs")[left]) < self.largest
+        return not (below[left] > 0).any() and middle(matrices.values(view, "gradient_max_abs")[left]) < self.largest
 
     def _suggests_half(self, view: FrameView, matrices: Matrices) -> bool:
         """Weights in fp16, or a loss so small that its gradients are below fp16: what fp32 would not mind."""

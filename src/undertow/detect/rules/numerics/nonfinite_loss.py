@@ -6,8 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Stage, where_scalar
-from undertow.detect.features.nonfinite_outputs import first_nonfinite_output
-from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, LOWER_LEARNING_RATE
+from undertow.detect.features.nonfinite_outputs import entered_with_the_data, first_nonfinite_output
+from undertow.detect.features.remedies import (
+    CLEAN_THE_INPUTS,
+    FIND_THE_OPERATION,
+    GUARD_THE_OPERATION,
+    LOWER_LEARNING_RATE,
+)
 from undertow.schema import Evidence, Finding, Remedy, Severity
 
 
@@ -27,6 +32,7 @@ class NonfiniteLoss(Condition):
     stage, is_exact = Stage.NONFINITE, True
     meaning = "Every gradient of such a loss is NaN too, so the next step destroys the weights"
     remedies = (
+        CLEAN_THE_INPUTS,
         Remedy(
             "loss-in-log-space",
             "Compute the loss from logits in one fused function instead of exp, log or softmax by hand.",
@@ -54,10 +60,13 @@ class NonfiniteLoss(Condition):
 
     @classmethod
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
-        if not any(evidence.quantity == "unsafe_operation" for evidence in finding.evidence):
-            return cls.remedies
+        shown = {evidence.quantity for evidence in finding.evidence}
+        if "nonfinite_input" in shown:
+            return (CLEAN_THE_INPUTS, FIND_THE_OPERATION)
+        if "unsafe_operation" not in shown:
+            return cls.remedies[1:]
         # A division, root or logarithm made it of finite values: the operation comes first.
-        return (GUARD_THE_OPERATION, *(remedy for remedy in cls.remedies if remedy is not GUARD_THE_OPERATION))
+        return (GUARD_THE_OPERATION, *(remedy for remedy in cls.remedies[1:] if remedy is not GUARD_THE_OPERATION))
 
 
 def _describe(view: FrameView, loss: float, is_remark: bool) -> Judgement:
@@ -68,4 +77,7 @@ def _describe(view: FrameView, loss: float, is_remark: bool) -> Judgement:
     module = None if output is None or output.layer is None else view.layout.layers.get(output.layer)
     if output is not None and module is not None:
         layers, evidence = (module.id,), (*evidence, output)
+        weights = view.row("weight_nonfinite_count")
+        if weights is not None and not (weights > 0).any():
+            evidence += entered_with_the_data(view.layout, module.id)
     return Judgement(Severity.INFO if is_remark else Severity.CRITICAL, layers, view.step, 1.0, summary, evidence)

@@ -5,9 +5,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, Stage, where
+from undertow.detect.engine import PART, Condition, FrameView, Judgement, LayerIndex, Stage, where
 from undertow.detect.features.module_structure import structure_of
-from undertow.detect.features.remedies import FIND_THE_OPERATION, GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE
+from undertow.detect.features.nonfinite_outputs import entered_with_the_data
+from undertow.detect.features.remedies import (
+    CLEAN_THE_INPUTS,
+    FIND_THE_OPERATION,
+    GUARD_THE_OPERATION,
+    KEEP_VALUES_IN_RANGE,
+)
 from undertow.detect.features.wording import name_layers
 from undertow.schema import Evidence, Severity
 
@@ -30,7 +36,7 @@ class NonfiniteOutput(Condition):
     code, variant, formerly = "NUM004", "nonfinite-output", "output masked skipped nonfinite-output-without-harm"
     stage, is_exact = Stage.NONFINITE, True
     meaning = "Everything computed from it is NaN too, and so is the loss"
-    remedies = (GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE, FIND_THE_OPERATION)
+    remedies = (CLEAN_THE_INPUTS, GUARD_THE_OPERATION, KEEP_VALUES_IN_RANGE, FIND_THE_OPERATION)
     needs = frozenset({"activation", "weight"})
     wakes_on = where("activation_nonfinite_count", lambda counts: counts > 0) | where(
         "weight_nonfinite_count", lambda counts: counts > 0
@@ -63,9 +69,12 @@ class NonfiniteOutput(Condition):
 def _describe(view: FrameView, hit: list[int], harmless: str) -> Judgement:
     layout, first = view.layout, hit[0]
     counts, largest = view.all_layers("activation_nonfinite_count"), view.all_layers("activation_max_abs")
-    how = f"NaN or infinite elements in its output at step {view.step}; it is the first module that has any"
+    is_part = PART in view.frame.blocks  # others before it had their turn at earlier steps
+    which = "the first module of those looked at" if is_part else "the first module"
+    how = f"NaN or infinite elements in its output at step {view.step}; it is {which} that has any"
     evidence = [Evidence("activation_nonfinite_count", layout.path(first), float(counts[first]), 0.0, how)]
     before = structure_of(layout).before(first)
+    evidence += entered_with_the_data(layout, first)
     if before >= 0 and np.isfinite(largest[before]):
         how = "largest output of the module before it"
         evidence.append(Evidence("activation_max_abs", layout.path(before), float(largest[before]), None, how))
@@ -80,7 +89,7 @@ def _describe(view: FrameView, hit: list[int], harmless: str) -> Judgement:
         summary += f", and then of {name_layers(layout, hit[1:])}"
     if harmless:
         return Judgement(Severity.INFO, (first,), view.step, 1.0, f"{summary}; {harmless}.", tuple(evidence))
-    confidence = 0.8 if unseen else 1.0
+    confidence = 0.8 if unseen or is_part else 1.0
     return Judgement(Severity.CRITICAL, (*unseen, first), view.step, confidence, f"{summary}.", tuple(evidence))
 
 
@@ -92,8 +101,13 @@ def _reached_loss_or_gradients(view: FrameView) -> bool:
 
 
 def _in_order(layout: LayerIndex, hit: set[int]) -> list[int]:
-    """In execution order, containers left out: their output is that of a part."""
-    return [i for i in structure_of(layout).sequence if i in hit] or layout.in_order(hit)
+    """In execution order, containers left out: their output is that of a part. What ran and has no place in the graph
+    of the loss made what enters it.
+    """
+    structure = structure_of(layout)
+    placed = [i for i in structure.sequence if i in hit]
+    entering = [i for i in sorted(hit) if structure.is_worker[i] and layout.layers[i].order is None]
+    return [*entering, *placed] or layout.in_order(hit)
 
 
 def _unseen_before(layout: LayerIndex, first: int, counts: NDArray[np.float32]) -> list[int]:

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from statistics import median
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
@@ -67,6 +67,7 @@ class DivergingLoss(Condition):
         self._large_step = self._large_step_since_best = -(10**9)
         self._accuracies: deque[float] = deque(maxlen=3)
         self._best_accuracy = 0.0
+        self._high, self._above = Consecutive(), Consecutive()  # losses near the start or higher; above the untrained
         self._back_for = 0
         self._levels: deque[float] = deque(maxlen=12)
 
@@ -101,6 +102,8 @@ class DivergingLoss(Condition):
             self._large_step_since_best = view.step
             if loss.value >= self.leaps_to * loss.first:
                 self._large_step = view.step
+        self._high.follow(loss.value >= self.back_to * self._untrained(loss), loss.step)
+        self._above.follow(loss.value > loss.first, loss.step)
         if loss.seen <= self.first_losses:
             self._highest_early = max(self._highest_early, loss.value)
         if loss.seen == 1:
@@ -134,9 +137,13 @@ class DivergingLoss(Condition):
             self._signs["growing"] = is_sure
             self._has_grown = True
 
+    def _untrained(self, loss: Loss) -> float:
+        """Of another task, with more classes, too: its loss begins at their chance level."""
+        return max(loss.start, self._chance) if self._chance == self._chance else loss.start
+
     def _is_lost(self, loss: Loss) -> None:
         """It had fallen well below its start and is back there."""
-        if not loss.best < self.learnt_to * loss.start or loss.low < self.back_to * loss.start:
+        if not loss.best < self.learnt_to * loss.start or loss.low < self.back_to * self._untrained(loss):
             self._back_for = 0
             self._levels.clear()
             self._signs.pop("lost", None)
@@ -161,15 +168,19 @@ class DivergingLoss(Condition):
 
     def _describe(self, loss: Loss, sign: str, is_sure: bool) -> Judgement:
         severity, confidence = (Severity.SEVERE, 0.9) if is_sure else (Severity.MILD, 0.5)
-        before, how, since = loss.first, "median of the latest losses, and the first one", 0
+        before, how, since = loss.first, "median of the latest losses, and the first one", self._above.since
         if sign == "growing":
             since = self._records[0]
             summary = f"The loss grows: {loss.first:.3g} at the start, {loss.level:.3g} at step {loss.step}."
         elif sign == "lost":
-            before, how, since = loss.best, f"now, and at its best at step {loss.best_step}", loss.best_step
+            before, how, since = loss.best, f"now, and at its best at step {loss.best_step}", self._high.since
+            is_back = loss.level < self.grown_to * loss.start
+            where = f"back at {loss.level:.3g}, where it started" if is_back else (
+                f"{loss.level:.3g} now, far above the {loss.start:.3g} that it started with"
+            )  # fmt: skip
             summary = (
-                f"What was learnt is lost: the loss had fallen to {loss.best:.3g} by step {loss.best_step} and is back "
-                f"at {loss.level:.3g}, where it started."
+                f"What was learnt is lost: the loss had fallen to {loss.best:.3g} by step {loss.best_step} and is "
+                f"{where}."
             )
         else:
             severity, confidence = Severity.MODERATE, 0.7

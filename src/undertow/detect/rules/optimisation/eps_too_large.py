@@ -16,7 +16,7 @@ class EpsTooLarge(Condition):
     Why it is bad: With a large eps Adam divides by eps instead of adapting: it is plain SGD with a tiny rate.
     When it is wrong: A model that has learnt its data has gradients below any eps: much of the loss must still be
         there. Where some layers have gradients far above eps, the others are small for another reason (GRD001), and so
-        are gradients that have once been large.
+        are gradients that have once been large. The default eps is never to blame.
     References: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2014 (arXiv 1412.6980).
     """
 
@@ -28,6 +28,7 @@ class EpsTooLarge(Condition):
     remedies = (SMALL_EPS,)
     patience = Limit.chance(2, "measured steps")
     far_below = Limit(0.1, "median √v over eps; 1e2 to 1e7 in health, 0.2 with branches that start next to zero")
+    default = Limit(1e-8, "eps; where gradients are below that, the loss or the model makes them small")
     fits = Limit(10.0, "median √v over eps, once: what makes gradients small later is something else")
     largest = Limit(100.0, "√v over eps of any matrix: above it, the others are small for another reason")
     unusual = Limit(1e-3, "eps; published recipes stay below it. Then a median √v below eps itself is enough")
@@ -55,7 +56,7 @@ class EpsTooLarge(Condition):
         updates = updates[np.isfinite(updates)]
         is_slow = not len(updates) or float(np.median(updates)) < self.small_update
         is_small = (is_slow and ratio <= self.far_below) or (ratio <= 1 and self._eps >= self.unusual)
-        is_small = is_small and float(ratios.max()) <= self.largest
+        is_small = is_small and float(ratios.max()) <= self.largest and not 0 < self._eps <= self.default * 1.01
         if self._has_fitted or not is_small or not is_unlearnt:
             self._streak.end()
             return self.end()

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage, having
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, having
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.remedies import USUAL_MOMENTUM
 from undertow.schema import Evidence, Severity
@@ -39,6 +39,7 @@ class MomentumTooLarge(Condition):
 
     def __init__(self) -> None:
         self._momentum, self._memory = 0.0, math.nan  # and memory of the mean over that of the scale
+        self._large = Consecutive()  # looks at such a setting
 
     @property
     def is_calm(self) -> bool:
@@ -49,6 +50,7 @@ class MomentumTooLarge(Condition):
             momenta = matrices_of(view.layout).values(view, "optimizer_momentum")
             if not np.isnan(momenta).all():
                 self._momentum = float(np.nanmax(momenta))
+                self._large.follow(self._momentum >= self.large_if_exchanged, view.step)
             self._memory = view.frame.scalars.get("optimizer_memory_ratio", self._memory)
         if self._momentum >= self.large_if_exchanged and self._memory > self.memory:
             return self.hold("exchanged", self._describe_exchanged)
@@ -69,7 +71,7 @@ class MomentumTooLarge(Condition):
         )
         harm = "and the loss does not fall" if is_stuck else "long after it has turned"
         summary = f"A momentum of {self._momentum:g} (0.9 is usual) carries gradients along for {remembers}, {harm}."
-        since = loss.best_step if is_stuck else 0
+        since = loss.best_step if is_stuck else self._large.since
         return self.hold(is_stuck, lambda: Judgement(Severity.MODERATE, (), since, 0.8, summary, evidence))
 
     def _describe_exchanged(self) -> Judgement:
@@ -83,4 +85,4 @@ class MomentumTooLarge(Condition):
             f"Adam's betas of {first:.3g} and {second:.3g} look exchanged: the mean of its gradients remembers "
             f"{self._memory:.0f}× as long as their scale."
         )
-        return Judgement(Severity.SEVERE, (), 0, 0.95, summary, evidence)
+        return Judgement(Severity.SEVERE, (), self._large.since, 0.95, summary, evidence)

@@ -7,6 +7,7 @@ from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.constant_prediction import ConstantPrediction
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
+from undertow.detect.features.module_structure import is_mostly_frozen
 from undertow.detect.features.remedies import CHECK_THE_LABELS, OVERFIT_ONE_BATCH
 from undertow.schema import Evidence, LayerKind, LossKind, LossReduction, Severity
 
@@ -29,7 +30,8 @@ class NotLearning(Condition):
     Why it is bad: The model is no better than one that ignores its input. Why is not known: this is the last resort,
         for faults that nothing else names.
     When it is wrong: Some tasks (parity, long copying) stay on a plateau for a long time before they are learnt. Losses
-        below zero and optimizers in turn say nothing about learning and are left out, and so is a warm-up.
+        below zero and optimizers in turn say nothing about learning and are left out, and so are a warm-up and a model
+        most of which is frozen.
     References: Karpathy, "A Recipe for Training Neural Networks", 2019.
         Schoop et al., "UMLAUT: Debugging Deep Learning Programs using Program Structure and Model Behavior", 2021.
     """
@@ -73,6 +75,8 @@ class NotLearning(Condition):
         loss = view.loss
         if loss is None or not loss.positive or loss.actors > 1:
             return self.stay()
+        if is_mostly_frozen(view.layout):
+            return self.end()
         if "loss_kind" in view.frame.scalars:
             self._learn_chance(view)
         classes_take = self.steps_to_a_class * self._classes if self._classes == self._classes else 0.0
@@ -131,4 +135,4 @@ class NotLearning(Condition):
         is_chance = any(self.chance_from < loss.level / one < self.chance_to for one in levels)
         as_what = "chance level" if is_chance else "as at the start"
         summary = f"Not learning: after {loss.seen} steps the loss is {loss.level:.3g}, {as_what}."
-        return Judgement(Severity.MODERATE, (), 0, 0.6, summary, tuple(evidence))
+        return Judgement(Severity.MODERATE, (), loss.begun, 0.6, summary, tuple(evidence))

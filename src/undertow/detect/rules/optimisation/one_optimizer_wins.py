@@ -29,7 +29,7 @@ class OneOptimizerWins(Condition):
         Remedy(
             "balance-the-optimizers",
             "Bring the two learning rates to the same order, or let the slower side step more often.",
-            "for group in faster_optimizer.param_groups:\n    group['lr'] /= 10",
+            "for group in faster_optimizer.param_groups:\n    group['lr'] = $even_rate",
             "The balance shifts at once: watch both losses.",
             when_not="One side is meant to be ahead, as a critic that is trained to convergence.",
         ),

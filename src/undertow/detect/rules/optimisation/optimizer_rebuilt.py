@@ -51,6 +51,7 @@ class OptimizerRebuilt(Condition):
         self._has_memory = self._is_new = False
         self._memory = 10  # steps that the momentum remembers
         self._rate = math.nan
+        self._latest_new, self._interval = -1, 1  # the latest such step, and the steps between it and the one before
         self._counter = self._counter_step = -1.0
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -59,6 +60,8 @@ class OptimizerRebuilt(Condition):
         if view.ids("optimizer") is None and "optimizer_made_anew" not in view.frame.scalars:
             return self.stay()
         if view.scalar("optimizer_made_anew") == 1:
+            self._interval = view.step - self._latest_new if self._latest_new >= 0 else 1
+            self._latest_new = view.step
             if abs(rate / before - 1) > self.same_rate:
                 self._steps.clear()
             else:
@@ -67,7 +70,7 @@ class OptimizerRebuilt(Condition):
         if view.ids("optimizer") is not None and not view.skipped and len(matrices):
             self._look(view, matrices)
         if self._always.count >= self.patience:
-            return self.hold(self._is_new, self._describe_always)
+            return self.hold((self._is_new, self._lives), self._describe_always)
         is_alone = view.loss is None or view.loss.actors == 1
         if self._has_memory and is_alone and len(self._steps) == self.times and self._are_even():
             return self.hold("now and then", self._describe_regular)
@@ -93,6 +96,11 @@ class OptimizerRebuilt(Condition):
         else:
             self._always.end()
 
+    @property
+    def _lives(self) -> int:
+        """Steps between one optimizer and the next: 1 where its own counter, at its highest, has come no further."""
+        return max(self._interval, 1) if self._is_new else max(round(self._counter), 1)
+
     def _are_even(self) -> bool:
         gaps = [later - earlier for earlier, later in zip(self._steps, list(self._steps)[1:])]
         times = [gap / min(gaps) for gap in gaps]  # now and then one is not seen
@@ -106,10 +114,15 @@ class OptimizerRebuilt(Condition):
         if self._counter >= 0:
             how = "its own counter does not advance"
             evidence.append(Evidence("optimizer_step_count", None, self._counter, None, how))
-        summary = "The optimizer is rebuilt at every step: its momentum and its second moment are lost each time."
+        often = "at every step" if self._lives == 1 else f"about every {self._lives} steps"
+        summary = f"The optimizer is rebuilt {often}: its momentum and its second moment are lost each time."
         if not self._is_new:
-            summary = "The optimizer's state is reset at every step: its step counter does not advance."
-        return Judgement(Severity.SEVERE, (), self._always.since, 0.97, summary, tuple(evidence))
+            summary = f"The optimizer's state is reset {often}: its step counter does not advance."
+        severity = Severity.SEVERE if self._lives == 1 else self._severity(self._lives)
+        return Judgement(severity, (), self._always.since, 0.97, summary, tuple(evidence))
+
+    def _severity(self, every: float) -> Severity:
+        return Severity.MODERATE if every <= self.harmful_within * self._memory else Severity.MILD
 
     def _describe_regular(self) -> Judgement:
         every = (self._steps[-1] - self._steps[0]) / (len(self._steps) - 1)
@@ -119,5 +132,4 @@ class OptimizerRebuilt(Condition):
             f"The optimizer is rebuilt every {every:.0f} steps, as inside a loop over epochs: its momentum and its "
             "second moment are lost each time."
         )
-        severity = Severity.MODERATE if every <= self.harmful_within * self._memory else Severity.MILD
-        return Judgement(severity, (), self._steps[0], 0.8, summary, evidence)
+        return Judgement(self._severity(every), (), self._steps[0], 0.8, summary, evidence)

@@ -1,5 +1,6 @@
 """UPD003: parameters that get a gradient and that no optimizer holds."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +18,9 @@ from undertow.detect.engine import (
     grown,
 )
 from undertow.detect.features.parameter_updates import ParameterUpdates
+from undertow.detect.features.progress import has_fallen, has_learnt
 from undertow.detect.features.remedies import FREEZE_OPENLY, GIVE_IT_TO_THE_OPTIMIZER
+from undertow.detect.features.untrained_parts import model_of
 from undertow.detect.features.wording import count_of, name_layers
 from undertow.schema import Evidence, Finding, GradientState, Remedy, Severity
 
@@ -40,10 +43,12 @@ class MissingFromOptimizer(Condition):
     Why it is bad: The layer keeps its initial values. The rest of the model learns around it, so the loss looks
         healthy. The usual causes are a layer left out of the optimizer, a head replaced after the optimizer was built,
         or an optimizer built before the model was wrapped or moved.
-    When it is wrong: When most of the model is in no optimizer, training only the rest is probably meant: the finding
-        is then mild, and `requires_grad_(False)` would save the time of computing those gradients. A parameter group
-        without a single parameter tells otherwise: the generator it was made from had been read before; so do weights
-        as PyTorch makes them, with trained layers both before and behind them.
+    When it is wrong: When most of the model, or a whole model beside the trained one, is in no optimizer, training only
+        the rest is probably meant (a head on features, a student of a teacher): the finding is then mild, and
+        `requires_grad_(False)` would save the time of computing those gradients. It is not meant where what is trained
+        gets its data from there and nothing is learnt, as with a GAN's generator that was forgotten. A parameter group
+        without a single parameter tells otherwise, too: the generator it was made from had been read before; so do
+        weights as PyTorch makes them, with trained layers both before and behind them.
     References: Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training"
         (TrainCheck), 2025.
         PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
@@ -58,12 +63,16 @@ class MissingFromOptimizer(Condition):
     patience_unseen = Limit.plan(20, "measured steps, where the program may move the weight by itself")
     meant = Limit(0.6, "of all tensors: beyond it, training only the rest is more likely meant than forgotten")
 
+    stalled = Limit.learning(60, "steps without any progress, where what is missing was never trained")
+    stalled_if_trained = Limit.learning(300, "steps without any progress, where it may have been trained before")
+
     _rests = LayerValues(np.bool_, False)  # the weight was seen at the same place twice
     _is_moved = LayerValues(np.bool_, False)  # by the program itself
 
     def __init__(self) -> None:
         self._fed = LayerStreak()
         self._empty_groups = 0.0  # of any optimizer
+        self._level = math.nan  # of the loss when members were first seen
         self._place: NDArray[np.float32] = np.zeros((2, 0), np.float32)  # where a weight is: its norm and its drift
 
     def grow(self, count: int) -> None:
@@ -88,9 +97,13 @@ class MissingFromOptimizer(Condition):
             self._fed.lasted(int(self.patience_unseen)) & ~self._is_moved
         )
         if not members.any():
+            self._level = math.nan
             return self.end()
         layers = tuple(view.layout.in_order(np.flatnonzero(members)))
-        return self.hold(layers, lambda: self._describe(view, layers))
+        own = tuple(i for i in layers if not self._is_a_model_beside(view, i))
+        layers = own or layers
+        holds_up = self._holds_up(view, layers)
+        return self.hold((layers, holds_up), lambda: self._describe(view, layers, holds_up, not own))
 
     def _forget(self, ids: NDArray[np.int32]) -> None:
         self._fed.end(ids)
@@ -118,7 +131,28 @@ class MissingFromOptimizer(Condition):
         self._is_moved[chosen] |= moved
         self._fed.end(chosen[moved])
 
-    def _describe(self, view: FrameView, layers: tuple[int, ...]) -> Judgement:
+    def _held(self) -> list[int]:
+        return np.flatnonzero(self._updates.held).tolist()
+
+    def _is_a_model_beside(self, view: FrameView, layer: int) -> bool:
+        """Whether it is of a model of which no optimizer holds anything: a teacher, or one that judges results."""
+        return model_of(view.layout, layer) not in {model_of(view.layout, i) for i in self._held()}
+
+    def _holds_up(self, view: FrameView, layers: tuple[int, ...]) -> bool:
+        """What is trained gets its data from these, and nothing has been learnt since they were left out."""
+        layout, loss = view.layout, view.loss
+        if loss is None:
+            return False
+        self._level = loss.level if math.isnan(self._level) else self._level
+        steps = view.step - int(self._fed.since[list(layers)].min())
+        if steps < self.stalled or has_learnt(loss) or has_fallen(loss, self._level):
+            return False
+        if steps < self.stalled_if_trained and not self._updates.parts.are_new(layout, layers):
+            return False
+        trained = {layout.layers[i].group for i in self._held()}
+        return layout.feeds({layout.layers[i].group for i in layers}, trained)
+
+    def _describe(self, view: FrameView, layers: tuple[int, ...], holds_up: bool, is_beside: bool) -> Judgement:
         layout = view.layout
         first_step = int(self._fed.since[list(layers)].min())
         evidence = tuple(
@@ -132,9 +166,19 @@ class MissingFromOptimizer(Condition):
             how = "groups without a parameter: a generator, as parameters() returns, is empty once it has been read"
             empty = Evidence("optimizer_empty_groups", None, self._empty_groups, 0.0, how)
             return Judgement(Severity.SEVERE, layers, first_step, 0.98, summary, (*evidence, empty))
-        if self._is_most(view, layers) and not self._updates.fills_a_gap(view, layers):
+        if holds_up:
             summary = (
-                f"{count_of(len(layers), 'trainable tensor')}, most of the model, are in no optimizer ({named}); "
+                f"{named} {verb} in no optimizer: gradients arrive and are never used. What is trained gets its data "
+                "from there, and the loss has not fallen."
+            )
+            if view.loss is not None:
+                how = f"the level of the loss; it began at {view.loss.start:.3g}"
+                evidence = (*evidence, Evidence("loss", None, view.loss.level, None, how))
+            return Judgement(Severity.SEVERE, layers, first_step, 0.95, summary, evidence)
+        if is_beside or (self._is_most(view, layers) and not self._updates.fills_a_gap(view, layers)):
+            part = "a whole model" if is_beside else "most of the model"
+            summary = (
+                f"{count_of(len(layers), 'trainable tensor')}, {part}, are in no optimizer ({named}); "
                 "if that is meant, requires_grad_(False) would save their gradients."
             )
             return Judgement(Severity.MILD, layers, first_step, 0.6, summary, evidence)

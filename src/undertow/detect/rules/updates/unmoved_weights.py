@@ -12,6 +12,7 @@ from undertow.detect.features.remedies import (
     FREEZE_OPENLY,
     GIVE_IT_TO_THE_OPTIMIZER,
     KEEP_A_FLOAT32_MASTER_COPY,
+    RAISE_LEARNING_RATE,
     RAISE_THE_GROUP_RATE,
 )
 from undertow.detect.features.wording import name_layers
@@ -37,8 +38,8 @@ class UnmovedWeights(Condition):
     stage, is_exact, is_local = Stage.PROGRAM, True, True
     _updates = Shared(ParameterUpdates)
     meaning = "The layer keeps its initial values while the rest learns around it, so the loss still looks fine"
-    remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, FREEZE_OPENLY,
-                CLEAR_GRADIENTS)  # fmt: skip
+    remedies = (RAISE_THE_GROUP_RATE, GIVE_IT_TO_THE_OPTIMIZER, KEEP_A_FLOAT32_MASTER_COPY, RAISE_LEARNING_RATE,
+                FREEZE_OPENLY, CLEAR_GRADIENTS)  # fmt: skip
     patience = Limit.chance(5, "measured steps")
     patience_of_all = Limit.arithmetic(10, "measured steps, or four over 20: an optimizer may accumulate some itself")
     patience_with_rounding = Limit.chance(50, "measured steps: single updates round away in health, too")
@@ -130,7 +131,7 @@ class UnmovedWeights(Condition):
             "No weight has ever moved, though gradients arrive and the optimizer steps: they are gone when it does. "
             "Is zero_grad called between backward and step?"
         )
-        return Judgement(Severity.CRITICAL, (), 0, 0.95, summary, evidence)
+        return Judgement(Severity.CRITICAL, (), self._all_still.since, 0.95, summary, evidence)
 
     def _is_forgotten(self, view: FrameView, layers: tuple[int, ...], has_rested: bool) -> bool:
         """Weights that nobody has trained, with a rate of zero for long, or in a place where none rests on purpose."""
@@ -147,5 +148,5 @@ class UnmovedWeights(Condition):
         if "gradient_max_abs" in shown:
             return (CLEAR_GRADIENTS,)
         if "weight_max_abs" in shown:
-            return (KEEP_A_FLOAT32_MASTER_COPY,)
+            return (KEEP_A_FLOAT32_MASTER_COPY, RAISE_LEARNING_RATE)
         return (RAISE_THE_GROUP_RATE, FREEZE_OPENLY if "lr" in shown else GIVE_IT_TO_THE_OPTIMIZER)

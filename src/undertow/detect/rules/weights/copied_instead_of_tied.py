@@ -29,7 +29,7 @@ class CopiedInsteadOfTied(Condition):
         Remedy(
             "tie-the-weights",
             "Let both layers use one tensor, before the optimizer is built.",
-            "model.head.weight = model.embedding.weight\noptimizer = torch.optim.AdamW(model.parameters(), lr=$rate)",
+            "model.head.weight = model.embedding.weight\noptimizer = $build_call",
             "The model has fewer parameters, and checkpoints of the untied one need care.",
             when_not="The copy is only a start, and the two are meant to part.",
         ),

@@ -51,6 +51,7 @@ class CopiedParts(Condition):
 
     def __init__(self) -> None:
         self._layout: LayerIndex | None = None
+        self._since = 0  # the first step at which their weights were seen
         self._pairs: list[tuple[_Pair, int]] = []  # and at how many measured steps both had moved
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -58,6 +59,7 @@ class CopiedParts(Condition):
         if view.skipped or any(view.row(name) is None for name in names):
             return None
         if view.layout is not self._layout:
+            self._since = view.step if self._layout is None else self._since
             self._layout = view.layout
             self._pairs = [(pair, 0) for pair in _pairs(view.layout)]
         if not self._pairs:
@@ -67,7 +69,7 @@ class CopiedParts(Condition):
             (pair, count + self._have_moved(values, pair)) for pair, count in self._pairs if not _differ(values, pair)
         ]
         members = tuple(sorted({int(i) for pair, count in self._pairs if count >= self.patience for i in pair[1]}))
-        return self.hold(members, lambda: _describe(view, members)) if members else self.end()
+        return self.hold(members, lambda: _describe(view, members, self._since)) if members else self.end()
 
     def _have_moved(self, values: dict[str, NDArray[np.float32]], pair: _Pair) -> bool:
         """Whether both are trained and known to have had the chance to part."""
@@ -75,7 +77,7 @@ class CopiedParts(Condition):
         return bool((values["weight_drift"][both] > self.moved).all() and (values["gradient_norm"][both] > 0).all())
 
 
-def _describe(view: FrameView, members: tuple[int, ...]) -> Judgement:
+def _describe(view: FrameView, members: tuple[int, ...], since: int) -> Judgement:
     layout = view.layout
     layers = tuple(layout.in_order(members))
     norms = view.all_layers("weight_norm")
@@ -85,7 +87,7 @@ def _describe(view: FrameView, members: tuple[int, ...]) -> Judgement:
         f"{name_layers(layout, layers)} began as copies of the first member of their list and stay equal to it: "
         "nothing tells them apart."
     )
-    return Judgement(Severity.SEVERE, layers, 0, 0.95, summary, evidence)
+    return Judgement(Severity.SEVERE, layers, since, 0.95, summary, evidence)
 
 
 def _differ(values: dict[str, NDArray[np.float32]], pair: _Pair) -> bool:

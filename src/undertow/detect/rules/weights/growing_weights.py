@@ -41,7 +41,7 @@ class GrowingWeights(Condition):
 
     _last = LayerValues(np.float64, np.nan)
     _rises = LayerValues(np.int32, 0)  # in a row
-    _since = LayerValues(np.int64, 0)
+    _since = LayerValues(np.int64, -1)  # the first look at which it was as large, and none after it smaller
 
     def __init__(self) -> None:
         self._start = InitialWeights()
@@ -55,7 +55,6 @@ class GrowingWeights(Condition):
         measured = ids[~np.isnan(norms)]
         now = norms[~np.isnan(norms)].astype(np.float64)
         rose = now > self._last[measured] * self.rise
-        self._since[measured[rose & (self._rises[measured] == 0)]] = view.step
         self._rises[measured] = np.where(rose, self._rises[measured] + 1, 0)
         self._last[measured] = now
         members = self._find_grown(view)
@@ -71,7 +70,11 @@ class GrowingWeights(Condition):
         sizes = np.array([layout.layers[int(i)].parameter_count for i in matrices], np.float64)
         usual = self.least_start * np.sqrt(sizes / structure.fan_in[matrices])
         start = np.maximum(self._start.norm[matrices], usual)
-        grew = (self._last[matrices] > self.grown_by * start) & (self._rises[matrices] >= self.patience)
+        large = self._last[matrices] > self.grown_by * start
+        self._since[matrices] = np.where(
+            large, np.where(self._since[matrices] < 0, view.step, self._since[matrices]), -1
+        )
+        grew = large & (self._rises[matrices] >= self.patience)
         grew &= layout.is_trainable[matrices]
         if grew.any():  # a few enormous weights are no growth: see WGT004
             largest, usual = view.all_layers("weight_max_abs")[matrices], view.all_layers("weight_abs_p95")[matrices]

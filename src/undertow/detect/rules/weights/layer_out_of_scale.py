@@ -20,7 +20,7 @@ class LayerOutOfScale(BadStart):
         activations saturate, and its own updates are too small to bring it back.
     When it is wrong: A normalisation right behind a layer makes its scale irrelevant, so such layers do not count; nor
         do projections of attention, matrices that start at zero on purpose, or a last layer that starts small. Residual
-        paths carry the signal past a small layer: what comes out at the end must be small, too.
+        paths carry the signal past a small layer: all that comes behind it must be small, too.
     References: Mishkin and Matas, "All you need is a good init", 2016 (arXiv 1511.06422).
     """
 
@@ -33,7 +33,7 @@ class LayerOutOfScale(BadStart):
     small = Limit(0.03, "RMS × √fan-in: no usual recipe gives a single layer less")
     large_without_others = Limit(20, "RMS × √fan-in, where there are no others to compare with")
     least_others = Limit(3, "matrices, to have a median worth comparing with")
-    left_at_the_end = Limit(0.1, "of the signal before the layer: more has a way past it")
+    left_behind = Limit(0.1, "of the signal before the layer, anywhere behind it: more has a way past it")
 
     def judge_start(self, view: FrameView) -> Judgement | None:
         odd = self._odd_ones(view)
@@ -66,10 +66,10 @@ class LayerOutOfScale(BadStart):
             if structure.is_normalised(module) or layer.group in attending or layer.path in attending:
                 continue
             before = float(signals[place - 1]) if place else np.nan
-            after, scale, last = float(signals[place]), float(scales[place]), float(signals[-1])
+            after, scale = float(signals[place]), float(scales[place])
             jump = float(np.log10(after / before)) if before > 0 and after > 0 else float(away[place])
             too_large = scale > large and jump > self.jump_when_large
-            has_way_past = last > self.left_at_the_end * before
+            has_way_past = bool((signals[place + 1 :] > self.left_behind * before).any())
             too_small = scale < self.small and jump < -self.far and not has_way_past
             if too_large or (too_small and not alone and place < len(modules) - 1):
                 odd.append(module)

@@ -62,7 +62,7 @@ class RecurrenceOutOfScale(BadStart):
             f"The weight of {name_layers(layout, layers)} {'begins' if len(layers) == 1 else 'begin'} so small that "
             "what was read fades within a few steps of time, and the loss does not fall."
         )
-        return Judgement(Severity.MODERATE, layers, 0, 0.7, summary, self._evidence(layout, layers))
+        return Judgement(Severity.MODERATE, layers, view.step, 0.7, summary, self._evidence(layout, layers))
 
     def _unrolled(self, view: FrameView) -> list[int]:
         """Square matrices of modules that run again and again in a step: recurrences that are written out."""

@@ -47,7 +47,11 @@ class ShrinkingWeights(Condition):
     frames = Limit.chance(3, "measured steps in a row, five steps apart or more: chance does not repeat so often")
     together = Limit(0.6, "of the matrices; in no healthy training do so many shrink at a single measured step")
     alone_to = Limit(0.3, "of the start, for one matrix whose siblings do not shrink")
-    learns = Limit(0.7, "of the square of what is left of the weights, which is what is left of a penalty on them")
+    learns = Limit(
+        1.5, "times the square of what is left of the weights: what is left of a loss that is all their size"
+    )
+    all_learnt = Limit(0.01, "of the first loss: nothing is left to be learnt")
+    fallen = Limit(0.9, "of the first losses: less is no fall")
     grown_before = Limit(1.1, "times the start: large targets are overshot, and the weights come back")
     equal_rows = Limit(1e-4, "spread of the rows over the norm: rows that are all equal can only grow or shrink")
 
@@ -91,7 +95,10 @@ class ShrinkingWeights(Condition):
             self._taken = np.where(np.isnan(taken), self._taken, taken)
         matrices = structure_of(view.layout).matrices
         gone = matrices[self._gone.length[matrices] >= self.gone_frames]
-        if len(gone):
+        if len(gone) and (
+            self._is_set(gone)
+            or not self._learns_more(view, _left(view.all_layers("weight_norm"), self._start.norm, gone))
+        ):
             return self.hold_of(view, gone, self._describe_gone)
         return self.hold_of(view, self._affected(view), self._describe)
 
@@ -111,14 +118,15 @@ class ShrinkingWeights(Condition):
         lasts = self._shrinks.length >= self.frames
         if len(matrices) and np.mean(lasts[matrices]) >= self.together:
             shrinking = matrices[lasts[matrices]]
-            left = float(np.median(now[shrinking] / start[shrinking]))
             # What nobody has set concerns all weights: a head alone shrinks where its first answers are too large, and
             # the only matrix of a model where its gradient says so.
             most = len(with_tables) > 1 and np.mean(lasts[with_tables]) >= self.together
-            if self._is_set(shrinking) or (most and not self._learns_more(view, left)):
+            if self._is_set(shrinking) or (most and not self._learns_more(view, _left(now, start, shrinking))):
                 return shrinking
         lasting = np.flatnonzero(lasts & ~layout.is_bias)
         lasting = lasting[now[lasting] < self.alone_to * start[lasting]]
+        if len(lasting) and not self._is_set(lasting) and self._learns_more(view, _left(now, start, lasting)):
+            return lasting[:0]
         # A scale of a normalisation may be learned to be small within a few long steps: a decay must explain it.
         scales = np.setdiff1d(lasting, with_tables)
         return lasting if not len(scales) or self._is_set(scales) else np.setdiff1d(lasting, scales)
@@ -128,8 +136,13 @@ class ShrinkingWeights(Condition):
         return bool(np.median(self._taken[members]) > 0.5 * self.shrinks_by)
 
     def _learns_more(self, view: FrameView, left: float) -> bool:
-        """The loss has fallen by far more than a penalty on these weights could: first answers were too large."""
-        return view.loss is not None and view.loss.remaining < self.learns * left**2
+        """The loss has fallen as the weights have, or more: it asks for that, or first answers were too large. Of a
+        penalty on them that is too strong, the error is left."""
+        loss = view.loss
+        if loss is None or not loss.positive:
+            return False
+        left_of_it = max(self.learns * left**2, self.all_learnt)
+        return loss.low < min(left_of_it, self.fallen) * loss.first  # a median lags behind a loss that falls as fast
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         evidence = self._evidence(view, members)
@@ -163,6 +176,10 @@ class ShrinkingWeights(Condition):
         norms = [(one.value, one.expected) for one in finding.evidence if one.quantity == "weight_norm"]
         is_gone = any(now is not None and start and now < cls.gone_below * start for now, start in norms)
         return cls.remedies[::-1] if is_gone else cls.remedies[:1]
+
+
+def _left(now: NDArray[np.floating], start: NDArray[np.float64], members: NDArray[np.int64]) -> float:
+    return float(np.median(now[members] / start[members]))
 
 
 def _trained_matrices(layout: LayerIndex) -> NDArray[np.int64]:

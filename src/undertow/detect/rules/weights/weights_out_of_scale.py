@@ -1,5 +1,7 @@
 """WGT003: all weights, or several, begin too large or too small."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from undertow.detect.engine import FrameView, Judgement, Limit
@@ -10,7 +12,7 @@ from undertow.detect.features.remedies import (
     REINITIALISE_THE_LAYER,
 )
 from undertow.detect.features.wording import name_layers
-from undertow.schema import Finding, Remedy, Severity
+from undertow.schema import Evidence, Finding, Remedy, Severity
 
 
 class WeightsOutOfScale(BadStart):
@@ -39,10 +41,11 @@ class WeightsOutOfScale(BadStart):
     somewhat_small = Limit(0.5, "RMS × √fan-in, just below PyTorch's default: counts only where nothing is learned")
     tiny = Limit(0.01, "RMS × √fan-in of every matrix: recipes start some so small, never all")
     tiny_least = Limit(3, "matrices at least, to speak of all of them")
+    most_named = 20
 
     @classmethod
     def remedies_for(cls, finding: Finding) -> tuple[Remedy, ...]:
-        if finding.layers:
+        if any(evidence.quantity == "weight_rms" and evidence.layer for evidence in finding.evidence):
             return REINITIALISE_THE_LAYER, INITIALISE_FOR_THE_ACTIVATION
         return INITIALISE_FOR_THE_ACTIVATION, ADD_NORMALISATION_OR_SHORTCUTS
 
@@ -70,10 +73,18 @@ class WeightsOutOfScale(BadStart):
             return None
         if np.mean(start.path < self.somewhat_small) <= self.most:
             return None
-        summary = "The signal dies out: the weights of all layers begin too small, and the loss does not fall."
-        return Judgement(Severity.MODERATE, (), view.step, 0.8, summary, start.evidence(0.58))
+        small = start.path < self.somewhat_small
+        summary = "The signal dies out: the weights of {} begin too small, and the loss does not fall."
+        return replace(self._describe(view, small, summary), severity=Severity.MODERATE, confidence=0.8)
 
     def _describe(self, view: FrameView, unusual: Mask, summary: str, usual: float = 0.58) -> Judgement:
-        layers = self._start.unlike_others(unusual)
-        summary = summary.format(name_layers(view.layout, layers) if layers else "all layers")
-        return Judgement(Severity.SEVERE, layers, view.step, 0.93, summary, self._start.evidence(usual))
+        start = self._start
+        layers = tuple(start.modules[place] for place in np.flatnonzero(unusual).tolist())
+        named, evidence = name_layers(view.layout, layers), start.evidence(usual)
+        if np.count_nonzero(~unusual) < 2:  # a head often differs
+            named = f"all layers ({named})"
+        else:
+            worst = int(np.abs(np.where(unusual, np.log(start.path), 0.0)).argmax())
+            how, path = "RMS × √fan-in at the start", view.layout.path(start.modules[worst])
+            evidence = (Evidence("weight_rms", path, float(start.path[worst]), usual, how), *evidence)
+        return Judgement(Severity.SEVERE, layers[: self.most_named], view.step, 0.93, summary.format(named), evidence)

@@ -1,0 +1,111 @@
+"""Numbers to try, computed from what a finding measured: a learning rate, a clip bound, a weight decay, an eps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from undertow.schema import Finding
+
+USUAL_UPDATE = 0.005  # of the weight per step: the middle of healthy trainings
+MOMENTUM, DROPOUT, BETA2 = 0.9, 0.1, 0.95
+_LONG_UPDATE = 0.03  # of the weight per step: 99 % of healthy matrices move less
+_LONG_FIRST_STEP = 0.02  # of the usual length of a weight; as much in a first step of Adam is borne by most models
+_DECAY_PER_STEP = 1e-4  # of every weight; recipes stay below it
+_LARGEST_DECAY, _LARGEST_EPS = 0.01, 1e-8
+_FAR_BELOW = 1e-3  # of the typical gradient, for eps
+
+
+@dataclass(frozen=True, slots=True)
+class RateToTry:
+    """A learning rate beside the one that was used, and what it was computed from."""
+
+    now: float
+    rate: float
+    why: str
+
+    @property
+    def how_much(self) -> str:
+        """`a tenth of what it is`, `30 times what it is`."""
+        times = self.rate / self.now
+        if times > 1:
+            return f"{float(f'{times:.1g}'):,g} times what it is"
+        parts = float(f"{1 / times:.1g}")
+        return {2: "half of", 3: "a third of", 10: "a tenth of"}.get(round(parts), f"1/{parts:,g} of") + " what it is"
+
+
+def number(value: float) -> str:
+    """One digit is enough, written as in a program: 0.02, 3e-4, 80."""
+    text = f"{float(f'{value:.1g}'):g}"
+    return f"{value:.0e}".replace("e-0", "e-") if text.startswith("0.000") else text.replace("e-0", "e-")
+
+
+def measured(finding: Finding | None, quantity: str) -> tuple[float, float | None] | None:
+    """The first value of this quantity in the evidence, and the expected one."""
+    for one in finding.evidence if finding is not None else ():
+        if one.quantity == quantity and one.value is not None and math.isfinite(one.value):
+            return one.value, one.expected
+    return None
+
+
+def lower_rate(finding: Finding | None, now: float, longest_first_step: float | None) -> RateToTry:
+    """`longest_first_step`: the rate at which the first step of an optimizer that scales its gradients, as Adam does,
+    is as long as most models bear; None for others.
+    """
+    told, update = measured(finding, "lr"), measured(finding, "update_ratio")
+    if told is not None and told[1] and 0 < told[1] < 0.7 * told[0]:
+        return RateToTry(told[0], told[1], "what it was before, or what the measured steps allow")
+    rate, why = now / 10, "a tenth is the usual first try, since nothing measured here gives a number"
+    if update is not None and update[1] is not None and update[0] > _LONG_UPDATE / 3 and update[1] < 1:
+        rate = now * USUAL_UPDATE / update[0]
+        why = f"updates are {percent(update[0])} of the weights per step, and 0.1% to 1% is usual"
+    if longest_first_step is not None and rate > longest_first_step:
+        rate = longest_first_step
+        why = "this optimizer moves each weight by about its rate, and weights of this width are not much larger"
+    return RateToTry(now, min(rate, now / 2), why)
+
+
+def higher_rate(finding: Finding | None, now: float, longest_first_step: float | None) -> RateToTry:
+    told, update = measured(finding, "lr"), measured(finding, "update_ratio")
+    if told is not None and told[1] and told[1] > 1.5 * told[0] > 0:
+        return RateToTry(told[0], told[1], "what it was at its peak, or what the optimizer was made with")
+    if update is not None and 0 < update[0] < USUAL_UPDATE / 5:
+        rate = now * USUAL_UPDATE / 5 / update[0]
+        why = f"updates are {percent(update[0])} of the weights per step, and 0.1% to 1% is usual"
+        if longest_first_step is not None:
+            rate = max(min(rate, longest_first_step), 2 * now)
+        return RateToTry(now, rate, why)
+    return RateToTry(now, 10 * now, "tenfold is the usual first try, since nothing measured here gives a number")
+
+
+def percent(share: float) -> str:
+    if share >= 1:
+        return f"{100 * float(f'{share:.1g}'):,.0f}%"
+    return f"{100 * share:.1g}%" if share < 0.1 else f"{share:.0%}"
+
+
+def clip_bound(finding: Finding | None) -> float:
+    """Twice the norm of gradients that are as they should be: only unusual ones are clipped."""
+    norm = measured(finding, "gradient_norm_total")
+    usual = None if norm is None else norm[1]
+    return 2 * usual if usual is not None and usual > 0 and math.isfinite(usual) else 1.0
+
+
+def weight_decay(rate: float | None) -> float:
+    return min(_LARGEST_DECAY, _DECAY_PER_STEP / rate) if rate else _LARGEST_DECAY
+
+
+def eps(finding: Finding | None, now: float | None) -> float:
+    """The default, or a thousandth of the typical gradient where that is less."""
+    ratio = measured(finding, "optimizer_eps_ratio")
+    if ratio is None or not now or not ratio[0] > 0:
+        return _LARGEST_EPS
+    return min(_LARGEST_EPS, 10.0 ** math.floor(math.log10(_FAR_BELOW * ratio[0] * now)))
+
+
+def longest_first_step(fan_ins: list[int]) -> float | None:
+    """The rate at which a step of one rate per weight is as much of the middle matrix as most models bear."""
+    if not fan_ins:
+        return None
+    middle = sorted(fan_ins)[len(fan_ins) // 2]
+    return _LONG_FIRST_STEP / math.sqrt(3 * max(middle, 1))
