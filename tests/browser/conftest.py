@@ -15,7 +15,7 @@ from tests.detect.building import Training
 from tests.show.web.test_server import Served
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -62,8 +62,12 @@ class Window:
         self.base, _, self.token = address.partition("?")
         self.complaints: list[str] = []
         self.expected: str | None = None  # part of complaints that belong to the test; they may come late
-        page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
+        page.on("console", self._read)
         page.on("pageerror", lambda error: self._note(str(error)))
+
+    def _read(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self._note(f"{message.text} {message.location['url']}")
 
     def _note(self, complaint: str) -> None:
         if self.expected is None or self.expected not in complaint:

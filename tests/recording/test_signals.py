@@ -33,10 +33,15 @@ def start(tmp_path: Path, wait: str, setup: str = "", *options: str) -> subproce
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(wait=wait, setup=setup))
     command = [sys.executable, "-m", "undertow", "run", "--run-dir", str(tmp_path / "run"), *options, str(script)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
+
+
+def _heed() -> None:
+    """A shell that puts the tests into the background lets them ignore a Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ended_within(process: subprocess.Popen[str], seconds: float) -> int:

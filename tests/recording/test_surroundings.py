@@ -48,6 +48,37 @@ def test_forked_workers_that_are_terminated(tmp_path: Path) -> None:
     assert (run.status, len(run.steps)) == ("finished", 20)
 
 
+KILLED_AT_ONCE = """
+import os, signal, torch
+from torch import nn
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+for step in range(50):
+    worker = os.fork()
+    if worker == 0:
+        os._exit(signal.pthread_sigmask(signal.SIG_BLOCK, ()) != before)
+    if step % 2:
+        os.kill(worker, signal.SIGTERM)  # before it has run a line
+    assert os.waitpid(worker, 0)[1] in (0, signal.SIGTERM)
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+"""
+
+
+def test_a_worker_that_is_terminated_while_it_is_forked(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(KILLED_AT_ONCE)
+    command = [sys.executable, "-m", "undertow", "run", "--run-dir", tmp_path / "run", tmp_path / "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    run = undertow.open_run(tmp_path / "run")
+    assert (run.status, len(run.steps)) == ("finished", 50)
+
+
 @pytest.mark.parametrize("chronicler", ["never", "always"])
 def test_another_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chronicler: str) -> None:
     monkeypatch.chdir(tmp_path)

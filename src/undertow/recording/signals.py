@@ -68,14 +68,23 @@ def close_on_termination(close: Callable[[], None]) -> None:
         ctypes.pythonapi.PyOS_setsig(int(signal.SIGTERM), None)  # `signal.signal` is for the main thread only
         os.kill(os.getpid(), signal.SIGTERM)
 
+    def hold() -> None:
+        """A worker that is terminated while it is being forked would still write to the line of its parent."""
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
     def leave_to_parent() -> None:
         """In a forked worker: its signals are its own, and the line that tells of them is its parent's."""
         signal.set_wakeup_fd(-1)
         if signal.getsignal(signal.SIGTERM) is wait:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        release()
 
+    masks = threading.local()
     waiting = threading.Thread(target=work, name="undertow termination", daemon=True)
-    os.register_at_fork(after_in_child=leave_to_parent)
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=leave_to_parent)
     signal.signal(signal.SIGTERM, wait)
     signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
     waiting.start()
