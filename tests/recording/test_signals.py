@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,19 +30,22 @@ IN_C = "ctypes.CDLL(None).poll(None, 0, 20_000)"
 IN_PYTHON = "while True: pass"
 
 
+@pytest.fixture(autouse=True)
+def _interrupts_are_heeded() -> Iterator[None]:
+    """A shell that puts the tests into the background makes them, and what they start, ignore a Ctrl-C."""
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, former)
+
+
 def start(tmp_path: Path, wait: str, setup: str = "", *options: str) -> subprocess.Popen[str]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(wait=wait, setup=setup))
     command = [sys.executable, "-m", "undertow", "run", "--run-dir", str(tmp_path / "run"), *options, str(script)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
-
-
-def _heed() -> None:
-    """A shell that puts the tests into the background lets them ignore a Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ended_within(process: subprocess.Popen[str], seconds: float) -> int:
