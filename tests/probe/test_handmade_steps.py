@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -195,12 +196,30 @@ def test_what_is_recorded_is_what_happened(watch, loop):
 def test_nothing_adds_up_over_many_steps(watch, monkeypatch, loop):
     monkeypatch.setattr(f"{__name__}.STEPS", 2000)
     alive: list[int] = []
-    with watch(None, every="auto"):
+    with watch(None, every="auto") as w:
         for step, _ in enumerate(moving(loop)() if loop is in_place else loop()):
             if step in (500, 1999):
+                assert w._mailbox.flush(60)  # up to 256 frames wait, of some 40 objects each
                 gc.collect()
                 alive.append(len(gc.get_objects()))
-    assert alive[1] < alive[0] + 2000  # frames that wait for the background thread come and go
+    assert alive[1] < alive[0] + 500
+
+
+def test_the_last_step_of_a_thread_that_has_ended(watch):
+    model = mlp(6, 10, 4)
+
+    def train() -> None:
+        for step in range(STEPS):
+            inputs, labels = data(step)
+            model.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            in_place(list(model.parameters()))
+
+    with watch(None) as w:
+        training = threading.Thread(target=train)
+        training.start()
+        training.join()
+    assert len(w.run.steps) == STEPS
 
 
 def test_gradients_that_are_only_looked_at_make_no_step(watch):

@@ -35,6 +35,7 @@ class LayerSearch:
         self._walks_in_vain = 0
         self._looks_left = _LOOKS
         self._kinds: set[tuple[Any, ...]] = set()  # of losses
+        self._generation = subjects.layers.generation
 
     def discover(self, loss: tuple[Any, ...], stepping: Optimizer | None, by: tuple[Any, ...] | None) -> bool:
         """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
@@ -105,6 +106,9 @@ class LayerSearch:
 
     def post_layers(self) -> None:
         self._walks_in_vain, layers = 0, self._subjects.layers
+        if layers.generation != self._generation:
+            self._generation = layers.generation
+            self._signals.collector.begin_anew()
         self._post(NewLayers(layers.table, layers.graph, self._subjects.facts()))
 
 

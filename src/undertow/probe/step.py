@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -37,6 +36,7 @@ from undertow.probe.step_timer import StepTimer
 from undertow.probe.subjects import Subjects
 from undertow.probe.tensor_list import have_gradient, single
 from undertow.probe.training_thread import TrainingThread
+from undertow.probe.unseen import unseen
 
 _MOST_COMPILED = 256
 _now = time.perf_counter
@@ -116,9 +116,14 @@ class StepMachine:
         """From the background thread: how long the numbers of one loss take it."""
         self._signals.collector.seconds_behind = seconds
 
+    def finish(self) -> None:
+        """By the thread that trains, before `stop`: the update after the last backward pass is read now."""
+        if not self._thread.in_tap:
+            with unseen():
+                self._taps.tap(self._by_hand.close)()
+
     def stop(self) -> None:
-        if not self._thread.in_tap and self._thread.ident in (0, get_ident()):
-            self._taps.tap(self._by_hand.close)()
+        """From any thread."""
         self._taps.are_closed = True
         taps.remove(self)
         self._forward.stop()
@@ -336,8 +341,6 @@ class StepMachine:
             if self.subjects.layout is not layout:
                 self._state.now.forget_gradients()
                 self._state.want_walk = True
-            if self.subjects.layout.generation != layout.generation:
-                self._signals.collector.begin_anew()
             if len(self._compiled) >= _MOST_COMPILED:  # optimizers made anew for every step
                 self._compiled.clear()
             step = self._compiled[id(optimizer)] = CompiledStep(self.subjects, optimizer, slots)

@@ -165,8 +165,7 @@ class Subjects:
         unknown = [leaf for leaf in leaves if not self.layers.knows(id(leaf)) and not is_out_of_place(leaf)]
         if not unknown:
             return False
-        self._take_in(unknown)
-        return self._describe()
+        return self._take_in(unknown)
 
     def _describe(self) -> bool:
         # With models given, tensors that only an optimizer knows belong to somebody else.
@@ -228,11 +227,8 @@ class Subjects:
             self.optimizers.adopt(optimizer)
             if all(known):
                 self._number_optimizers()
-            else:
-                generation = self.layers.generation
-                self._take_in(tensors)
-                if self._describe() or generation != self.layers.generation:
-                    layers_changed()
+            elif self._take_in(tensors):
+                layers_changed()
         slots = self.lists.one(sorted({self.layers.slot_of[id(t)] for t in tensors if self.layers.knows(id(t))}))
         self._slots_cache[id(optimizer)] = (weakref.ref(optimizer), sizes, slots)
         return slots
@@ -242,12 +238,14 @@ class Subjects:
         wanted = {id(tensor) for tensor in tensors}
         return any(id(parameter) in wanted for root in self._live_roots.values() for parameter in root.parameters())
 
-    def _take_in(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Models that nobody named and that turn up later."""
+    def _take_in(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Models that nobody named and that turn up later; True when there are new layers, or old ones are reused."""
+        generation = self.layers.generation
         if not self._is_given:
             for root in discovery.find_roots(tensors):
                 if all(root is not known() for known in self._roots.values()):
                     self._roots[self._free_name(root)] = weakref.ref(root)
+        return self._describe() or generation != self.layers.generation
 
     def _free_name(self, root: nn.Module) -> str:
         """A name for a model that turned up after the first ones had theirs. Where very many of one name have come and

@@ -127,14 +127,17 @@ class LiveWatch(Watch):
         return self.run.diagnose() if self._recording is None else self._recording.diagnose()
 
     def close(self, status: RunStatus = RunStatus.FINISHED, message: str = "") -> None:
-        """By a thread of its own: whatever signals do to this one, the run is closed."""
+        """By a thread of its own: whatever signals do to this one, the run is closed. Only tensors are read here."""
         is_first = False
         try:
             with interrupt_deferred():
                 with self._lock:
                     is_first, self.closed = not self.closed, True
                     if is_first:
-                        self._closing = begun(lambda: self._close(status, message))
+                        try:
+                            self._recorder.finish()
+                        finally:
+                            self._closing = begun(lambda: self._close(status, message))
                 if threading.current_thread() in (self._mailbox.thread, self._closing):
                     return  # by a callback: a thread cannot wait for its own end
                 # Not for the thread: an interrupted `join` takes it for one that has ended.
@@ -181,7 +184,7 @@ class LiveWatch(Watch):
 
     def _post(self, item: Item) -> float:
         waited = self._mailbox.post(item)
-        if isinstance(item, RawFrame):
+        if isinstance(item, RawFrame) and not self.closed:  # else `close` raises it
             self._raise_critical()
         return waited
 
