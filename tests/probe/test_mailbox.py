@@ -121,3 +121,31 @@ def test_with_processors_to_spare_the_training_never_stands_still() -> None:
     assert waited == 0
     held.may.set()
     assert mailbox.close(60)
+
+
+def test_what_is_held_is_released_in_order_or_discarded() -> None:
+    handled: list[Item] = []
+    mailbox = Mailbox(handled.extend, idle=lambda: None)
+    note, logged, frames = Note("note", 0, {}), frame(9), [frame(step) for step in range(3)]
+
+    def hold() -> None:
+        handled.clear()
+        mailbox.hold()
+        for item in (frames[0], note, *frames[1:]):
+            mailbox.post(item)
+        mailbox.post(logged, at_once=True)
+        assert mailbox.flush(60)
+        assert handled == [logged]
+        assert mailbox.is_holding
+
+    for let_go, kept in (
+        (mailbox.release, [logged, frames[0], note, *frames[1:]]),
+        (lambda: mailbox.discard(everything=False), [logged, note]),
+        (lambda: mailbox.discard(everything=True), [logged]),
+    ):
+        hold()
+        let_go()
+        assert mailbox.flush(60)
+        assert handled == kept
+        assert not mailbox.is_holding
+    assert mailbox.close(60)

@@ -1,4 +1,4 @@
-"""Modules are looked at in turn: each in time, within the budget, and with the numbers of a look at all of them."""
+"""Modules are sampled in turn: each in time, within the budget, and with the same numbers as all of them at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_module_is_seen_in_time_where_the_budget_allows(seconds, graph, st
     assert added / steps <= max(0.01 * step_seconds, FREE_SECONDS)
 
 
-def test_a_first_look_that_was_slow_is_forgotten():
+def test_a_first_sample_that_was_slow_is_forgotten():
     """Everything is slow once: what it takes later is what counts."""
     governor = Governor(every=None)
     modules = FakeModules(governor, [1e-4] * 50)
@@ -48,21 +48,21 @@ def test_a_first_look_that_was_slow_is_forgotten():
     assert min(map(len, modules.seen.values())) >= 10
 
 
-def test_a_module_that_did_not_run_is_looked_for_until_it_does():
+def test_a_module_that_did_not_run_is_sampled_until_it_does():
     rotation, every = Rotation(), frozenset(range(20))
     readings = {one: ModuleReading(lambda: None, nn.Module, {}, calls=1, seconds=1.0) for one in every}
     rotation.learn({one: reading for one, reading in readings.items() if one != 3}, every, [], 0.0)
     for step in range(30):
-        look = rotation.next(step, 6.0, 5.0)
-        assert look is not None
-        assert 3 in look.measured
-        rotation.note({one: readings[one] for one in look.measured - {3}}, 0.0)
-    look = rotation.next(30, 6.0, 5.0)
-    assert look is not None
-    rotation.note({one: readings[one] for one in look.measured}, 0.0)
-    look = rotation.next(31, 6.0, 5.0)
-    assert look is not None
-    assert 3 not in look.measured
+        sample = rotation.next(step, 6.0, 5.0)
+        assert sample is not None
+        assert 3 in sample.measured
+        rotation.note({one: readings[one] for one in sample.measured - {3}}, 0.0)
+    sample = rotation.next(30, 6.0, 5.0)
+    assert sample is not None
+    rotation.note({one: readings[one] for one in sample.measured}, 0.0)
+    sample = rotation.next(31, 6.0, 5.0)
+    assert sample is not None
+    assert 3 not in sample.measured
 
 
 class Block(nn.Module):
@@ -89,7 +89,7 @@ def _train(folder, monkeypatch, activations: int | None = None):
     return watch.run, {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_a_module_that_is_looked_at_in_turn_has_the_numbers_of_a_whole_look(tmp_path, monkeypatch):
+def test_a_module_that_is_sampled_in_turn_has_the_same_numbers(tmp_path, monkeypatch):
     whole, weights = _train(tmp_path / "whole", monkeypatch, activations=1)
     monkeypatch.setattr(Rotation, "next", _three_at_a_time())
     turned, same_weights = _train(tmp_path / "turned", monkeypatch)
@@ -97,7 +97,7 @@ def test_a_module_that_is_looked_at_in_turn_has_the_numbers_of_a_whole_look(tmp_
     assert 0 < np.isnan(turned.matrix("activation_calls")[2:]).mean() < 1
     for quantity in [name for name in whole.quantities if name in turned.quantities]:
         if QUANTITIES[quantity].stream != "activation" or quantity == "activation_dead_fraction":
-            continue  # the latter is over a window of looks
+            continue  # the latter is over a window of samples
         expected, found = whole.matrix(quantity), turned.matrix(quantity)
         seen = ~np.isnan(found)
         assert np.array_equal(expected[seen], found[seen]), quantity
@@ -108,7 +108,7 @@ def test_a_module_that_is_looked_at_in_turn_has_the_numbers_of_a_whole_look(tmp_
 def _three_at_a_time():
     original = Rotation.next
 
-    def choose(self: Rotation, step: int, seconds: float, most: float, may_look: bool):
+    def choose(self: Rotation, step: int, seconds: float, most: float, may_sample: bool):
         for unit in self._units:
             unit.seconds = 1.0
         self._hooked, self._saved = 0.0, 3.0

@@ -19,38 +19,38 @@ from undertow.schema.coverage import longest_gap
 
 
 class FakeModules:
-    """Modules that take so many seconds each to be looked at, as a training would meet them."""
+    """Modules that take so many seconds each to be sampled, as a training would meet them."""
 
     def __init__(self, governor: Governor, seconds: list[float], graph: float = 0.0) -> None:
         self.governor, self.seconds, self.graph, self.rotation = governor, seconds, graph, Rotation()
         self.seen: dict[int, list[int]] = {module: [] for module in range(len(seconds))}
-        self.looks = 0
+        self.samples = 0
 
     def step(self, step: int, noise: float = 1.0, runs: frozenset[int] | None = None) -> dict[str, float]:
-        """What the looks of a step cost, by kind."""
-        plan, look = self.governor.plan(step), None
+        """What the samples of a step cost, by kind."""
+        plan, sample = self.governor.plan(step), None
         if not plan.activation:
-            look = self.rotation.next(step, *self.governor.for_modules(plan))
-        if not plan.activation and look is None:
+            sample = self.rotation.next(step, *self.governor.for_modules(plan))
+        if not plan.activation and sample is None:
             return {}
-        self.looks += 1
-        look = None if look is None or look.is_whole else look
+        self.samples += 1
+        sample = None if sample is None or sample.is_whole else sample
         ran = runs if runs is not None else frozenset(self.seen)
-        chosen = [one for one in ran if look is None or one in look.measured]
+        chosen = [one for one in ran if sample is None or one in sample.measured]
         readings = {one: ModuleReading(lambda: None, nn.Module, {}, calls=1) for one in chosen}
         for one, reading in readings.items():
             reading.seconds = self.seconds[one] * noise
             self.seen[one].append(step)
-        of_graph = self.graph * noise if look is None or look.with_graph else 0.0
-        for one in ran - readings.keys() if look is not None and look.with_graph else ():
+        of_graph = self.graph * noise if sample is None or sample.with_graph else 0.0
+        for one in ran - readings.keys() if sample is not None and sample.with_graph else ():
             readings[one] = ModuleReading(lambda: None, nn.Module, {}, calls=1, is_measured=False)
-        if look is None:
+        if sample is None:
             self.rotation.learn(readings, self.seen, [], of_graph)
         else:
             self.rotation.note(readings, of_graph)
         self.governor.round_seconds = self.rotation.seconds
         spent = sum(reading.seconds for reading in readings.values()) + of_graph
-        return {"activation" if look is None else "rotation": spent}
+        return {"activation" if sample is None else "rotation": spent}
 
     def gaps(self, steps: int) -> dict[int, int]:
         return {one: max(b - a for a, b in zip(at, [*at[1:], steps])) for one, at in self.seen.items()}
@@ -191,7 +191,7 @@ def test_everything_is_measured_as_often_as_a_verdict_needs(steps):
         assert max(gaps) <= longest_gap(steps), kind
 
 
-def test_after_an_alarm_the_next_step_is_looked_at_whole():
+def test_after_an_alarm_the_next_step_is_measured_whole():
     governor = Governor(every=None)
     for step in range(64):
         spent = {"always": 1e-5, "gradient": 3e-3, "weight": 1e-3, "activation": 0.5}

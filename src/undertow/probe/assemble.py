@@ -156,9 +156,9 @@ class Assembler:
             again = stepped.statistics()
             for name in _STEPPED:
                 canvas.update(f"stepped_gradient_{name}", changed, again[:, _ROW[name]], stepped.present)
-        handmade = [place for place, raw in enumerate(raws) if raw.is_handmade]
-        for name in _STEPPED if handmade else ():
-            canvas.blank(f"stepped_gradient_{name}", handmade)
+        manual = [place for place, raw in enumerate(raws) if raw.is_manual]
+        for name in _STEPPED if manual else ():
+            canvas.blank(f"stepped_gradient_{name}", manual)
         canvas.put("gradient_cosine", found["gradient_cosine"][places])
         flags = np.full((3, *exposed.shape), np.nan, np.float32)
         for place, alike in runs(raws, "exposed", "state", "carried", "optimizer"):
@@ -173,7 +173,7 @@ class Assembler:
         for place in np.flatnonzero(held.any(axis=1)).tolist():
             before, after, numbers = totals[place], stepped_totals[place], scalars[places[place]]
             numbers["gradient_norm_total"] = before
-            if 0 < before < math.inf and math.isfinite(after) and not raws[place].is_handmade:
+            if 0 < before < math.inf and math.isfinite(after) and not raws[place].is_manual:
                 numbers["clip_coefficient"] = after / before if raws[place].stepped is not None else 1.0
         for place, raw in enumerate(raws):
             if raw.noise is not None:

@@ -94,13 +94,13 @@ NOT_RUN = ModuleReading(lambda: None, nn.Module, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """At some of the modules, by id, in one of the steps of a round that reaches all of them."""
+class ModuleSample:
+    """Some of the modules, by id: one step of a round that reaches all of them."""
 
     measured: frozenset[int]
-    skipped: frozenset[int]  # of these, not even when they run
+    skipped: frozenset[int]  # not even noted when they run
     with_graph: bool
-    share: float  # of all that the round has reached with this look
+    share: float  # of all modules that the round has reached with this sample
     is_whole: bool = False
 
 
@@ -120,8 +120,8 @@ class ForwardTap:
         self.seconds = 0.0  # spent in hooks since the last `take`, in the thread's own time: see `StepTimer`
         self.readings: dict[int, ModuleReading] = {}
         self._redrawn = RecomputedModules()
-        self.look: Look | None = None  # at some modules; None: at all
-        self._data_module = 0  # the one that took the data in when all were looked at, by id
+        self.sample: ModuleSample | None = None  # None: all modules
+        self._data_module = 0  # the one that took the data in when all were sampled, by id
         self._averages: dict[int, float] = {}  # running means, as they were before a module first ran
         self._roots_called: list[weakref.ref[nn.Module]] = []
         self.data: Any = None  # Partials of what enters the first module with parameters
@@ -141,8 +141,8 @@ class ForwardTap:
     def roots_called(self) -> list[nn.Module]:
         return [module for one in self._roots_called if (module := one()) is not None]
 
-    def start(self, look: Look | None = None) -> None:
-        self.look = look
+    def start(self, sample: ModuleSample | None = None) -> None:
+        self.sample = sample
         if not self._handles:
             self._entered, self._idle = [], 0
             self._handles = [
@@ -180,7 +180,7 @@ class ForwardTap:
         return readings
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
-        if self.look is not None and id(module) in self.look.skipped:
+        if self.sample is not None and id(module) in self.sample.skipped:
             return
         try:
             if is_traced():
@@ -220,8 +220,8 @@ class ForwardTap:
             self._redrawn.enter(module, inputs)
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        look = self.look
-        if look is not None and id(module) in look.skipped:
+        sample = self.sample
+        if sample is not None and id(module) in sample.skipped:
             return
         try:
             if is_traced() or self._paused or self._thread != get_ident():
@@ -229,8 +229,8 @@ class ForwardTap:
             entered = self._entered.pop() if self._entered else None
             if not self._outermost_counts or self.error is not None or not self._handles:
                 return
-            is_measured = look is None or id(module) in look.measured
-            if not is_measured and not (look and look.with_graph):
+            is_measured = sample is None or id(module) in sample.measured
+            if not is_measured and not (sample and sample.with_graph):
                 return
             began = time.thread_time()
             with unseen():
@@ -266,7 +266,7 @@ class ForwardTap:
     def _read(self, module: nn.Module, reading: ModuleReading, inputs: Any, output: Any, entered: int | None) -> None:
         reading.calls += 1
         if reading.is_measured:
-            self._look_at_input(module, reading, inputs)
+            self._read_input(module, reading, inputs)
         tensor = _first_tensor(output)
         if tensor is None or not tensor.numel() or reading.calls > MAX_CALLS:
             return
@@ -304,7 +304,7 @@ class ForwardTap:
         if tensor.requires_grad:
             self._listen(tensor, reading, kernel)
 
-    def _look_at_input(self, module: nn.Module, reading: ModuleReading, inputs: Any) -> None:
+    def _read_input(self, module: nn.Module, reading: ModuleReading, inputs: Any) -> None:
         count = norm_values(module, inputs)
         if count is not None:
             reading.norm_values = min(count, reading.norm_values or count)
@@ -312,7 +312,7 @@ class ForwardTap:
             samples = norm_samples(module, inputs)
             if samples is not None:
                 reading.norm_samples = min(samples, reading.norm_samples or samples)
-        if self.data is not None or (self.look is not None and id(module) != self._data_module):
+        if self.data is not None or (self.sample is not None and id(module) != self._data_module):
             return
         data = raw_data(module, inputs)
         if data is not None and not is_freed(data):

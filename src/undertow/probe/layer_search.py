@@ -69,7 +69,7 @@ class LayerSearch:
                 for layer, reading in self._signals.module_readings().items()
                 if reading.position is not None
             }
-            if self._forward.look is None
+            if self._forward.sample is None
             else {}
         )  # of some modules it would be another order
         if self._subjects.walk(roots, positions):

@@ -30,17 +30,18 @@ class Mailbox:
         self,
         handle: Callable[[list[Item]], None],
         idle: Callable[[], None],
-        prompt: bool = False,
+        raise_critical: Callable[[], None] | None = None,
         settle: Callable[[], None] = lambda: None,
         takes_turns: Callable[[], bool] = lambda: False,
         stumble: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        """`prompt`: handle every item at once, for users who want the training stopped by what is found.
+        """`raise_critical`: where findings stop the training; every item is then handled at once, and this is called
+        on the training thread after each frame.
         `settle`: wait for what was handled to have its effect; for when somebody waits for that.
         `takes_turns`: whether the thread and the training need the same processors.
-        `stumble`: told of an error of the thread's own, which ends it.
+        `stumble`: called with an error of the thread's own, which ends it.
         """
-        self._prompt = prompt
+        self._raise_critical, self._is_prompt = raise_critical, raise_critical is not None
         self._handle = handle
         self._idle = idle
         self._settle = settle
@@ -49,6 +50,7 @@ class Mailbox:
         self._wants_turn = False
         self._rests = threading.Event()
         self._items: deque[tuple[Item, int]] = deque()
+        self._held: list[Item] | None = None  # by the training thread
         self._posted_bytes = 0  # each written by one thread only: `+=` by two would lose counts
         self._handled_bytes = 0
         self._wake = threading.Event()
@@ -60,8 +62,30 @@ class Mailbox:
         self.thread = threading.Thread(target=self._work, name="undertow", daemon=True)
         self.thread.start()
 
-    def post(self, item: Item) -> float:
-        """The seconds for which the training has stood still."""
+    @property
+    def is_holding(self) -> bool:
+        return self._held is not None
+
+    def hold(self) -> None:
+        """Keep what is posted until `release` or `discard`."""
+        if self._held is None:
+            self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        for item in held or ():
+            self.post(item)
+
+    def discard(self, everything: bool) -> None:
+        """Held frames, and `everything` else that is held; layers and notes are released otherwise."""
+        self._held = [item for item in self._held or () if not (everything or isinstance(item, RawFrame))]
+        self.release()
+
+    def post(self, item: Item, at_once: bool = False) -> float:
+        """Returns the seconds for which the training has stood still. `at_once`: even while items are held."""
+        if self._held is not None and not at_once:
+            self._held.append(item)
+            return 0.0
         size = item.nbytes if isinstance(item, RawFrame) else 0
         waiting = self._posted_bytes - self._handled_bytes + size
         if waiting > MOST_BYTES and size:
@@ -69,13 +93,15 @@ class Mailbox:
             return 0.0
         self._items.append((item, size))
         self._posted_bytes += size
-        if self._prompt or self._wants_turn or len(self._items) >= _WAKE_AT or waiting >= _WAKE_AT_BYTES:
+        if self._is_prompt or self._wants_turn or len(self._items) >= _WAKE_AT or waiting >= _WAKE_AT_BYTES:
             return self._wake_up(is_frame=size > 0)
         return 0.0
 
     def _wake_up(self, is_frame: bool) -> float:
-        if self._prompt or not is_frame or not self._takes_turns():
+        if self._is_prompt or not is_frame or not self._takes_turns():
             self._wake.set()
+            if self._raise_critical is not None and is_frame:
+                self._raise_critical()
             return 0.0
         began = time.perf_counter()
         self._wants_turn = False

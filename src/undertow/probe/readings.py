@@ -154,7 +154,7 @@ class RawFrame:
     apart: RanksApart | None = None  # in a distributed training
     complete: Events = ()  # on devices that work by themselves: when all of this is there
     noise: NDArray[np.float64] | None = None  # per slot, where it comes from the gradients of several ranks
-    is_handmade: bool = False  # no optimizer told of it: with which gradients the weights were moved was not seen
+    is_manual: bool = False  # no optimizer reported it: which gradients the update used is unknown
     loss_is_weighted: bool = False  # and no loss: what a stage of a pipeline was given to begin its backward pass with
 
     @property

@@ -1,23 +1,23 @@
-"""Which modules are looked at in a step: all of them in turn, as many at a time as there are seconds for.
+"""Which modules a step samples: all of them in turn, as many at a time as the budget allows.
 
-Hooks that are there for a step cost something at every module, looked at or not. So seconds are saved up over some
-steps and spent on as many modules as they pay for; where they pay for all, that is one whole look.
+While hooks are installed, every module costs something, sampled or not. So seconds are saved up over some steps and
+spent on as many modules as they pay for, at best on all at once.
 """
 
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from undertow.probe.forward import Look, ModuleReading
+from undertow.probe.forward import ModuleReading, ModuleSample
 
-_HOOKED = 3e-6  # seconds that a call of a module takes longer while there are hooks, whoever is looked at
+_HOOKED = 3e-6  # seconds that hooks add to every call of a module
 _ROUNDED = 1 + 1e-6
 _SLOWER = 0.25  # how much of a higher cost is believed at once; a lower one is: nothing else makes things fast
 
 
 @dataclass(slots=True)
 class _Unit:
-    """Modules that gave out one and the same tensor, and are looked at together; none for the graph of the loss."""
+    """Modules that returned the same tensor and are sampled together; none for the graph of the loss."""
 
     modules: tuple[int, ...]  # by id
     seconds: float = 0.0
@@ -30,17 +30,17 @@ class _Unit:
 class Rotation:
     _units: list[_Unit] = field(default_factory=list[_Unit])
     _waiting: deque[_Unit] = field(default_factory=deque[_Unit])  # those that this round has not reached yet
-    _taken: list[_Unit] = field(default_factory=list[_Unit])  # for the look that is under way
-    _idle: set[int] = field(default_factory=set[int])  # modules that did not run when they were last looked at
+    _taken: list[_Unit] = field(default_factory=list[_Unit])  # for the sample of this step
+    _idle: set[int] = field(default_factory=set[int])  # modules that did not run when last sampled
     _roots: frozenset[int] = frozenset()
     _all: frozenset[int] = frozenset()
     _saved: float = 0.0  # seconds
-    _hooked: float = 0.0  # that hooks take, whoever is looked at
-    _asked: tuple[int, Look | None] = (-1, None)  # for which step, and what came of it
+    _hooked: float = 0.0  # that hooks take
+    _asked: tuple[int, ModuleSample | None] = (-1, None)  # for which step, and what came of it
 
     @property
     def seconds(self) -> float:
-        """What a look at everything takes; 0 before there was one."""
+        """What a whole sample takes; 0 before there was one."""
         return self._hooked + sum(unit.seconds for unit in self._units) if self._units else 0.0
 
     def learn(
@@ -50,7 +50,7 @@ class Rotation:
         roots: Iterable[int],
         graph_seconds: float,
     ) -> None:
-        """After a look at all modules. `known` are those that are watched, by id, whether they ran or not."""
+        """After a whole sample. `known`: the watched modules, by id, whether they ran or not."""
         together: dict[int, list[int]] = {}
         self._all = frozenset(known)
         for identity, one in readings.items():
@@ -71,15 +71,15 @@ class Rotation:
         self._waiting, self._taken = deque(self._units), []
         self._saved = 0.0
 
-    def next(self, step: int, seconds: float, most: float, may_look: bool = True) -> Look | None:
-        """What to look at in a step, if anything: `seconds` more may be spent from it on, `most` in a single step
-        unless one module alone takes longer."""
+    def next(self, step: int, seconds: float, most: float, may_sample: bool = True) -> ModuleSample | None:
+        """What to sample in this step, if anything. It adds `seconds` to what may be spent; `most` is for a single
+        step, unless one module alone takes longer."""
         if self._asked[0] != step and self._units:
             self._saved = min(self._saved + seconds, self.seconds)
-            self._asked = step, self._choose(most) if may_look else None
+            self._asked = step, self._choose(most) if may_sample else None
         return self._asked[1]
 
-    def _choose(self, most: float) -> Look | None:
+    def _choose(self, most: float) -> ModuleSample | None:
         if not self._waiting:
             self._waiting.extend(self._units)
         left = sum(unit.seconds for unit in self._waiting)
@@ -94,11 +94,11 @@ class Rotation:
         with_graph = any(not unit.modules for unit in self._taken)
         skipped = frozenset() if with_graph else self._all - measured - self._roots
         share = 1 - len(self._waiting) / len(self._units)
-        return Look(frozenset(measured), skipped, with_graph, share, len(self._taken) == len(self._units))
+        return ModuleSample(frozenset(measured), skipped, with_graph, share, len(self._taken) == len(self._units))
 
     def note(self, readings: Mapping[int, ModuleReading], graph_seconds: float) -> float:
-        """After a look at some. Returns the seconds it took in all."""
-        if not readings:  # nothing ran at all: as if nobody had looked
+        """After a sample of some. Returns the seconds it took in all."""
+        if not readings:  # nothing ran at all: as if nothing was sampled
             self._waiting.extendleft(reversed(self._taken))
             self._taken = []
             return 0.0

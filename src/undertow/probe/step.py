@@ -1,8 +1,8 @@
-"""One watched training: hears the taps, decides what a step is, and reads tensors at the right moments.
+"""One watched training: listens to the taps, decides what a step is, and reads tensors at the right moments.
 
-A step ends with an optimizer's `step()`; of loops without one see `handmade_steps`. Gradients are read when the
-backward pass returns (complete and not yet clipped) and compared with what the optimizer gets; weights are read right
-before and after it moves them.
+A step ends with an optimizer's `step()`; for loops without one see `manual_updates`. Gradients are read when the
+backward pass returns (complete and not yet clipped) and compared with those the optimizer gets; weights are read right
+before and after the update.
 """
 
 import time
@@ -17,18 +17,19 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import Optimizer
 
 from undertow.probe import discovery, taps
+from undertow.probe.activation_sampling import ActivationSampling
 from undertow.probe.compiled_step import CompiledStep
 from undertow.probe.distributed.local_gradients import LocalGradients
 from undertow.probe.distributed.portions import gathers_parameters
 from undertow.probe.forward import ForwardTap
 from undertow.probe.guarded_taps import GuardedTaps
-from undertow.probe.handmade_steps import HandmadeSteps
 from undertow.probe.layer_search import LayerSearch
-from undertow.probe.module_looks import ModuleLooks
+from undertow.probe.mailbox import Mailbox
+from undertow.probe.manual_updates import ManualUpdates
 from undertow.probe.nonfinite import Sentinels
 from undertow.probe.quiet_steps import QuietSteps
 from undertow.probe.reader import TensorReader, WeightWatch
-from undertow.probe.readings import NewLayers, Note, RawFrame, Slots, inverse, number_now
+from undertow.probe.readings import Note, RawFrame, Slots, inverse, number_now
 from undertow.probe.schedule import Governor
 from undertow.probe.step_signals import StepSignals, scale_of
 from undertow.probe.step_state import StepState
@@ -40,7 +41,6 @@ from undertow.probe.unseen import unseen
 
 _MOST_COMPILED = 256
 _now = time.perf_counter
-Item = RawFrame | NewLayers | Note
 
 
 class StepMachine:
@@ -50,7 +50,7 @@ class StepMachine:
         self,
         subjects: Subjects,
         governor: Governor,
-        post: Callable[[Item], float],
+        mailbox: Mailbox,
         failed: Callable[[Exception], None],
         first_step: int = 0,
     ) -> None:
@@ -62,21 +62,21 @@ class StepMachine:
         self._weights = WeightWatch(self._reader)
         self._local = LocalGradients(subjects, self._reader)
         self._forward = ForwardTap(self._reader.kernel_for)
-        self._by_hand = HandmadeSteps(subjects, self._state, self._reader, self._weights, self._forward, post)
-        self._post = self._by_hand.post
+        self._post, self._hold = mailbox.post, mailbox.hold
         self._signals = StepSignals(self._state, subjects, self._reader, self._forward, self._timer, governor)
-        self._modules = ModuleLooks(subjects, self._state, self._forward, self._signals, governor)
+        self._sampling = ActivationSampling(subjects, self._state, self._forward, self._signals, governor)
         self._compiled: dict[int, CompiledStep] = {}  # by id of the optimizer
         self._stepping: CompiledStep | None = None  # the step that is under way, and then the last one
         self._looked_at: CompiledStep | None = None  # the last one after which parameters and optimizer were looked at
         self._present: Slots | None = None  # those with a gradient after the last backward pass
         self._sentinels = Sentinels(subjects, self._reader)
         self._quiet = QuietSteps(self._state, subjects, self._signals, self._timer, governor)
-        self._search = LayerSearch(subjects, self._state, self._signals, self._forward, self._by_hand.post)
+        self._search = LayerSearch(subjects, self._state, self._signals, self._forward, self._post)
         self._thread = TrainingThread(subjects.layers, self._state, self._forward, self._note)
-        self._by_hand.attach(
-            self._signals, self._modules, self._search, governor, self._compile, self._send, self._prepare_next
-        )
+        self._manual = ManualUpdates(
+            subjects, self._state, self._reader, self._weights, self._signals, self._sampling, self._search, governor,
+            mailbox, self._compile, self._send, self._prepare_next,
+        )  # fmt: skip
         self._taps = GuardedTaps(self._thread, subjects.layers, self._timer.always, self._find_again, self.stop, failed)
         tap = self._taps.tap
         self.before_backward = tap(self._before_backward)
@@ -84,7 +84,7 @@ class StepMachine:
         self.before_step = tap(self._before_step)
         self.after_step = tap(self._after_step)
         self.gradients_taken = tap(self._gradients_taken)
-        self.gradients_returned = tap(self._by_hand.gradients_returned)
+        self.gradients_returned = tap(self._manual.gradients_returned)
         self.closure_evaluated = tap(self._closure_evaluated)
         self.loss_scaled = tap(self._loss_scaled)
         self.scaler_stepped = tap(self._scaler_stepped)
@@ -120,7 +120,7 @@ class StepMachine:
         """By the thread that trains, before `stop`: the update after the last backward pass is read now."""
         if not self._thread.in_tap:
             with unseen():
-                self._taps.tap(self._by_hand.close)()
+                self._taps.tap(self._manual.close)()
 
     def stop(self) -> None:
         """From any thread."""
@@ -143,13 +143,13 @@ class StepMachine:
         self._quiet.interrupt()
         self._compiled, self._stepping, self._looked_at, self._present = {}, None, None, None
         self._state.now.forget_gradients()
-        self._by_hand.forget()
+        self._manual.forget()
         self._weights.forget()
         self._sentinels.forget()
 
     def _find_again(self) -> None:
         """Some watched tensors are gone: slots stand for others from now on, unless new ones take their places."""
-        if not (self._by_hand.waits and self.subjects.free):
+        if not (self._manual.is_pending and self.subjects.free):
             self._forget_slots()
             self._search.rescan()
 
@@ -179,8 +179,8 @@ class StepMachine:
         if not subjects.ready and not self._discover(roots):
             return
         if not state.in_step:
-            if self._by_hand.waits:
-                self._by_hand.finish(subjects.leaves_of(roots))
+            if self._manual.is_pending:
+                self._manual.complete(subjects.leaves_of(roots))
             if state.ended:
                 state.open()
             state.fresh = True
@@ -253,7 +253,7 @@ class StepMachine:
             if began:
                 self._timer.gradient.seconds += _now() - began
         if not self._quiet.left and not state.in_step:
-            self._by_hand.begin()
+            self._manual.backward_ended()
 
     def _gradients_averaged(self, passes: Any) -> None:
         """Of what was added up over several passes the mean is taken: that is the gradient, and its loss the loss."""
@@ -272,8 +272,8 @@ class StepMachine:
         self._quiet.interrupt()
         if not self.subjects.ready and not self._discover(outputs, by=inputs if is_final else ()):
             return
-        if self._by_hand.waits and not self._state.in_step:
-            self._by_hand.finish(inputs)
+        if self._manual.is_pending and not self._state.in_step:
+            self._manual.complete(inputs)
         if any(self.subjects.watches(tensor) for tensor in inputs):
             self._state.open()
             self._state.fresh = True
@@ -295,7 +295,7 @@ class StepMachine:
             step = self._compile(optimizer)
         if not len(step.slots):
             return
-        self._by_hand.hear(optimizer)
+        self._manual.step_reported(optimizer)
         state.in_step = True
         state.count(optimizer)
         now, began = state.now, 0.0 if self._quiet.left else _now()
@@ -389,7 +389,7 @@ class StepMachine:
             return
         step = self._compile(optimizer)
         if len(step.slots):
-            self._by_hand.hear(optimizer)
+            self._manual.step_reported(optimizer)
             state.count(optimizer)
             state.now.stepped = None
             frame = step.frame(state, optimizer, 1.0)
@@ -424,9 +424,9 @@ class StepMachine:
         now = _now()
         seconds = frame.scalars["step_time"] = now - state.began
         spent = self._timer.take()
-        seen = None if frame.is_handmade else self._modules.take(spent)
-        if seen is not None:
-            seen.put(frame)
+        sampled = None if frame.is_manual else self._sampling.take(spent)
+        if sampled is not None:
+            sampled.put(frame)
             frame.output_gradient_factor = inverse(state.now.scale)
         frame.signals = self._signals.collector.take(spent.get("signal", 0.0), self.governor.allowed)
         waited = self._post(frame)  # for the background thread, which counts its time itself
@@ -437,7 +437,7 @@ class StepMachine:
     def _prepare_next(self) -> None:
         state = self._state
         state.ended = True
-        if not self._by_hand.waits:
+        if not self._manual.is_pending:
             self._search.look_again()
         plan = self.governor.plan(state.done + 1)
         if state.modes_changed and self.governor.activations is not False:
@@ -449,7 +449,7 @@ class StepMachine:
             state.fed_changed = False
         if state.alarmed:
             plan, state.alarmed = self.governor.closer(plan), False
-        state.next_plan = self._modules.prepare(plan)
+        state.next_plan = self._sampling.prepare(plan)
 
     def _emit_quietly(self, frame: RawFrame, step: CompiledStep) -> None:
         """In a step in which nothing else is due."""
@@ -474,7 +474,7 @@ class StepMachine:
     def _start_over(self) -> None:
         """What was found before any optimizer was known to step is not what is trained, or not all of it."""
         self._forget_slots()
-        self._by_hand.drop()
+        self._manual.discard()
         self.subjects.start_over()
         self._state.forget()
         self._state.ended, self._state.want_walk = False, True
@@ -487,7 +487,7 @@ class StepMachine:
         if not self._search.discover(loss, stepping, by):
             return False
         if self.subjects.is_tentative:
-            self._by_hand.hold_back()
+            self._hold()
         self._thread.follow()
         if self.subjects.is_compiled:
             self._compiling()
@@ -496,8 +496,8 @@ class StepMachine:
         return True
 
     def _give_up_activations(self, reason: str) -> None:
-        if not self._modules.none_because:
-            self._modules.none_because = reason
+        if not self._sampling.none_because:
+            self._sampling.none_because = reason
             self._forward.stop()
             self._forward.take()
             self._note(f"no activations: {reason}")

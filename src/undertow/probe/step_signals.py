@@ -55,7 +55,7 @@ class StepSignals:
         forward, state = self._forward, self._state
         if forward.readings:
             self.collector.note_modes(forward.readings.values())
-            if forward.look is None:
+            if forward.sample is None:
                 known = self._subjects.known_modules()
                 self.collector.note_unregistered(forward.readings, known, forward.roots_called)
         state.modes_changed |= self.collector.modes_changed()
@@ -65,7 +65,7 @@ class StepSignals:
         if self.collector.wants_loss(planned, self._governor.every is None):
             with self._timer.signal:
                 self.collector.look_at_loss(roots, state.now.scaler and state.now.scaler())
-        with_graph = state.plan.activation and (forward.look is None or forward.look.with_graph)
+        with_graph = state.plan.activation and (forward.sample is None or forward.sample.with_graph)
         if with_graph and forward.readings and state.now.backward_count == 1:
             with self._timer.activation:
                 self.collector.look_at_graph(roots, forward.readings.values())
@@ -78,7 +78,7 @@ class StepSignals:
         self._nonfinite_seen = True
         state.measure_now()
         may_unpack = not state.hooked_saved_tensors
-        modules = self.module_readings() if self._forward.look is None else {}  # else the first may not be among them
+        modules = self.module_readings() if self._forward.sample is None else {}  # else the first may not be among them
         origin = find_origin(self._subjects, self._reader, roots, modules, may_unpack)
         return None if origin is None else Note("first_nonfinite", state.step + 1, origin)
 

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.optim import Optimizer
 
-from undertow.probe.by_hand import ByHand
 from undertow.probe.discovery import optimizer_tensors
+from undertow.probe.manual_optimizer import ManualOptimizer
 from undertow.probe.readings import Number
 
 
@@ -52,8 +52,8 @@ class WatchedOptimizers:
 
     @property
     def real(self) -> list[Optimizer]:
-        """Without those that stand for lines of a program."""
-        return [one for one in self if not isinstance(one, ByHand)]
+        """Without stand-ins."""
+        return [one for one in self if not isinstance(one, ManualOptimizer)]
 
     def at(self, index: int) -> Optimizer | None:
         return self._references[index]()

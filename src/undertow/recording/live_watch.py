@@ -21,7 +21,7 @@ from undertow.errors import CriticalFindingError, SettingError, UndertowError
 from undertow.probe import taps
 from undertow.probe.arguments import Models, Optimizers, check_globs, optimizers_of, roots_of
 from undertow.probe.distributed.rank_tree import rank_now
-from undertow.probe.mailbox import Item, Mailbox
+from undertow.probe.mailbox import Mailbox
 from undertow.probe.readings import Note, RawFrame, number_now
 from undertow.probe.step import StepMachine
 from undertow.probe.subjects import Subjects
@@ -74,9 +74,9 @@ class LiveWatch(Watch):
         subjects = Subjects(roots, optimizers, settings.include, settings.exclude)
         subjects.layers.adopt(run.layers)
         prompt = settings.on_critical == "raise" and self._recording is not None
-        self._mailbox = Mailbox(run.handle, run.idle, prompt, run.settle, run.is_crowded, self._stumble)
-        post = self._post if prompt else self._mailbox.post
-        self._recorder = StepMachine(subjects, run.governor, post, self._step_aside, run.first_step)
+        raise_critical = self._raise_while_open if prompt else None
+        self._mailbox = Mailbox(run.handle, run.idle, raise_critical, run.settle, run.is_crowded, self._stumble)
+        self._recorder = StepMachine(subjects, run.governor, self._mailbox, self._step_aside, run.first_step)
         run.attach(self._recorder, self._mailbox)
         self._recorder.start()
         self._begun.set()
@@ -115,7 +115,7 @@ class LiveWatch(Watch):
         if not self.closed and values:
             try:
                 step = max(self._recorder.step, self._run.first_step)
-                self._post(RawFrame(step, time.time(), self._recorder.subjects.layout, values))
+                self._mailbox.post(RawFrame(step, time.time(), self._recorder.subjects.layout, values), at_once=True)
             except Exception as error:
                 self._stumble(error)
 
@@ -136,6 +136,8 @@ class LiveWatch(Watch):
                     if is_first:
                         try:
                             self._recorder.finish()
+                        except Exception as error:
+                            self._stumble(error)
                         finally:
                             self._closing = begun(lambda: self._close(status, message))
                 if threading.current_thread() in (self._mailbox.thread, self._closing):
@@ -182,11 +184,9 @@ class LiveWatch(Watch):
             return not mine
         return any(root is known for root in roots.values() for known in mine)
 
-    def _post(self, item: Item) -> float:
-        waited = self._mailbox.post(item)
-        if isinstance(item, RawFrame) and not self.closed:  # else `close` raises it
+    def _raise_while_open(self) -> None:
+        if not self.closed:  # else `close` does
             self._raise_critical()
-        return waited
 
     def _raise_critical(self) -> None:
         critical = None if self._recording is None else self._recording.critical()
@@ -199,7 +199,7 @@ class LiveWatch(Watch):
             raise error
         if self._run.step_aside(error):
             trace = "".join(traceback.format_exception(error))
-            self._mailbox.post(Note("error", self._recorder.step, {"traceback": trace}))
+            self._mailbox.post(Note("error", self._recorder.step, {"traceback": trace}), at_once=True)
 
     # -- in the background thread -------------------------------------------------------------------------
 

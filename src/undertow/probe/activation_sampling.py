@@ -1,4 +1,4 @@
-"""Looks at modules: at which of them in the next step, and what came of the one that ends."""
+"""Which modules the next step samples, and what the step that ends has sampled."""
 
 from dataclasses import dataclass, replace
 
@@ -14,17 +14,17 @@ ROUND = "activation_round"  # scalar: see docs/capture.md
 
 
 @dataclass(slots=True)
-class Seen:
-    modules: dict[int, ModuleReading]  # by layer
-    share: float | None = None  # of a round of looks at some modules each, up to this one
+class SampledModules:
+    readings: dict[int, ModuleReading]  # by layer
+    share: float | None = None  # of all modules that the round has reached, where some are sampled at a time
 
     def put(self, frame: RawFrame) -> None:
-        frame.modules = self.modules
-        if self.modules and self.share is not None:
+        frame.modules = self.readings
+        if self.readings and self.share is not None:
             frame.scalars[ROUND] = self.share
 
 
-class ModuleLooks:
+class ActivationSampling:
     def __init__(
         self, subjects: Subjects, state: StepState, forward: ForwardTap, signals: StepSignals, governor: Governor
     ) -> None:
@@ -34,32 +34,35 @@ class ModuleLooks:
         self.none_because = ""
 
     def prepare(self, plan: Plan) -> Plan:
-        """For the step that comes next, whose plan speaks of looks at all modules only."""
-        forward, look = self._forward, None
+        """For the next step, whose plan says only whether all modules are sampled."""
+        forward, sample = self._forward, None
         if not plan.activation and not self.none_because and self._governor.takes_turns:
-            look = self._rotation.next(self._state.done + 1, *self._governor.for_modules(plan))
-            plan = replace(plan, activation=look is not None)
+            sample = self._rotation.next(self._state.done + 1, *self._governor.for_modules(plan))
+            plan = replace(plan, activation=sample is not None)
         if plan.activation and not self.none_because:
-            forward.start(None if look is None or look.is_whole else look)
+            forward.start(None if sample is None or sample.is_whole else sample)
         else:
-            forward.look = None
+            forward.sample = None
             if forward.running:
                 forward.stop()
         return plan
 
-    def take(self, spent: dict[str, float]) -> Seen | None:
-        """What has been seen in the step that ends; what that took goes to the other costs of the step."""
-        forward, look = self._forward, self._forward.look
-        if not forward.readings and look is None:
+    def forget(self) -> None:
+        self._forward.take()
+
+    def take(self, spent: dict[str, float]) -> SampledModules | None:
+        """What the step that ends has sampled; what that cost is added to the costs of the step."""
+        forward, sample = self._forward, self._forward.sample
+        if not forward.readings and sample is None:
             return None
         of_graph, known = spent.pop("activation", 0.0), self._subjects.layers.module_layer
-        seen = Seen({}, None if look is None else look.share)
+        sampled = SampledModules({}, None if sample is None else sample.share)
         if forward.readings and self._state.plan.activation:
-            seen.modules = self._signals.module_readings()
+            sampled.readings = self._signals.module_readings()
             self._signals.collector.note_data(forward.data, forward.data_address)
-            idle = look.measured - forward.readings.keys() if look is not None else ()
-            seen.modules |= {known[module]: NOT_RUN for module in idle if module in known}
-        if look is not None:
+            idle = sample.measured - forward.readings.keys() if sample is not None else ()
+            sampled.readings |= {known[module]: NOT_RUN for module in idle if module in known}
+        if sample is not None:
             spent["rotation"] = self._rotation.note(forward.readings, of_graph)
         else:
             spent["activation"] = of_graph + forward.seconds
@@ -67,4 +70,4 @@ class ModuleLooks:
             self._rotation.learn(forward.readings, known, map(id, forward.roots_called), of_graph)
         self._governor.round_seconds = self._rotation.seconds
         forward.take()
-        return seen
+        return sampled

@@ -1,4 +1,4 @@
-"""Loops that move their weights without an optimizer that tells of it, and programs that only look as if they did."""
+"""Loops that update their weights without an optimizer that reports it, and programs that only seem to."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_the_last_step_of_a_thread_that_has_ended(watch):
     assert len(w.run.steps) == STEPS
 
 
-def test_gradients_that_are_only_looked_at_make_no_step(watch):
+def test_gradients_that_are_only_inspected_make_no_step(watch):
     model = mlp(6, 10, 4)
     with watch(None) as w:
         for step in range(600):
@@ -238,7 +238,7 @@ def test_gradients_that_are_only_looked_at_make_no_step(watch):
     assert not len(w.run.layers)
 
 
-def test_micro_batches_of_a_handmade_step(watch):
+def test_micro_batches_of_a_manual_update(watch):
     model = mlp(6, 10, 4)
     with watch(None) as w:
         for step in range(12):
@@ -252,7 +252,7 @@ def test_micro_batches_of_a_handmade_step(watch):
     assert np.isfinite(w.run.series("gradient_noise_scale", "0.weight")).all()
 
 
-def test_two_networks_that_are_moved_in_turn(watch):
+def test_two_networks_that_are_updated_in_turn(watch):
     maker, judge = mlp(4, 8, 6), mlp(6, 8, 1)
     with watch(None) as w:
         for step in range(8):
@@ -289,7 +289,7 @@ def test_a_compiled_step_is_seen_by_what_it_moves(watch, given: bool):
 
 
 def once_before_the_optimizer(model: nn.Sequential) -> Iterator[torch.optim.Optimizer]:
-    """A look at the first gradients, then a new start."""
+    """The first gradients are inspected, then the model is initialised anew."""
     cross_entropy(model(data(0)[0]), data(0)[1]).backward()
     for module in model:
         if isinstance(module, nn.Linear):
@@ -309,7 +309,7 @@ def averaged_and_clipped(model: nn.Sequential) -> Iterator[torch.optim.Optimizer
                 parameter.clamp_(-0.5, 0.5)
 
 
-def after_two_looks(model: nn.Sequential) -> Iterator[torch.optim.Optimizer]:
+def after_two_inspections(model: nn.Sequential) -> Iterator[torch.optim.Optimizer]:
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     for step in range(6):
         for _ in range(2):
@@ -319,7 +319,7 @@ def after_two_looks(model: nn.Sequential) -> Iterator[torch.optim.Optimizer]:
 
 
 def with_inner_loops(model: nn.Sequential) -> Iterator[torch.optim.Optimizer]:
-    """A copy is adapted by hand; its gradients then become those of the model."""
+    """A copy is adapted manually; its gradients then become those of the model."""
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     for step in range(6):
         learner = copy.deepcopy(model)
@@ -334,7 +334,7 @@ def with_inner_loops(model: nn.Sequential) -> Iterator[torch.optim.Optimizer]:
 
 
 @pytest.mark.parametrize(
-    "program", [once_before_the_optimizer, averaged_and_clipped, after_two_looks, with_inner_loops],
+    "program", [once_before_the_optimizer, averaged_and_clipped, after_two_inspections, with_inner_loops],
     ids=lambda program: program.__name__,
 )  # fmt: skip
 def test_an_optimizer_that_steps_decides_what_a_step_is(watch, program):

@@ -1,4 +1,4 @@
-"""Stands for the lines of a program that move its weights without an optimizer of torch's."""
+"""Stands in for the optimizer where a training loop updates its weights itself."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,16 +9,15 @@ from torch.optim.optimizer import Optimizer
 from undertow.probe.watched_layers import WatchedLayers
 
 
-class ByHand(Optimizer):
-    """Holds no tensor: it knows the layers that are moved together, and says which tensors stand for those now."""
+class ManualOptimizer(Optimizer):
+    """Holds layers that are updated together, not tensors: functional loops make new tensors at every step."""
 
     def __init__(self, layers: WatchedLayers) -> None:
         self._layers = layers
         self._ids: set[int] = set()
         self.state = defaultdict(dict)
 
-    def takes(self, layer_ids: Iterable[int]) -> bool:
-        """Whether some of these layers are among its own."""
+    def shares(self, layer_ids: Iterable[int]) -> bool:
         return not self._ids.isdisjoint(layer_ids)
 
     def add(self, layer_ids: Iterable[int]) -> None:
