@@ -65,7 +65,7 @@ def convolutions_at_a_rate_of_one(steps: int, seed: int, fault: Fault) -> dict[s
 
 
 @sick(
-    "OPT007", "UPD001", "ACT001", steps=240, architecture="perceptron", catalogue=(38,), ladder=(0.05, 0.06, 0.08),
+    "OPT007", "UPD001", steps=240, architecture="perceptron", catalogue=(38,), ladder=(0.05, 0.06, 0.08),
     change="a learning rate of 2e-3",
 )  # fmt: skip
 def perceptron_at_thirty_times_the_rate(steps: int, seed: int, fault: Fault) -> dict[str, float]:

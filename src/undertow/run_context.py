@@ -10,7 +10,7 @@ import numpy as np
 from undertow.errors import UndertowError
 from undertow.explain.diagnosis import diagnose, explained_among
 from undertow.explain.divergence import ValueHistory
-from undertow.explain.loss_course import LossCourse
+from undertow.explain.loss_history import LossHistory
 from undertow.schema import Diagnosis, Finding, LayerGraph, LayerTable, RunFacts, StepRange
 from undertow.store.reader import RunReader
 
@@ -38,7 +38,7 @@ class RunContext:
             history=self._history([finding, *others]),
             graph=self.graph,
             optimizers=self.facts.optimizers,
-            course=self._course([finding, *others]),
+            losses=self._losses([finding, *others]),
         )
 
     def diagnose(
@@ -61,11 +61,11 @@ class RunContext:
             problems=problems,
             history=self._history(findings),
             graph=self.graph,
-            course=self._course(findings),
+            losses=self._losses(findings),
             unseen=unseen,
         )
 
-    def _course(self, findings: Sequence[Finding]) -> LossCourse | None:
+    def _losses(self, findings: Sequence[Finding]) -> LossHistory | None:
         """All losses and learning rates, where there is an alarm to explain and to mend."""
         if not any(finding.severity.is_alarm for finding in findings):
             return None
@@ -74,7 +74,7 @@ class RunContext:
             if "loss" not in reader.scalar_names:
                 return None
             rates = reader.scalars("lr") if "lr" in reader.scalar_names else None
-            return LossCourse.of(reader.steps, reader.scalars("loss"), rates)
+            return LossHistory.of(reader.steps, reader.scalars("loss"), rates)
         except (OSError, ValueError, UndertowError):
             return None
 

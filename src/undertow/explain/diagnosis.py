@@ -8,7 +8,7 @@ from typing import Any
 from undertow.explain.blindness import blind_rules, unseen_streams
 from undertow.explain.divergence import ValueHistory, divergence
 from undertow.explain.localisation import located
-from undertow.explain.loss_course import LossCourse
+from undertow.explain.loss_history import LossHistory
 from undertow.explain.narrative import alarm, calm, cut_short, damage, how_it_ended, nothing, why_zero_steps
 from undertow.explain.origin import at_its_module, origin_in, placed, poisoned_weight
 from undertow.explain.ranking import Ranking
@@ -44,7 +44,7 @@ def diagnose(
     problems: Sequence[str] = (),
     history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
-    course: LossCourse | None = None,
+    losses: LossHistory | None = None,
     unseen: Sequence[str] = (),
 ) -> Diagnosis:
     """`findings` as the engine left them; `problems` are files that are damaged or missing; `unseen` is what the
@@ -52,7 +52,7 @@ def diagnose(
     """
     blind = blind_rules(facts.coverage)
     hardly_seen = unseen_streams(facts.coverage, blind)
-    ranked = explained(findings, layers, events, history, graph, facts.optimizers, course)
+    ranked = explained(findings, layers, events, history, graph, facts.optimizers, losses)
     health = health_of(finding.severity for finding in ranked) if steps.recorded else None
     if health in (Health.HEALTHY, Health.MINOR):  # beside an alarm, it matters little what was hardly measured
         unseen = [*hardly_seen, *unseen]
@@ -83,10 +83,10 @@ def explained(
     history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
     optimizers: Sequence[Mapping[str, Any]] = (),
-    course: LossCourse | None = None,
+    losses: LossHistory | None = None,
 ) -> list[Finding]:
     """The findings placed, with their remedies, linked to their causes, and ranked."""
-    each, ranking = _explain_each(findings, layers, events, history, graph, optimizers, course)
+    each, ranking = _explain_each(findings, layers, events, history, graph, optimizers, losses)
     return [each[place] for place in ranking.in_order()]
 
 
@@ -98,10 +98,10 @@ def explained_among(
     history: ValueHistory | None = None,
     graph: LayerGraph | None = None,
     optimizers: Sequence[Mapping[str, Any]] = (),
-    course: LossCourse | None = None,
+    losses: LossHistory | None = None,
 ) -> Finding:
     """One finding as it stands among all that is known: what it follows from, and what to do."""
-    return _explain_each([finding, *others], layers, events, history, graph, optimizers, course)[0][0]
+    return _explain_each([finding, *others], layers, events, history, graph, optimizers, losses)[0][0]
 
 
 def _explain_each(
@@ -111,7 +111,7 @@ def _explain_each(
     history: ValueHistory | None,
     graph: LayerGraph | None,
     optimizers: Sequence[Mapping[str, Any]],
-    course: LossCourse | None,
+    losses: LossHistory | None,
 ) -> tuple[list[Finding], Ranking]:
     origin = at_its_module(origin_in(events), layers)
     poisoned = poisoned_weight(findings, origin, layers)
@@ -119,16 +119,16 @@ def _explain_each(
     found = [placed(finding, origin, poisoned, layers) for finding in findings]
     if graph is not None:
         found = [located(finding, layers, graph) for finding in found]
-    ranking = Ranking(found, weights_came_first=poisoned is not None, course=course)
-    found = [_with_remedies(finding, history, program, course) for finding in found]
+    ranking = Ranking(found, weights_came_first=poisoned is not None, losses=losses)
+    found = [_with_remedies(finding, history, program, losses) for finding in found]
     return ranking.linked(found), ranking
 
 
 def _with_remedies(
-    finding: Finding, history: ValueHistory | None, program: Program, course: LossCourse | None
+    finding: Finding, history: ValueHistory | None, program: Program, losses: LossHistory | None
 ) -> Finding:
-    if course is not None:
-        program = replace(program, rate_now=course.rate_at(finding.detected_step))
+    if losses is not None:
+        program = replace(program, rate_now=losses.rate_at(finding.detected_step))
     growth = None if history is None else divergence(finding, history)
     if growth is None:
         return with_remedies(finding, program)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from undertow.explain.loss_course import LossCourse
+from undertow.explain.loss_history import LossHistory
 from undertow.explain.stages import because, brings_about, spread_order
 from undertow.explain.traits import traits_of
 from undertow.schema import Evidence, Finding, Severity
@@ -15,19 +15,19 @@ class Ranking:
     """The findings of a run and which of them bring about which."""
 
     def __init__(
-        self, findings: Sequence[Finding], *, weights_came_first: bool = False, course: LossCourse | None = None
+        self, findings: Sequence[Finding], *, weights_came_first: bool = False, losses: LossHistory | None = None
     ) -> None:
         """`weights_came_first`: the walk over the loss's graph found a weight non-finite before the step."""
         self.findings = list(findings)
         self._harmed = [
-            course is not None and not traits_of(finding).is_vague and course.was_harmed(finding.first_step)
+            losses is not None and not traits_of(finding).is_vague and losses.was_harmed(finding.first_step)
             for finding in self.findings
         ]
         self._causes: list[set[int]] = [
             {
                 place
                 for place, cause in enumerate(self.findings)
-                if brings_about(cause, effect, weights_came_first=weights_came_first, course=course)
+                if brings_about(cause, effect, weights_came_first=weights_came_first, losses=losses)
             }
             for effect in self.findings
         ]

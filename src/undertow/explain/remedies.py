@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from undertow.detect.features.remedies import LOWER_LEARNING_RATE
-from undertow.explain import numbers_to_try as numbers
+from undertow.explain import suggested_values as suggested
 from undertow.explain.traits import traits_of
 from undertow.explain.user_program import Program
 from undertow.schema import Finding, LayerKind, Remedy
@@ -53,12 +53,12 @@ def _is_above(setting: str, target: Callable[[Program, Finding], float]) -> Fits
 def _has_large_momentum(program: Program, finding: Finding) -> bool:
     first = [group["betas"][0] for group in program.groups if _are_numbers(group.get("betas"))]
     known = [*first, *filter(None, [program.largest("momentum")])]
-    return max(known) > numbers.MOMENTUM if known else not program.groups
+    return max(known) > suggested.MOMENTUM if known else not program.groups
 
 
 def _has_slow_second_moment(program: Program, finding: Finding) -> bool:
     known = [group["betas"][1] for group in program.groups if _are_numbers(group.get("betas"))]
-    return max(known) > numbers.BETA2 if known else not program.groups
+    return max(known) > suggested.BETA2 if known else not program.groups
 
 
 def _are_numbers(betas: object) -> bool:
@@ -96,7 +96,7 @@ def _has_low_precision(program: Program, finding: Finding) -> bool:
 
 
 def _may_overflow_half(program: Program, finding: Finding) -> bool:
-    largest = numbers.measured(finding, "activation_max_abs")
+    largest = suggested.measured(finding, "activation_max_abs")
     return not program.dtypes or "float16" in program.dtypes or (largest is not None and largest[0] > _NEAR_OVERFLOW)
 
 
@@ -110,9 +110,9 @@ def _is_of_an_operation(program: Program, finding: Finding) -> bool:
 
 # The machine's reading of `when_not`, for remedies that set something or speak of a kind of module.
 _FITS: dict[str, Fits] = {
-    "small-eps": _is_above("eps", lambda program, finding: numbers.eps(finding, program.largest("eps"))),
+    "small-eps": _is_above("eps", lambda program, finding: suggested.eps(finding, program.largest("eps"))),
     "lower-the-weight-decay": _is_above(
-        "weight_decay", lambda program, finding: numbers.weight_decay(program.rate(finding))
+        "weight_decay", lambda program, finding: suggested.weight_decay(program.rate(finding))
     ),
     "usual-momentum": _has_large_momentum,
     "faster-second-moment": _has_slow_second_moment,

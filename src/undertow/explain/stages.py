@@ -1,7 +1,7 @@
 """Which finding can bring about which: by the stages of their conditions, when they began, and what the loss did."""
 
 from undertow.detect.engine import Condition, Stage
-from undertow.explain.loss_course import LossCourse
+from undertow.explain.loss_history import LossHistory
 from undertow.explain.traits import LOCAL_EFFECTS, traits_of
 from undertow.schema import Finding, Severity
 
@@ -42,21 +42,21 @@ def because(cause: Finding, effect: Finding) -> str:
 
 
 def brings_about(
-    cause: Finding, effect: Finding, *, weights_came_first: bool = False, course: LossCourse | None = None
+    cause: Finding, effect: Finding, *, weights_came_first: bool = False, losses: LossHistory | None = None
 ) -> bool:
     """Whether the one explains the other.
 
-    `weights_came_first`: a weight was non-finite before the step in which all else turned so. `course`: what the loss
-    did; a training that learned in spite of a fault, up to the moment at which something else began, bears that fault.
+    `weights_came_first`: a weight was non-finite before the step in which all else turned so. `losses`: what the loss
+    did; a training that learned in spite of a fault, up to the moment at which something else began, tolerates it.
     """
     if cause is effect or not cause.severity.is_alarm or effect.detected_step < cause.first_step:
         return False
     first, second = traits_of(cause), traits_of(effect)
     if first.makes_smaller(cause) and second.needs_growth:
         return False
-    is_borne = course is not None and course.was_learning(cause.first_step, effect.first_step)
+    was_learning = losses is not None and losses.was_learning(cause.first_step, effect.first_step)
     is_certain = first.is_exact and cause.severity.rank >= Severity.SEVERE.rank
-    if is_borne and not is_certain and second.stage is not Stage.OUTCOME:
+    if was_learning and not is_certain and second.stage is not Stage.OUTCOME:
         return False
     if first.is_local and not _explains_locally(cause, effect, second.stage):
         return False

@@ -10,8 +10,8 @@ from math import prod
 from string import Template
 from typing import Any
 
-from undertow.explain import numbers_to_try as numbers
-from undertow.explain.numbers_to_try import RateToTry, number
+from undertow.explain import suggested_values as suggested
+from undertow.explain.suggested_values import SuggestedRate, number
 from undertow.schema import Finding, LayerKind, LayerTable, Remedy
 
 # Optimizers of PyTorch; others are named as they are, without a module.
@@ -80,10 +80,10 @@ class Program:
         layer, tensor = self._places(finding)
         rate = self.rate(finding)
         first_step = self._longest_first_step()
-        lower = None if rate is None else numbers.lower_rate(finding, rate, first_step)
-        higher = None if rate is None else numbers.higher_rate(finding, rate, first_step)
-        decay = numbers.weight_decay(rate)
-        eps = numbers.eps(finding, self.largest("eps"))
+        lower = None if rate is None else suggested.lower_rate(finding, rate, first_step)
+        higher = None if rate is None else suggested.higher_rate(finding, rate, first_step)
+        decay = suggested.weight_decay(rate)
+        eps = suggested.eps(finding, self.largest("eps"))
         build = partial(self._build, finding=finding)
         return {
             "layer": layer,
@@ -91,8 +91,8 @@ class Program:
             "optimizer": self._class(),
             "rate": _written(rate or 1e-3),
             "accumulate": _accumulated(finding),
-            "clip_bound": number(numbers.clip_bound(finding)),
-            "clip_alarm": number(5 * numbers.clip_bound(finding)),
+            "clip_bound": number(suggested.clip_bound(finding)),
+            "clip_alarm": number(5 * suggested.clip_bound(finding)),
             "build_call": self._call(finding) or f"{self._class()}(model.parameters(), lr=1e-3)",
             "lower_rate": _sentence(lower) or " that makes updates 0.1% to 1% of the weights per step",
             "higher_rate": _sentence(higher) or " until updates are 0.1% to 1% of the weights per step",
@@ -139,8 +139,9 @@ class Program:
     def rate(self, finding: Finding | None) -> float | None:
         """The learning rate: as the finding measured it, else as it was set before a schedule took over, else as it
         was when the finding was made."""
-        told = numbers.measured(finding, "lr")
-        return told[0] if told and told[0] > 0 else self.largest("initial_lr") or self.rate_now or self.largest("lr")
+        stated = suggested.measured(finding, "lr")
+        known = stated[0] if stated and stated[0] > 0 else self.largest("initial_lr")
+        return known or self.rate_now or self.largest("lr")
 
     def _longest_first_step(self) -> float | None:
         if not any("betas" in group for group in self.groups) and self.optimizer != "RMSprop":
@@ -150,7 +151,7 @@ class Program:
             for layer in self.layers or ()
             if layer.kind in (LayerKind.WEIGHT, LayerKind.RECURRENT) and len(layer.shape) > 1
         ]
-        return numbers.longest_first_step([prod(shape[1:]) for shape in shapes])
+        return suggested.longest_first_step([prod(shape[1:]) for shape in shapes])
 
     def _call(self, finding: Finding | None = None, **changes: Any) -> str | None:
         """The call that builds this optimizer, with some settings changed; None when it is not known."""
@@ -185,8 +186,9 @@ class Program:
 
     def _with_usual_momentum(self, finding: Finding | None) -> str:
         if any("betas" in group for group in self.groups):
-            return f'for group in optimizer.param_groups:\n    group["betas"] = ({numbers.MOMENTUM}, group["betas"][1])'
-        return self._build("momentum", numbers.MOMENTUM, finding)
+            betas = f'({suggested.MOMENTUM}, group["betas"][1])'
+            return f'for group in optimizer.param_groups:\n    group["betas"] = {betas}'
+        return self._build("momentum", suggested.MOMENTUM, finding)
 
     def _with_decay_on_matrices(self, finding: Finding | None, decay: float) -> str:
         """Adam's own weight decay is no decay; that of AdamW is."""
@@ -214,7 +216,7 @@ class Program:
         return "\n".join([*lines, start])
 
 
-def _sentence(found: RateToTry | None) -> str:
+def _sentence(found: SuggestedRate | None) -> str:
     return "" if found is None else f" of {number(found.rate)}, {found.how_much} ({found.why})"
 
 
@@ -229,18 +231,18 @@ def _number_in(value: Any) -> float | None:
 
 def _group_rate(finding: Finding | None) -> str:
     """The rate of the other groups, where it was measured."""
-    told = numbers.measured(finding, "optimizer_rate")
-    if told is not None and told[1]:
-        return _written(float(f"{told[1]:.3g}"))
+    stated = suggested.measured(finding, "optimizer_rate")
+    if stated is not None and stated[1]:
+        return _written(float(f"{stated[1]:.3g}"))
     return "min(one['lr'] for one in optimizer.param_groups)"
 
 
 def _even_rate(finding: Finding | None) -> str:
     """The other optimizer's rate; where that is no lower, a quarter of this one's."""
-    told = numbers.measured(finding, "lr")
-    if told is None:
+    stated = suggested.measured(finding, "lr")
+    if stated is None:
         return "group['lr'] / 4"
-    return number(told[1] if told[1] and told[1] < told[0] else told[0] / 4)
+    return number(stated[1] if stated[1] and stated[1] < stated[0] else stated[0] / 4)
 
 
 def _norm_settings(finding: Finding | None) -> str:
@@ -255,5 +257,5 @@ def _tupled(value: Any) -> Any:
 
 
 def _accumulated(finding: Finding | None) -> str:
-    count = numbers.measured(finding, "backward_count")
+    count = suggested.measured(finding, "backward_count")
     return f"{count[0]:.0f}" if count is not None and count[0] > 1 else "4"

@@ -11,7 +11,7 @@ from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.ledger import Change, FindingChange
 from undertow.detect.engine.limit import Limit
 from undertow.detect.engine.per_layer import LayerValues, PerLayer, grown
-from undertow.detect.engine.rounds import PART
+from undertow.detect.engine.sampling_rounds import PART
 from undertow.detect.engine.stage import Stage
 from undertow.detect.engine.tracker import Shared, Tracker
 from undertow.detect.engine.view import FrameView

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from undertow.detect.engine.batch import FrameBatch
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.per_layer import LayerValues, PerLayer
-from undertow.detect.engine.rounds import PART
+from undertow.detect.engine.sampling_rounds import PART
 from undertow.detect.engine.view import PLACES
 from undertow.schema import StepsPerLayer, StreamCoverage
 from undertow.schema.coverage import longest_gap, seen_enough

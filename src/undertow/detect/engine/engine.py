@@ -11,7 +11,7 @@ from undertow.detect.engine.coverage import CoverageCounter
 from undertow.detect.engine.layer_index import LayerIndex
 from undertow.detect.engine.ledger import FindingChange, Ledger
 from undertow.detect.engine.registry import conditions
-from undertow.detect.engine.rounds import Rounds
+from undertow.detect.engine.sampling_rounds import SamplingRounds
 from undertow.detect.engine.watcher import watchers_of
 from undertow.detect.features.loss_trend import ANOTHER_TRAINING, LAYERS_REUSED, LossTrend
 from undertow.schema import Finding, Frame, LayerGraph, LayerTable, StreamCoverage
@@ -28,7 +28,7 @@ class Engine:
         self._watchers = watchers_of(conditions() if chosen is None else chosen)
         self._layout = LayerIndex()
         self._losses = LossTrend()
-        self._rounds = Rounds()
+        self._rounds = SamplingRounds()
         self._ledger = Ledger()
         self._coverage = CoverageCounter()
         self.broken: dict[str, str] = {}  # what stumbled, and over what

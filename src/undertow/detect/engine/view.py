@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.detect.engine.layer_index import LayerIndex
-from undertow.detect.engine.rounds import PART
+from undertow.detect.engine.sampling_rounds import PART
 from undertow.detect.features.loss_trend import Loss
 from undertow.schema import STREAMS, Frame
 

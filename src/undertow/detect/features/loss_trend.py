@@ -104,7 +104,7 @@ class _Median:
         return ordered[middle] if len(ordered) % 2 else 0.5 * (ordered[middle - 1] + ordered[middle])
 
 
-class _Course:
+class _ActorLosses:
     """The losses of one actor."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class LossTrend:
     """Takes frames in order and says of each what its loss means; one for all rules of an engine."""
 
     def __init__(self) -> None:
-        self._courses: dict[int, _Course] = {}
+        self._actors: dict[int, _ActorLosses] = {}
         self._merged = False
 
     def observe(self, frame: Frame) -> Loss | None:
@@ -209,19 +209,19 @@ class LossTrend:
         if value is None or not math.isfinite(value):
             return None
         if frame.scalars.get(ANOTHER_TRAINING) == 1:
-            self._courses, self._merged = {}, False
+            self._actors, self._merged = {}, False
         actor = 0 if self._merged else actor_of(frame)
-        course = self._courses.get(actor)
-        if course is None:
-            if len(self._courses) == _MOST_ACTORS:
+        losses = self._actors.get(actor)
+        if losses is None:
+            if len(self._actors) == _MOST_ACTORS:
                 self._merged, actor = True, 0
-                course = self._courses.get(0) or next(iter(self._courses.values()))
-                self._courses = {0: course}
+                losses = self._actors.get(0) or next(iter(self._actors.values()))
+                self._actors = {0: losses}
             else:
-                course = self._courses[actor] = _Course()
-        if frame.step == course.last_step:
+                losses = self._actors[actor] = _ActorLosses()
+        if frame.step == losses.last_step:
             return None
-        return course.add(frame.step, value, actor, len(self._courses))
+        return losses.add(frame.step, value, actor, len(self._actors))
 
 
 def actor_of(frame: Frame) -> int:

@@ -1,4 +1,4 @@
-"""What loss and rate did while a finding held: what a training bears while it learns is not what breaks it later."""
+"""Loss and rate while a finding held: what a training tolerates while it learns is not what breaks it later."""
 
 from dataclasses import dataclass
 
@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 _WINDOW = 9  # losses whose median is the level
-_ENOUGH = 30  # losses: fewer show no course
+_ENOUGH = 30  # losses: fewer show no trend
 _FALLEN = 0.7  # of the level at which it began: the training learns all the same
 _NEAR_BEST = 1.25  # times the lowest level: it learns still
 _HARMED = 1.5  # times the level before, at the end: it has cost what was learnt
 
 
 @dataclass(frozen=True, slots=True)
-class LossCourse:
+class LossHistory:
     """The finite losses of a run, with their steps and the learning rates there."""
 
     steps: NDArray[np.int64]
@@ -23,7 +23,7 @@ class LossCourse:
     @classmethod
     def of(
         cls, steps: NDArray[np.int64], losses: NDArray[np.float64], rates: NDArray[np.float64] | None = None
-    ) -> "LossCourse":
+    ) -> "LossHistory":
         known = np.isfinite(losses)
         return cls(steps[known], losses[known], None if rates is None else rates[known])
 

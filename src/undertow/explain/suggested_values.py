@@ -1,4 +1,4 @@
-"""Numbers to try, computed from what a finding measured: a learning rate, a clip bound, a weight decay, an eps."""
+"""Values to try, computed from what a finding measured: a learning rate, a clip bound, a weight decay, an eps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from undertow.schema import Finding
 USUAL_UPDATE = 0.005  # of the weight per step: the middle of healthy trainings
 MOMENTUM, DROPOUT, BETA2 = 0.9, 0.1, 0.95
 _LONG_UPDATE = 0.03  # of the weight per step: 99 % of healthy matrices move less
-_LONG_FIRST_STEP = 0.02  # of the usual length of a weight; as much in a first step of Adam is borne by most models
+_LONG_FIRST_STEP = 0.02  # of the usual length of a weight; most models tolerate as much in a first step of Adam
 _DECAY_PER_STEP = 1e-4  # of every weight; recipes stay below it
 _LARGEST_DECAY, _LARGEST_EPS = 0.01, 1e-8
 _FAR_BELOW = 1e-3  # of the typical gradient, for eps
 
 
 @dataclass(frozen=True, slots=True)
-class RateToTry:
+class SuggestedRate:
     """A learning rate beside the one that was used, and what it was computed from."""
 
     now: float
@@ -48,13 +48,13 @@ def measured(finding: Finding | None, quantity: str) -> tuple[float, float | Non
     return None
 
 
-def lower_rate(finding: Finding | None, now: float, longest_first_step: float | None) -> RateToTry:
+def lower_rate(finding: Finding | None, now: float, longest_first_step: float | None) -> SuggestedRate:
     """`longest_first_step`: the rate at which the first step of an optimizer that scales its gradients, as Adam does,
-    is as long as most models bear; None for others.
+    is as long as most models tolerate; None for others.
     """
-    told, update = measured(finding, "lr"), measured(finding, "update_ratio")
-    if told is not None and told[1] and 0 < told[1] < 0.7 * told[0]:
-        return RateToTry(told[0], told[1], "what it was before, or what the measured steps allow")
+    stated, update = measured(finding, "lr"), measured(finding, "update_ratio")
+    if stated is not None and stated[1] and 0 < stated[1] < 0.7 * stated[0]:
+        return SuggestedRate(stated[0], stated[1], "what it was before, or what the measured steps allow")
     rate, why = now / 10, "a tenth is the usual first try, since nothing measured here gives a number"
     if update is not None and update[1] is not None and update[0] > _LONG_UPDATE / 3 and update[1] < 1:
         rate = now * USUAL_UPDATE / update[0]
@@ -62,20 +62,20 @@ def lower_rate(finding: Finding | None, now: float, longest_first_step: float | 
     if longest_first_step is not None and rate > longest_first_step:
         rate = longest_first_step
         why = "this optimizer moves each weight by about its rate, and weights of this width are not much larger"
-    return RateToTry(now, min(rate, now / 2), why)
+    return SuggestedRate(now, min(rate, now / 2), why)
 
 
-def higher_rate(finding: Finding | None, now: float, longest_first_step: float | None) -> RateToTry:
-    told, update = measured(finding, "lr"), measured(finding, "update_ratio")
-    if told is not None and told[1] and told[1] > 1.5 * told[0] > 0:
-        return RateToTry(told[0], told[1], "what it was at its peak, or what the optimizer was made with")
+def higher_rate(finding: Finding | None, now: float, longest_first_step: float | None) -> SuggestedRate:
+    stated, update = measured(finding, "lr"), measured(finding, "update_ratio")
+    if stated is not None and stated[1] and stated[1] > 1.5 * stated[0] > 0:
+        return SuggestedRate(stated[0], stated[1], "what it was at its peak, or what the optimizer was made with")
     if update is not None and 0 < update[0] < USUAL_UPDATE / 5:
         rate = now * USUAL_UPDATE / 5 / update[0]
         why = f"updates are {percent(update[0])} of the weights per step, and 0.1% to 1% is usual"
         if longest_first_step is not None:
             rate = max(min(rate, longest_first_step), 2 * now)
-        return RateToTry(now, rate, why)
-    return RateToTry(now, 10 * now, "tenfold is the usual first try, since nothing measured here gives a number")
+        return SuggestedRate(now, rate, why)
+    return SuggestedRate(now, 10 * now, "tenfold is the usual first try, since nothing measured here gives a number")
 
 
 def percent(share: float) -> str:
@@ -104,7 +104,7 @@ def eps(finding: Finding | None, now: float | None) -> float:
 
 
 def longest_first_step(fan_ins: list[int]) -> float | None:
-    """The rate at which a step of one rate per weight is as much of the middle matrix as most models bear."""
+    """The rate at which a step of one rate per weight is as much of the median matrix as most models tolerate."""
     if not fan_ins:
         return None
     middle = sorted(fan_ins)[len(fan_ins) // 2]

@@ -1,4 +1,4 @@
-"""Where modules are looked at in turn: to the rules, a round of such looks is one look at all of them.
+"""Where modules are sampled in turn: to the rules, a round of such samples is one sample of all of them.
 
 A rule that compares layers or counts frames then need not care at which of its steps a round reached a module.
 """
@@ -16,7 +16,7 @@ ROUND = "activation_round"  # scalar: share of the modules that the round has re
 _NONFINITE = [ACTIVATION.names.index(name) for name in ACTIVATION.names if name.endswith("nonfinite_count")]
 
 
-class Rounds:
+class SamplingRounds:
     def __init__(self) -> None:
         self._so_far: Block | None = None  # what the round that is under way has seen
 

@@ -1,4 +1,4 @@
-"""What a training bears while it learns is not what breaks it later; and what costs most comes first."""
+"""What a training tolerates while it learns is not what breaks it later; and what costs most comes first."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 from tests.explain.test_causes import found
 
 from undertow.detect.features.initial_scales import BadStart
-from undertow.explain.loss_course import LossCourse
+from undertow.explain.loss_history import LossHistory
 from undertow.explain.ranking import Ranking
 from undertow.explain.user_program import Program
 from undertow.schema import Evidence, Finding, LayerTable
 
 
-def course(*parts: tuple[float, float, int]) -> LossCourse:
+def history(*parts: tuple[float, float, int]) -> LossHistory:
     losses = np.concatenate([np.geomspace(start, end, count) for start, end, count in parts])
-    return LossCourse.of(np.arange(len(losses)), losses)
+    return LossHistory.of(np.arange(len(losses)), losses)
 
 
-LEARNED_THEN_BROKEN = course((2.3, 0.2, 300), (3.0, 2.5, 100))
-NEVER_LEARNED = course((2.3, 2.2, 400))
+LEARNED_THEN_BROKEN = history((2.3, 0.2, 300), (3.0, 2.5, 100))
+NEVER_LEARNED = history((2.3, 2.2, 400))
 
 
-def first(course: LossCourse, *findings: Finding) -> list[tuple[str, str | None]]:
-    ranking = Ranking(findings, course=course)
+def first(losses: LossHistory, *findings: Finding) -> list[tuple[str, str | None]]:
+    ranking = Ranking(findings, losses=losses)
     linked = ranking.linked(findings)
     return [(linked[place].code, linked[place].follows_from) for place in ranking.in_order()]
 
@@ -47,10 +47,10 @@ def test_a_cause_that_begins_with_the_harm_stays_one() -> None:
 
 
 def test_losses_below_zero_and_few_of_them_tell_nothing() -> None:
-    below = LossCourse.of(np.arange(100), np.linspace(2.0, -5.0, 100))
+    below = LossHistory.of(np.arange(100), np.linspace(2.0, -5.0, 100))
     assert not below.was_learning(0, 90)
     assert not LEARNED_THEN_BROKEN.was_learning(0, 20)
-    assert not LossCourse.of(np.zeros(0, np.int64), np.zeros(0)).was_harmed(10)
+    assert not LossHistory.of(np.zeros(0, np.int64), np.zeros(0)).was_harmed(10)
 
 
 def test_what_makes_signals_smaller_does_not_make_them_explode() -> None:
@@ -64,9 +64,9 @@ def test_what_makes_signals_smaller_does_not_make_them_explode() -> None:
 def test_a_rate_that_the_program_sets_by_hand_is_the_one_at_the_finding() -> None:
     rates = np.array([1e-6, np.nan, 0.5, 0.0, 0.25])
     losses = np.array([1.0, 1.0, 1.0, np.nan, 1.0])
-    known = LossCourse.of(np.arange(5), losses, rates)
+    known = LossHistory.of(np.arange(5), losses, rates)
     assert [known.rate_at(step) for step in (-1, 0, 1, 2, 3, 4, 9)] == [None, 1e-6, 1e-6, 0.5, 0.5, 0.25, 0.25]
-    assert LossCourse.of(np.arange(5), losses).rate_at(4) is None
+    assert LossHistory.of(np.arange(5), losses).rate_at(4) is None
     finding = found("UPD001", 4, 4)
     group = {"lr": 1e-6, "params": 2}
     by_hand = Program.of([{"type": "SGD", "groups": [group]}], LayerTable())

@@ -7,7 +7,7 @@ import pytest
 from tests.detect.building import chain
 
 from undertow.detect.engine import Condition, Engine, FrameView
-from undertow.detect.engine.rounds import PART, ROUND, Rounds
+from undertow.detect.engine.sampling_rounds import PART, ROUND, SamplingRounds
 from undertow.schema import Block, Frame
 from undertow.schema.quantities import ACTIVATION
 
@@ -27,7 +27,7 @@ def look(step: int, measured: list[int], share: float | None, **values: float) -
 
 
 def test_a_round_is_shown_when_it_is_complete():
-    rounds, count = Rounds(), len(MODULES)
+    rounds, count = SamplingRounds(), len(MODULES)
     last = list(range(2, count))
     shown = [rounds.shown(one) for one in (look(5, [0], 0.3), look(8, [1], 0.6), look(9, last, 1.0))]
     assert [("activation" in one.blocks, PART in one.blocks) for one in shown] == [(False, True)] * 2 + [(True, True)]
@@ -38,14 +38,14 @@ def test_a_round_is_shown_when_it_is_complete():
 
 
 def test_a_whole_look_begins_a_new_round():
-    rounds = Rounds()
+    rounds = SamplingRounds()
     rounds.shown(look(5, [0], 0.3))
     assert rounds.shown(look(6, [0, 1, 2], None)).blocks["activation"].quantity("activation_std")[0] == 6
     assert np.isnan(rounds.shown(look(7, [1], 1.0)).blocks["activation"].quantity("activation_std")[0])
 
 
 def test_what_is_not_finite_is_shown_at_once():
-    assert "activation" in Rounds().shown(look(5, [0], 0.3, activation_nonfinite_count=2.0)).blocks
+    assert "activation" in SamplingRounds().shown(look(5, [0], 0.3, activation_nonfinite_count=2.0)).blocks
 
 
 @pytest.mark.parametrize("together", [1, 3, 40])
