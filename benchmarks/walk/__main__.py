@@ -4,7 +4,7 @@
 
 A small model whose first layer is cut off trains under a watch. At every station (the kernel that reads the gradient,
 the rule that judges it, the bytes on disk, the line on stderr, the line of the report …) the call stack is taken: what
-is on it is on the way. What merely runs beside it (other rules, signals, the loss) is not.
+is on it is on the way. What merely runs beside it (other rules, signals, the table of layers) is not.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import io
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -44,6 +45,18 @@ STATIONS = {  # a function of this file, by its qualified name: a place that the
 PACKAGE = SOURCE / "undertow"
 
 
+def _caller(frame: FrameType) -> FrameType:
+    assert frame.f_back is not None
+    return frame.f_back
+
+
+CARRIES_GRADIENT: dict[str, Callable[[FrameType], bool]] = {  # at stations that weights, layers or data pass as well
+    "PlainTensors.read": lambda frame: _caller(frame).f_locals["of"].of_gradients,
+    "Mailbox.post": lambda frame: getattr(frame.f_locals["item"], "has_gradient", False),
+    "statistics": lambda frame: _file(_caller(frame)) == "probe/reading_batch.py",
+}
+
+
 class Walk:
     """The files on the stack whenever a station is reached, by the part of the way."""
 
@@ -59,7 +72,7 @@ class Walk:
         part = "the reader" if self.is_reading else "the training thread" if trained_here else "the background thread"
         file, name = _file(frame), frame.f_code.co_qualname
         for station in STATIONS[part]:
-            if station[0] == file and station[1] in (name, "*"):
+            if station[0] == file and station[1] in (name, "*") and CARRIES_GRADIENT.get(name, bool)(frame):
                 self.reached.add((part, *station))
                 self.files[part].update(dict.fromkeys(reversed(_stack(frame))))
 
