@@ -126,7 +126,7 @@ def test_gradients(reader):
     for tensor in tensors:
         tensor.grad = torch.zeros_like(tensor)
     of = _list(tensors, of_gradients=True)
-    assert reader.look_zero(of).all()
+    assert reader.are_zero(of).all()
     assert not reader.any_nonfinite(of)
     _, marks = reader.read_and_mark(of)
     tensors[2].grad[1500] = torch.inf

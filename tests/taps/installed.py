@@ -48,7 +48,7 @@ def places() -> list[Place]:
     before = snapshot()
     listener: Any = object()
     taps.add(listener)
-    taps.look_again()
+    taps.install_late()
     found = changed(before)
     taps.remove(listener)
     functions = [place for place in found if callable(getattr(*place))]

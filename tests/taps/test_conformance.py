@@ -38,7 +38,7 @@ def test_it_looks_like_the_original(watching, owner, name):
     original = getattr(owner, name)
     pickled = pickle.dumps(original)
     watching(nn.Linear(2, 2))
-    taps.look_again()
+    taps.install_late()
     tapped = getattr(owner, name)
     assert tapped is not original
     assert inspect.signature(tapped) == inspect.signature(original)
@@ -60,7 +60,7 @@ def _error_of(function: Callable[..., Any], *arguments: Any, **keywords: Any) ->
 def test_wrong_arguments_are_refused_as_before(watching, owner, name):
     original = getattr(owner, name)
     watching(nn.Linear(2, 2))
-    taps.look_again()
+    taps.install_late()
     for arguments, keywords in [((), {}), ((1,) * 12, {}), ((), {"nonsense": 1}), ((object(),), {"self": 1})]:
         refused = _error_of(original, *arguments, **keywords)
         assert _error_of(getattr(owner, name), *arguments, **keywords) == refused

@@ -57,9 +57,9 @@ class Assembler:
         self._signals = SignalAssembler()
 
     @property
-    def seconds_of_a_look(self) -> float:
+    def seconds_per_loss(self) -> float:
         """What the numbers of one loss take this thread."""
-        return self._signals.seconds_of_a_look
+        return self._signals.seconds_per_loss
 
     def frames(self, raws: Sequence[RawFrame], sequence: int) -> list[Frame]:
         """The frames of these readings, numbered from `sequence` on."""

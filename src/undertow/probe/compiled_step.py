@@ -70,7 +70,7 @@ class CompiledStep:
             seen = subjects.lists.with_gradient(self._exposed) if now.are_forgotten else present
             missing, now.are_forgotten = np.setdiff1d(seen, now.slots), False
             known = np.setdiff1d(present, missing)
-        if len(missing):  # no backward pass was seen, or it is still running: this is the first look
+        if len(missing):  # no backward pass was seen, or it is still running: they are read here first
             now.gradients = [*now.gradients, *reader.read(subjects.lists.gradients(missing), factor=factor)]
         if len(known):
             gradients = subjects.lists.gradients(known)

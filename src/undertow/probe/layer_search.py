@@ -1,4 +1,4 @@
-"""Finds the layers of a training, their order and their graph, and looks again for what has come since."""
+"""Finds the layers of a training, their order and their graph, and searches again for what has come since."""
 
 from collections.abc import Callable
 from threading import get_ident
@@ -16,7 +16,7 @@ from undertow.probe.step_state import StepState
 from undertow.probe.subjects import Subjects
 
 _MOST_WALKS = 20  # that show nothing new
-_LOOKS = 12  # backward passes in a row whose graphs are searched for models that nobody has found yet
+_SEARCHES = 12  # backward passes in a row whose graphs are searched for unknown models
 _MOST_KINDS = 16
 _FIRST = 5  # steps after each of which there may be new layers
 
@@ -33,12 +33,12 @@ class LayerSearch:
         self._subjects, self._state, self._signals, self._forward, self._post = subjects, state, signals, forward, post
         self._attempts = [0, 0]  # from backward passes, and from steps
         self._walks_in_vain = 0
-        self._looks_left = _LOOKS
+        self._searches_left = _SEARCHES
         self._kinds: set[tuple[Any, ...]] = set()  # of losses
         self._generation = subjects.layers.generation
 
     def discover(self, loss: tuple[Any, ...], stepping: Optimizer | None, by: tuple[Any, ...] | None) -> bool:
-        """Look for something to watch; ever more rarely, because looking is slow and there may be nothing."""
+        """Search for something to watch, ever more rarely: it is slow, and there may be nothing."""
         if stepping is None and loss and any(map(gathers_parameters, self._forward.roots_called)):
             return False  # such a model has other parameters by now than those that its optimizer holds
         if not self._is_due(stepping is not None):
@@ -77,24 +77,24 @@ class LayerSearch:
         else:
             self._walks_in_vain += 1
 
-    def look_for_more(self, roots: tuple[Any, ...]) -> None:
+    def find_more(self, roots: tuple[Any, ...]) -> None:
         """Models that no optimizer holds: in the first passes, some after each rescan, and for losses of a new kind."""
         kind = tuple(_kind(root) for root in roots)
-        if not self._looks_left and (kind in self._kinds or len(self._kinds) >= _MOST_KINDS):
+        if not self._searches_left and (kind in self._kinds or len(self._kinds) >= _MOST_KINDS):
             return
         self._kinds.add(kind)
-        self._looks_left = max(self._looks_left - 1, 0)
+        self._searches_left = max(self._searches_left - 1, 0)
         if self._subjects.take_in(roots, self._signals.collector.is_unregistered):
             self._state.want_walk = True
             self._state.now.forget_gradients()
             self.post_layers()
 
-    def look_again(self) -> None:
+    def rescan_if_due(self) -> None:
         """After a step: for parameters added since, and for those whose place is not known."""
         done, subjects = self._state.done, self._subjects
         due = subjects.due(done)
         if due:
-            self._looks_left = _LOOKS
+            self._searches_left = _SEARCHES
             self.rescan()
         if (done < _FIRST or due) and subjects.unplaced():
             self._state.want_walk = True

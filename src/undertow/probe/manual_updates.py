@@ -182,14 +182,14 @@ class ManualUpdates:
         subjects.zero_grads.step(step.slots)
         if state.plan.weight:
             self._weights.after(frame, step.exposed_weights, step.exposed_moved)
-        self._signals.look_at_step(optimizer, step.slots, frame)
+        self._signals.read_step(optimizer, step.slots, frame)
         if not self._is_confirmed:
             self._mailbox.hold()
         self._updates += 1
         self._send(frame)
         if not state.ended:  # the next step was not prepared, but modules that have run since belong to it
             state.ended, state.next_plan = True, self._governor.plan(state.done + 1)
-        self._search.look_again()
+        self._search.rescan_if_due()
         if not self._is_confirmed and self._updates >= (_ENOUGH_BESIDE if self._reporting else _ENOUGH):
             self._confirm()
 

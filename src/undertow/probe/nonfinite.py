@@ -1,4 +1,4 @@
-"""Values that are not finite: a glance at a few gradients in every step, and a look for where they begin, once, at the
+"""Values that are not finite: a check of a few gradients in every step, and a search for where they begin, once, at the
 moment a loss turns non-finite: its graph still shows it."""
 
 import math
@@ -15,8 +15,8 @@ from undertow.probe.readings import NO_SLOTS, Number
 from undertow.probe.subjects import Subjects
 from undertow.probe.tensor_list import TensorList
 
-_GLANCE = 65_536  # elements of the largest tensor that is looked at in every step;
-_QUICK = 4_096  # smaller ones are looked at rather
+_GLANCE = 65_536  # elements of the largest tensor that is checked in every step;
+_QUICK = 4_096  # smaller ones are preferred
 _NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
 
 
@@ -88,7 +88,7 @@ def find_origin(
 
 
 def _first_bad_module(subjects: Subjects, modules: dict[int, ModuleReading]) -> str | None:
-    """The innermost module whose output was the first that is not finite, when this step's were looked at."""
+    """The innermost module whose output was the first that is not finite, where this step's were sampled."""
     table = subjects.layers
     bad = [
         (reading.position, -table.depth(layer), table.layer_path(layer))

@@ -196,7 +196,7 @@ class TensorReader:
             return None
 
     def any_nonfinite(self, of: TensorList) -> bool:
-        """False also where looking would make the training wait."""
+        """False also where reading would make the training wait."""
         plain = of.plain if of.asked else self._ask(of)
         answer = None if plain is None else plain.any_nonfinite()
         if answer is not None:
@@ -206,8 +206,8 @@ class TensorReader:
         readings = self._read_slowly(of, of.tensors(), Want.MOMENTS, 1.0)
         return any(one.partials.moments[:, _NONFINITE].any() for one in readings)
 
-    def look_zero(self, of: TensorList) -> NDArray[np.bool_] | None:
-        """Whether the elements looked at are all zero; None where looking would make the training wait."""
+    def are_zero(self, of: TensorList) -> NDArray[np.bool_] | None:
+        """Whether some elements of each are all zero; None where reading them would make the training wait."""
         native = self._native_mark(of)
         if native is not None:
             return np.frombuffer(native, np.float64).reshape(MARKS, -1)[2] == 0.0
@@ -231,7 +231,7 @@ def _few(tensor: torch.Tensor) -> torch.Tensor:
     return flat[:: max(1, flat.numel() // 32)]
 
 
-_FROZEN_EVERY = 64  # frames between two looks at weights that cannot move
+_FROZEN_EVERY = 64  # frames between two readings of weights that cannot move
 
 
 class WeightWatch:

@@ -57,18 +57,18 @@ _NEEDED = 0.4  # of the budget there is for that, whatever else it is spent on
 _CLAIMS = {"gradient": 0.4, "weight": 0.25}
 _SHARES = {"gradient": 0.4, "weight": 0.25, "activation": 0.2}
 _SIGNALS = 0.2  # of the budget, at most: they keep to it by themselves (see `signal_collector`), but it is spent, too
-_SIGNALS_FROM = 64  # steps; before that they are looked at so often that it says nothing about later
+_SIGNALS_FROM = 64  # steps; before that they are read so often that it says nothing about later
 _SMOOTH = 1 / 32
-_SETTLE_EVERY = 8  # steps between two looks at the costs
+_SETTLE_EVERY = 8  # steps between two updates of the intervals
 _MAX_INTERVAL = 1000  # even a slow measurement is taken once in a while
 WHOLE_STEPS = 2  # the first steps are measured whole: they teach the costs, and show the initialisation
-SPOT_CHECK_STEPS = frozenset({4, 8, 16, 32, 64, 128})  # looked at whole, too, where that is not too expensive:
+SPOT_CHECK_STEPS = frozenset({4, 8, 16, 32, 64, 128})  # measured whole, too, where that is not too expensive:
 _SPOT_CHECK_LIMIT = 20.0  # times the budget of one step. What goes wrong soon after the start shows there
-_MOST_IN_A_STEP = 4.0  # times the budget of one step: what looks at modules may take in one
-_NEAR = 4  # steps with gradients that there are in a round at least, for modules to be looked at in those only
+_MOST_IN_A_STEP = 4.0  # times the budget of one step: what sampling modules may take in one
+_NEAR = 4  # steps with gradients that a round has at least, for modules to be sampled in those only
 EARLY_STEPS = 20  # gradients of these show how the model is wired; taken unless that is really expensive
 _EARLY_LIMIT = 10.0  # times the budget
-_EXACT_EVERY = 20  # steps between two looks at what must hold exactly: that gradients arrive and weights move
+_EXACT_EVERY = 20  # steps between two checks of what must hold exactly: that gradients arrive and weights move
 _TELLING_COSTS = 3  # of fewer none is believed: everything is slow when it happens first
 
 
@@ -100,7 +100,7 @@ class Governor:
     _warm: bool = False
     _behind: CostModel = field(default_factory=CostModel)  # of the background thread
     _signals: float = 0.0  # seconds of a step that signals take: they come now and then, so this is a mean
-    round_seconds: float = 0.0  # that a look at all modules takes, put together from looks at some of them
+    round_seconds: float = 0.0  # that sampling all modules takes, added up over a round
     seconds_for_modules: float = 0.0  # of each step
 
     def plan(self, step: int) -> Plan:
@@ -117,7 +117,7 @@ class Governor:
         return Plan(gradient, weight, activation)
 
     def closer(self, plan: Plan) -> Plan:
-        """The same with a look at everything that is not too expensive."""
+        """The same with everything that is not too expensive."""
         if self.every is not None or not self.takes_turns:
             return plan
         most = _SPOT_CHECK_LIMIT * self.allowed
@@ -125,7 +125,7 @@ class Governor:
 
     @property
     def is_the_same_always(self) -> bool:
-        """Whether every step has the same plan, in which modules are not looked at."""
+        """Whether every step has the same plan, in which modules are not sampled."""
         return self.every == 1 and self.activations is False
 
     def _due(self, kind: str, step: int) -> bool:
@@ -137,17 +137,17 @@ class Governor:
             return True
         if kind == "gradient" and step < EARLY_STEPS and self._cost(kind) <= _EARLY_LIMIT * self.allowed:
             return True
-        # Modules are looked at in turn, unless there is time for all of them in every step.
+        # Modules are sampled in turn, unless there is time for all of them in every step.
         return step % self._intervals[kind] == 0 if kind != "activation" else self._intervals[kind] == 1
 
     @property
     def takes_turns(self) -> bool:
-        """Whether modules are looked at in turn."""
+        """Whether modules are sampled in turn."""
         return self.activations is None
 
     def for_modules(self, plan: Plan) -> tuple[float, float, bool]:
-        """Seconds that looks at modules may take in the long run, of each step; the most that they may take in one
-        step; and whether there may be one in this step: beside its gradients they tell most."""
+        """Seconds per step that sampling modules may take in the long run; the most it may take in one step; and
+        whether this step may sample: beside its gradients, activations say most."""
         gradient, activation = self._intervals["gradient"], self._intervals["activation"]
         is_near = self.every is None and _NEAR * gradient <= activation
         return self.seconds_for_modules, _MOST_IN_A_STEP * self.allowed, plan.gradient or not is_near

@@ -67,7 +67,7 @@ class StepMachine:
         self._sampling = ActivationSampling(subjects, self._state, self._forward, self._signals, governor)
         self._compiled: dict[int, CompiledStep] = {}  # by id of the optimizer
         self._stepping: CompiledStep | None = None  # the step that is under way, and then the last one
-        self._looked_at: CompiledStep | None = None  # the last one after which parameters and optimizer were looked at
+        self._last_read: CompiledStep | None = None  # the last one after which parameters and optimizer were read
         self._present: Slots | None = None  # those with a gradient after the last backward pass
         self._sentinels = Sentinels(subjects, self._reader)
         self._quiet = QuietSteps(self._state, subjects, self._signals, self._timer, governor)
@@ -109,10 +109,10 @@ class StepMachine:
             self._forward.start()  # in the first step always: it shows which models are in use, and their order
 
     def look_closer(self) -> None:
-        """From the background thread: an alarm was raised, and the next step may show more."""
+        """From the background thread: an alarm was raised, so measure the next step whole."""
         self._state.alarmed = True
 
-    def note_look(self, seconds: float) -> None:
+    def note_signal_seconds(self, seconds: float) -> None:
         """From the background thread: how long the numbers of one loss take it."""
         self._signals.collector.seconds_behind = seconds
 
@@ -141,7 +141,7 @@ class StepMachine:
 
     def _forget_slots(self) -> None:
         self._quiet.interrupt()
-        self._compiled, self._stepping, self._looked_at, self._present = {}, None, None, None
+        self._compiled, self._stepping, self._last_read, self._present = {}, None, None, None
         self._state.now.forget_gradients()
         self._manual.forget()
         self._weights.forget()
@@ -153,7 +153,7 @@ class StepMachine:
             self._forget_slots()
             self._search.rescan()
 
-    # -- what else the taps say ---------------------------------------------------------------------------
+    # -- other taps ------------------------------------------------------------------------------------
 
     def _loss_scaled(self, scaler: GradScaler) -> None:
         self._quiet.interrupt()
@@ -206,12 +206,12 @@ class StepMachine:
                     subjects.note_cleared(self._reader)
         if self._quiet.left:
             return
-        self._signals.look_at_loss(roots)
-        self._search.look_for_more(roots)
+        self._signals.read_loss(roots)
+        self._search.find_more(roots)
         if state.plan.gradient and subjects.layout.spread is not None and now.backward_count == 1:
             with self._timer.gradient:
                 self._local.begin()
-        if not is_finite and (origin := self._signals.look_for_nonfinite(roots)) is not None:
+        if not is_finite and (origin := self._signals.find_nonfinite(roots)) is not None:
             self._post(origin)
         if state.want_walk:
             self._search.walk(roots)
@@ -373,10 +373,10 @@ class StepMachine:
         if self._quiet.left:
             self._emit_quietly(frame, step)
             return
-        if not (self._quiet.is_usual and step is self._looked_at and self._signals.skips_step(step.slots)):
+        if not (self._quiet.is_usual and step is self._last_read and self._signals.skips_step(step.slots)):
             with self._timer.signal:
-                self._signals.look_at_step(optimizer, step.slots, frame)
-            self._looked_at = step
+                self._signals.read_step(optimizer, step.slots, frame)
+            self._last_read = step
         self._finish(frame)
         self._quiet.expect(step)
 
@@ -438,7 +438,7 @@ class StepMachine:
         state = self._state
         state.ended = True
         if not self._manual.is_pending:
-            self._search.look_again()
+            self._search.rescan_if_due()
         plan = self.governor.plan(state.done + 1)
         if state.modes_changed and self.governor.activations is not False:
             # With the gradients of the same step: what runs and gets none has been cut off.
@@ -465,7 +465,7 @@ class StepMachine:
 
     def _root_called(self, module: torch.nn.Module) -> None:
         """A model that gathers its parameters while it runs has others then than those its optimizer holds: its
-        layers are looked up before."""
+        layers are found before."""
         if self.subjects.ready:
             self._forward.on_root = None
         elif gathers_parameters(module):
@@ -491,7 +491,7 @@ class StepMachine:
         self._thread.follow()
         if self.subjects.is_compiled:
             self._compiling()
-        taps.look_again()
+        taps.install_late()
         self._search.post_layers()
         return True
 

@@ -50,7 +50,7 @@ class StepSignals:
         self._state.now.losses += found
         return found[0] if len(roots) == 1 and found else None
 
-    def look_at_loss(self, roots: tuple[Any, ...]) -> None:
+    def read_loss(self, roots: tuple[Any, ...]) -> None:
         """What the loss and the graph of the model show; see `probe.signals`."""
         forward, state = self._forward, self._state
         if forward.readings:
@@ -64,13 +64,13 @@ class StepSignals:
         planned = state.plan.gradient or state.plan.activation
         if self.collector.wants_loss(planned, self._governor.every is None):
             with self._timer.signal:
-                self.collector.look_at_loss(roots, state.now.scaler and state.now.scaler())
+                self.collector.read_loss(roots, state.now.scaler and state.now.scaler())
         with_graph = state.plan.activation and (forward.sample is None or forward.sample.with_graph)
         if with_graph and forward.readings and state.now.backward_count == 1:
             with self._timer.activation:
-                self.collector.look_at_graph(roots, forward.readings.values())
+                self.collector.read_graph(roots, forward.readings.values())
 
-    def look_for_nonfinite(self, roots: tuple[Any, ...]) -> Note | None:
+    def find_nonfinite(self, roots: tuple[Any, ...]) -> Note | None:
         """When a loss has just turned non-finite, its own graph still shows where that began."""
         state = self._state
         if self._nonfinite_seen or not state.now.losses or not is_nonfinite(state.now.losses[-1]):
@@ -84,7 +84,7 @@ class StepSignals:
 
     @property
     def sees_modules(self) -> bool:
-        """Modules are looked at in this step, or have been."""
+        """Modules are sampled in this step, or have been."""
         forward = self._forward
         return bool(forward.readings) or forward.running or forward.paused
 
@@ -94,7 +94,7 @@ class StepSignals:
         return {known[module]: reading for module, reading in self._forward.readings.items() if module in known}
 
     def note_present(self, present: Slots) -> None:
-        """Other parameters get a gradient than ever before: which modules run in such a step is worth a look."""
+        """Other parameters get a gradient than ever before: which modules run in such a step is worth a sample."""
         if len(self._presences) < _MOST_CHOICES:
             choice = self._subjects.layers.of_slots(present).tobytes()
             self._state.fed_changed |= bool(self._presences) and choice not in self._presences
@@ -108,19 +108,19 @@ class StepSignals:
     # -- after a step -------------------------------------------------------------------------------------
 
     def skips_step(self, slots: Slots) -> bool:
-        """Whether there is nothing to look at after one more step of the same optimizer."""
+        """Whether there is nothing to read after one more step of the same optimizer."""
         plan = self._state.plan
         if plan.weight and not plan.gradient:
             return False
         return self.collector.skips_step(slots, plan.weight, self._governor.every is None)
 
-    def look_at_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
+    def read_step(self, optimizer: Optimizer, slots: Slots, frame: RawFrame) -> None:
         measured = self._state.plan.weight
         if self._subjects.lists.weights(slots).is_spread:
             if measured:
-                frame.held = (self.collector.look_at_parts(optimizer, slots, self._parameters(slots)),)
+                frame.held = (self.collector.read_parts(optimizer, slots, self._parameters(slots)),)
             return
-        held = self.collector.look_at_step(
+        held = self.collector.read_step(
             optimizer,
             slots,
             self._subjects.layers.of_slots(slots),

@@ -34,7 +34,7 @@ class StepReadings:
     backward_count: int = 0
     closure_read: bool = False  # the first closure of an optimizer that calls several has been read
     closure_ended: bool = False  # and its gradients, clipped or not, are what the optimizer got
-    cleared_known: bool = False  # whether old gradients had been cleared was looked at
+    cleared_known: bool = False  # whether old gradients had been cleared was checked
     scaler: weakref.ref[GradScaler] | None = None
     scale: Number = 1.0
 
@@ -47,7 +47,7 @@ class StepReadings:
         return len(self.gradients) == 1 and self.gradients[0].slots is slots
 
     def count_pass(self) -> None:
-        """Where gradients are only looked at, no step ever ends: what is kept must not grow."""
+        """Where gradients are only inspected, no step ever ends: what is kept must not grow."""
         self.backward_count += 1
         if len(self.losses) >= _MOST_PASSES:
             self.losses = [self._sum(self.losses)]

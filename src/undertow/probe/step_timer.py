@@ -9,7 +9,7 @@ class StepTimer:
 
     def __init__(self) -> None:
         self.always, self.gradient, self.weight = Stopwatch(), Stopwatch(), Stopwatch()
-        # What is looked at rarely counts for long: other programs' time must not be in it, though asking takes longer.
+        # What is read rarely counts for long: other programs' time must not be in it, though asking takes longer.
         self.activation, self.signal = Stopwatch(time.thread_time), Stopwatch(time.thread_time)
         self._parts = {
             "gradient": self.gradient,

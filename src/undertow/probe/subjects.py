@@ -234,7 +234,7 @@ class Subjects:
         return slots
 
     def _own(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether a watched model holds one of these: a part of it may have been replaced since the last look."""
+        """Whether a watched model holds one of these: a part of it may have been replaced since the last search."""
         wanted = {id(tensor) for tensor in tensors}
         return any(id(parameter) in wanted for root in self._live_roots.values() for parameter in root.parameters())
 
@@ -309,7 +309,7 @@ class Subjects:
         present = have_gradient(self.layers.references)
         if not self.zero_grads.is_known(present) and (left := self.zero_grads.left(present)):
             slots = self.lists.one(left)
-            zero = reader.look_zero(self.lists.gradients(slots))
+            zero = reader.are_zero(self.lists.gradients(slots))
             if zero is not None:  # else it cannot be told without making the training wait
                 self.zero_grads.put(slots, zero, self.layers.references)
 

@@ -27,7 +27,7 @@ _Make = Callable[[Callable[..., Any], Callable[..., None]], Callable[..., Any]]
 
 
 class Listener(Protocol):
-    """What a watched training hears. Only outermost backward passes are reported."""
+    """What is reported to a watched training: of backward passes only the outermost."""
 
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
     def after_backward(self) -> None: ...
@@ -126,7 +126,7 @@ def _install() -> None:
         _undo.append(handle.remove)
 
 
-def look_again() -> None:
+def install_late() -> None:
     """For what a training has imported since: a pipeline divides what its micro-batches have added up."""
     stage = getattr(sys.modules.get("torch.distributed.pipelining.stage"), "_PipelineStageBase", None)
     scale = getattr(stage, "scale_grads", None)

@@ -10,7 +10,7 @@ from torch import nn
 from undertow.probe.discovery import free_name, scopes_of_the_user
 
 _DEEPEST = 3  # objects in lists in objects
-_MOST = 5_000  # objects looked at
+_MOST = 5_000  # objects visited
 _KINDS = _ATTRIBUTE, _PLACE, _VARIABLE = range(3)  # of names, best first: a variable may be that of a loop
 
 
@@ -33,11 +33,11 @@ def _found(wanted: set[int]) -> dict[int, dict[int, str]]:
     found: dict[int, dict[int, str]] = {}
     for scope in scopes_of_the_user(sys._getframe()):
         waiting: list[tuple[str, Any]] = [("", scope)]
-        looked = 0
-        while waiting and looked < _MOST:
+        visited = 0
+        while waiting and visited < _MOST:
             path, holder = waiting.pop(0)
             for name, value in _parts(holder):
-                looked += 1
+                visited += 1
                 inner = f"{path}.{name}" if path else name
                 if id(value) in wanted:
                     kind = _VARIABLE if not path else _PLACE if name.isdigit() else _ATTRIBUTE

@@ -25,7 +25,7 @@ class TrainingThread:
         self.ident = 0  # 0 before anything is watched
         self.has_stepped = False  # so it is known to be the one
         self.in_tap = self.in_pass = False  # it is in a tap of ours, or in a backward pass
-        self.others = threading.RLock()  # of which one at a time is heard
+        self.others = threading.RLock()  # which report one at a time
         self._elsewhere = threading.local()  # `known` in threads whose optimizer holds nothing that is watched
 
     def follow(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether what runs now is a training at all, and how to look at it without being seen.
+"""Whether what runs now is a training at all, and how to read it without side effects.
 
 Tracers (torch.jit, make_fx, torch.export, compilers) and transformations (torch.func) run a model to learn what it
 does. That is no training, and operations of ours would become part of what they learn. Modes that a user has entered

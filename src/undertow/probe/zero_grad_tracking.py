@@ -34,7 +34,7 @@ class ZeroGradTracker:
         self._added, self.waiting = np.zeros(len(self._cleared), np.bool_), []
 
     def is_known(self, present: bytes) -> bool:
-        """True when all gradients are gone, by the flags of those that are there; else `left` says what to look at."""
+        """True when all gradients are gone, by the flags of those that are there; else `left` says which to read."""
         if self._all and b"\1" not in present:
             self._stepped.clear()
             return True

@@ -108,7 +108,7 @@ class TrainingRun:
         seconds = time.thread_time() - began
         if competes(torch.get_num_threads()):
             seconds += self.recording.take_seconds_elsewhere()
-        self._step_machine.note_look(self.assembler.seconds_of_a_look)
+        self._step_machine.note_signal_seconds(self.assembler.seconds_per_loss)
         self.governor.background(seconds, len(raws), sum(raw.has_gradient for raw in raws))
 
     def _look_closer(self, finding: Finding) -> None:

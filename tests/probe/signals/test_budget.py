@@ -15,15 +15,15 @@ def looks(cost: float, allowed: float, steps: int, behind: float = 0.0) -> list[
     for step in range(steps):
         spent = 0.0
         if collector.wants_loss(planned=True, governed=True):
-            collector.look_at_loss((), None)
-            collector._looked = True
+            collector.read_loss((), None)
+            collector._has_read = True
             chosen.append(step)
             spent = cost
         collector.take(spent, allowed)
     return chosen
 
 
-def test_the_first_steps_are_always_looked_at():
+def test_the_first_steps_are_always_read():
     assert looks(cost=1.0, allowed=1e-3, steps=300)[:16] == list(range(16))
 
 
@@ -42,7 +42,7 @@ def test_cheap_looks_happen_in_every_step():
     assert looks(cost=1e-4, allowed=1e-3, steps=100) == list(range(100))
 
 
-def test_an_interval_that_was_asked_for_leaves_room_for_some_looks():
+def test_an_interval_that_was_asked_for_leaves_room_for_some_readings():
     """Whatever they cost: the user has said that measuring may."""
     collector = SignalCollector()
     wanted = []
@@ -50,7 +50,7 @@ def test_an_interval_that_was_asked_for_leaves_room_for_some_looks():
         unplanned = collector.wants_loss(planned=False, governed=False)
         assert len(wanted) < 16 or not unplanned
         wanted.append(collector.wants_loss(planned=True, governed=False))
-        collector._looked = True
+        collector._has_read = True
         collector.take(1.0, 1e-3)
     assert not collector.wants_loss(planned=True, governed=True)
     assert all(wanted[:16])
@@ -58,11 +58,11 @@ def test_an_interval_that_was_asked_for_leaves_room_for_some_looks():
     assert any(wanted[64:])
 
 
-def test_another_number_of_backward_passes_than_ever_before_is_looked_at_in_the_next_step():
+def test_another_number_of_backward_passes_than_ever_before_is_read_in_the_next_step():
     collector = SignalCollector()
-    looked = []
+    read = []
     for step in range(200):
         passes = 2 if step in (100, 101, 102, 150) else 1
-        looked += [step for _ in range(passes) if collector.wants_loss(planned=False, governed=False)][:1]
+        read += [step for _ in range(passes) if collector.wants_loss(planned=False, governed=False)][:1]
         collector.take(0.0, 1e-3)
-    assert looked == [*range(16), 101]
+    assert read == [*range(16), 101]

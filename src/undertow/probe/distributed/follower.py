@@ -1,4 +1,4 @@
-"""Every rank but the first: sends what it measures, with what others have sent to it, and hears how often to measure.
+"""Every rank but the first: sends what it measures, with what others have sent to it, and is told how often to measure.
 
 Runs in the background thread. When there is nobody to send to, nothing is measured any more, and the training goes on.
 """
@@ -31,7 +31,7 @@ from undertow.probe.distributed.rendezvous import Link, LinkBrokenError, Rendezv
 from undertow.probe.mailbox import MOST_BYTES, Item
 from undertow.probe.readings import NewLayers, Note, RawFrame
 
-CLOSING_PATIENCE = 5.0  # seconds to wait until the last word has been heard
+CLOSING_PATIENCE = 5.0  # seconds to wait until the last message has been sent
 
 
 class Follower:

@@ -83,7 +83,7 @@ def _handles(roots: Iterable[torch.nn.Module]) -> Iterator[Any]:
                 yield handle
 
 
-# Passes a module's inputs through, to hear when backward is done with it.
+# Passes a module's inputs through, to be called when backward is done with it.
 POST_BACKWARD = "RegisterPostBackwardFunction"
 
 

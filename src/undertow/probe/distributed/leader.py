@@ -37,7 +37,7 @@ class Leader:
     def around(self, handle: Handle, idle: Idle, failed: Callable[[Exception], None]) -> tuple[Handle, Idle]:
         """The two functions that a mailbox calls, with the other ranks' parts worked in.
 
-        `failed` is told of an error of ours; from then on only notes are passed on.
+        `failed` is called with an error of ours; from then on only notes are passed on.
         """
         self._failed = failed
 

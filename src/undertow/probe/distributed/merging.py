@@ -15,13 +15,12 @@ from undertow.measure.kernels.interface import Want
 from undertow.measure.partials import EXPONENT_BUCKETS, Moment, Partials, offsets_of
 from undertow.measure.shards import sketch_of_part
 from undertow.probe.distributed.contribution import chosen
-from undertow.probe.distributed.portions import Portion, Summand
+from undertow.probe.distributed.portions import Ints, Portion, Summand
 from undertow.probe.distributed.rank_layout import Holding
 from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part
 from undertow.probe.readings import Reading
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _NONFINITE = [Moment.NAN, Moment.POSITIVE_INFINITY, Moment.NEGATIVE_INFINITY]
 _COUNTS = [Moment.COUNT, *_NONFINITE, Moment.ZERO]
 

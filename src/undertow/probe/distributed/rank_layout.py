@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undertow.measure.partials import offsets_of
-from undertow.probe.distributed.portions import Portion
+from undertow.probe.distributed.portions import Ints, Portion
 from undertow.probe.distributed.rank_messages import LayerFacts, Roster, SlotFacts
 from undertow.probe.watched_layers import SlotLayout
 from undertow.schema import Layer, LayerTable
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ class RankLayout:
         self.version += 1
 
     def facts(self) -> dict[str, Any]:
-        """Of the first rank that has any: what `NewLayers` tells of optimizers and devices."""
+        """Of the first rank that has any: what `NewLayers` says about optimizers and devices."""
         devices = sorted({rank_slots.device for rank_slots in self.by_rank.values()} - {""})
         return {"optimizers": [] if self.own is None else self.own.optimizers, "device": ", ".join(devices)}
 

@@ -66,7 +66,7 @@ class Link:
         self._listener.start()
 
     def close(self) -> None:
-        """Safe to call twice. Whoever sends or receives now hears that the link is broken."""
+        """Safe to call twice. Pending sends and receives fail."""
         _open.discard(self)
         if not self._is_closed:
             self._is_closed = True

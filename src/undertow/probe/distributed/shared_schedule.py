@@ -1,8 +1,8 @@
 """How often to measure, decided by the first rank for all.
 
 Every rank must measure the same steps: shards of a tensor add up only if all of them are measured. So what depends on
-the clock is decided by the first rank alone, and takes effect a number of steps later, when all have heard of it. A
-rank that hears of it too late leaves a few frames incomplete; nothing waits for it.
+the clock is decided by the first rank alone, and takes effect a number of steps later, when all ranks know it. A
+rank that learns of it too late leaves a few frames incomplete; nothing waits for it.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from undertow.probe.schedule import EARLY_STEPS, SPOT_CHECK_STEPS, WHOLE_STEPS, Governor
 
-_SECONDS_AHEAD = 1.5  # between a decision and its effect, so that all ranks have heard of it
+_SECONDS_AHEAD = 1.5  # between a decision and its effect, so that all ranks know it
 _MERGING = "gradient:merging"
 _LEAST_AHEAD, _MOST_AHEAD = 4, 4096  # the same in steps
 

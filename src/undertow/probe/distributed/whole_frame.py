@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from undertow.probe.distributed.merging import Gathered, gather
+from undertow.probe.distributed.merging import Floats, Gathered, gather
 from undertow.probe.distributed.rank_layout import Holding, RankLayout
 from undertow.probe.distributed.rank_messages import FOLD_WIDTH, Measured, Part
 from undertow.probe.readings import RanksApart, RawFrame
@@ -106,7 +105,6 @@ def _compare(frame: RawFrame, merged: Merged) -> None:
         frame.apart = RanksApart(weight.distance, gradient.distance, np.where(farthest >= 0, farthest, np.nan))
 
 
-Floats = NDArray[np.float64]
 _ALIKE = 1e-6  # relative; ranks that have exchanged their gradients have the same
 
 

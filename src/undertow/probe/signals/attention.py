@@ -124,7 +124,7 @@ def product_behind(softmax: Value) -> Product | None:
 
 
 def _chosen(samples: int, heads: int, rows: int, keys: int) -> tuple[int, int, torch.Tensor]:
-    """How many samples and heads are looked at, and which rows."""
+    """How many samples and heads are read, and which rows."""
     chosen = max(1, min(_MOST_HEADS, samples * heads))
     count = max(1, min(rows, _ELEMENTS // max(1, chosen * keys)))
     which = torch.arange(0, rows, max(1, -(-rows // count)))

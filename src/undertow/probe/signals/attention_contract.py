@@ -44,7 +44,7 @@ def _weights(used: torch.Tensor | None, made: torch.Tensor | None) -> torch.Tens
 
 
 def seen_keys(attention: Value) -> torch.Tensor | None:
-    """Samples × keys: which keys at least one row may look at; None where nothing is hidden or it is not known."""
+    """Samples × keys: which keys at least one row may attend to; None where nothing is hidden or it is not known."""
     if attention.operation.startswith(BUILT_IN):
         mask, query, key = (attention.tensor(name) for name in ("attn_mask", "query", "key"))
         if mask is None or query is None or key is None or query.dim() != 4 or mask.device.type != "cpu":
@@ -58,7 +58,7 @@ def seen_keys(attention: Value) -> torch.Tensor | None:
 
 
 def sees_next_token(attention: Value, asked: Asked) -> bool:
-    """May most places look at the one behind them, whose token is what they are asked for?"""
+    """May most places attend to the one behind them, whose token is what they are asked for?"""
     samples, places = asked.lookup.tokens.shape
     if attention.operation.startswith(BUILT_IN):
         visible, keys = _visible_to_built_in(attention, samples, places), attention.side(1)

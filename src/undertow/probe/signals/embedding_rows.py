@@ -14,7 +14,7 @@ from undertow.measure.kernels.tensors import array_of, is_freed
 _ROWS = 64
 _ELEMENTS = 1 << 14
 _COLUMNS = 4  # of an embedding's rows, enough to see whether a row is zero
-MOST_ROWS = 1 << 14  # of an embedding that is looked at in every step
+MOST_ROWS = 1 << 14  # of an embedding that is read in every step
 
 
 def row_spread(weight: torch.Tensor) -> float:

@@ -32,38 +32,38 @@ from undertow.probe.signals.unbounded_loss import is_unbounded
 from undertow.schema import AttentionState, Floor
 
 _MOST_FOUND = 256  # attentions, dropouts
-_EMPTY_LOOKS = 2  # after which a model is taken to have neither
+_EMPTY_GRAPHS = 2  # after which a model is taken to have neither
 _PARTS = (nn.Softmax, nn.Dropout, nn.Identity)  # what is computed in these belongs to the module around them
 
 
 class GraphSignals:
     def __init__(self) -> None:
-        self._empty_looks = 0
+        self._empty_graphs = 0
 
     @property
     def is_empty(self) -> bool:
-        return self._empty_looks >= _EMPTY_LOOKS
+        return self._empty_graphs >= _EMPTY_GRAPHS
 
     def read(self, roots: Sequence[Any], modules: Iterable[ModuleReading]) -> dict[str, float]:
         """Gives modules what belongs to them; the rest are numbers of the whole step."""
         if self.is_empty:
             return {}
         with torch.no_grad():
-            look = _Look(roots, list(modules))
-            found = look.note_attention() + look.note_gates() + look.note_dropouts() + len(look.lookups)
-            found += note_functions(look.named, look.modules)
-            look.note_padding()
-            facts: dict[str, float | None] = {"targets_are_inputs": targets_are_inputs(look.lookups, look.terms)}
+            graph = _Graph(roots, list(modules))
+            found = graph.note_attention() + graph.note_gates() + graph.note_dropouts() + len(graph.lookups)
+            found += note_functions(graph.named, graph.modules)
+            graph.note_padding()
+            facts: dict[str, float | None] = {"targets_are_inputs": targets_are_inputs(graph.lookups, graph.terms)}
             if len(roots) == 1:
-                found += look.note_latent(roots[0])
-                facts["loss_without_floor"] = rewards(roots[0]) or is_unbounded(roots[0], look.named)
+                found += graph.note_latent(roots[0])
+                facts["loss_without_floor"] = rewards(roots[0]) or is_unbounded(roots[0], graph.named)
                 if lowers_likelihood(roots[0]):
                     facts["loss_without_floor"] = Floor.LOWERS_LIKELIHOOD
-        self._empty_looks = 0 if found else self._empty_looks + 1
+        self._empty_graphs = 0 if found else self._empty_graphs + 1
         return {name: float(fact) for name, fact in facts.items() if fact is not None}
 
 
-class _Look:
+class _Graph:
     """One graph, and the modules that ran. What notes something says how often it was found."""
 
     def __init__(self, roots: Sequence[Any], modules: list[ModuleReading]) -> None:

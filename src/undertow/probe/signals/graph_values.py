@@ -1,6 +1,6 @@
 """Values of an autograd graph: which operation made each, of what, what that saved, and what shape it has.
 
-Saved tensors are looked at and let go. Where they cannot be had (freed, overwritten, a subclass of tensor, kept by
+Saved tensors are read and released. Where they cannot be had (freed, overwritten, a subclass of tensor, kept by
 hooks of the user's as in checkpointing) the answer is None, and the signal is then absent.
 """
 

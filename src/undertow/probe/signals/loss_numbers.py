@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undertow.probe.signals.labels import LabelBook
+from undertow.probe.signals.labels import LabelBook, Labels
 from undertow.probe.signals.loss import LossReading
-from undertow.probe.signals.target_agreement import agreement_of_classes, agreement_of_numbers
+from undertow.probe.signals.target_agreement import Flags, Floats, agreement_of_classes, agreement_of_numbers
 from undertow.schema import LossKind
 
 _PROBABILITY = 0.05  # how far probabilities may be from summing to 1: half precision, or a small constant added
@@ -26,9 +26,6 @@ _OF_LOGARITHMS = (*_OF_LABELS, LossKind.ALIGNMENT)
 _MAY_BE_UNKNOWN = ("output_agreement", "output_miss_rank")  # NaN then; that of others is a value like any other
 _BINARY = (LossKind.BINARY_OF_PROBABILITIES, LossKind.BINARY_OF_LOGITS)
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Labels = NDArray[np.int64]
 Numbers = dict[str, float]
 _Many = list[LossReading]
 

@@ -8,7 +8,7 @@ import torch
 from undertow.probe.signals.terms import Term, find_terms
 from undertow.schema import LossReduction
 
-_MOST = 8  # micro-batches of a step that are looked at
+_MOST = 8  # micro-batches of a step that are read
 _FEWEST = 3  # of two, one may be of another kind on purpose: labelled and unlabelled, new and replayed
 
 

@@ -18,7 +18,7 @@ from undertow.probe.distributed.portions import local_of
 from undertow.probe.tensor_list import sample
 from undertow.schema.quantities import OPTIMIZER
 
-_ELEMENTS = 1024  # looked at per tensor
+_ELEMENTS = 1024  # read per tensor
 _MOST_TO_COPY = 1 << 20  # elements of a tensor that lies in memory in another order than it is counted
 
 LINE = {name: line for line, name in enumerate(OPTIMIZER.names)}

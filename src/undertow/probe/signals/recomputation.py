@@ -14,7 +14,7 @@ _State = int | tuple[int, int]
 
 
 class RecomputedModules:
-    """Which modules run again is learnt at the first look; from the second one on their states are noted."""
+    """Which modules run again is learnt from the first sample; from the second one on their states are noted."""
 
     def __init__(self) -> None:
         self._again: set[int] = set()

@@ -24,7 +24,7 @@ _POSITIVE = frozenset({"Exp", "Softplus", "Sigmoid", "Softmax", "Abs", "Sqrt", "
 _MOST_PARTS = 24  # of a quotient
 _ADDED = SAME_VALUES | {"Sum", "Mean", "Add"}
 _MEASURED = _ADDED | {"Sub", "Mul", "Pow", "Clamp", "ClampMin"}
-_FEW = 1 << 14  # elements of a mask that are looked at
+_FEW = 1 << 14  # elements of a mask that are read
 _LOOKED_UP = SAME_VALUES | {"Embedding", "Select", "Index", "IndexSelect"}
 
 

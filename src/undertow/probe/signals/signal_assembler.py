@@ -37,7 +37,7 @@ class SignalAssembler:
         self._labels = LabelBook()
         self._batches = BatchBook()
         self._data_address = 0
-        self.seconds_of_a_look = 0.0  # at a loss
+        self.seconds_per_loss = 0.0  # at a loss
 
     def complete(self, raws: Sequence[RawFrame], frames: Sequence[Frame]) -> None:
         """Fill what successive frames lack; their scalars and blocks are still ours alone."""
@@ -49,7 +49,7 @@ class SignalAssembler:
             frame.scalars.update(self._batches.numbers(loss))
         if seen:
             seconds = (time.thread_time() - began) / len(seen)
-            self.seconds_of_a_look += _SMOOTH * (seconds - self.seconds_of_a_look)
+            self.seconds_per_loss += _SMOOTH * (seconds - self.seconds_per_loss)
         for raw, frame in zip(raws, frames):
             if raw.signals is not None or raw.held or raw.modules:
                 self._complete(raw, frame)

@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 
 from undertow.probe.autograd_graph import Owners
 from undertow.probe.forward import ModuleReading
-from undertow.probe.readings import HeldReading, SignalReadings
+from undertow.probe.readings import NO_SLOTS, HeldReading, SignalReadings, Slots
 from undertow.probe.signals.embedding_rows import MOST_ROWS, RowBook, memory_of, row_spread
 from undertow.probe.signals.graph_signals import GraphSignals
 from undertow.probe.signals.loss import read_loss
@@ -23,16 +23,13 @@ from undertow.probe.signals.modules import ModeWatch
 from undertow.probe.signals.optimizer_state import Holders, group_numbers, read_optimizer
 from undertow.probe.signals.unregistered_parameters import UnregisteredParameters
 
-_ALWAYS = 16  # the first steps are always looked at: a broken contract shows at once
+_ALWAYS = 16  # the first steps are always read: a broken contract shows at once
 _SHARE = 0.2  # of the budget
-_ELSE_EVERY = 32  # steps between two looks where the user has set how often to measure; twice as many after
+_ELSE_EVERY = 32  # steps between two readings where the user has set how often to measure; twice as many after
 _LASTS = 1024  # steps
-_LOGITS_EVERY = 8  # looks at a loss
-_ALWAYS_STATE = 4  # looks at what an optimizer keeps
+_LOGITS_EVERY = 8  # readings of a loss
+_ALWAYS_STATE = 4  # readings of optimizer state
 _MOST_FED = 16  # choices of parameters with a gradient that are told apart
-
-Slots = NDArray[np.int64]
-_NO_SLOTS: Slots = np.empty(0, np.int64)
 
 
 class Allowance:
@@ -43,9 +40,9 @@ class Allowance:
         self._steps = 0
         self._costs: deque[float] = deque(maxlen=9)
 
-    def step(self, looked: bool, spent_seconds: float, allowed_seconds: float) -> None:
+    def step(self, has_read: bool, spent_seconds: float, allowed_seconds: float) -> None:
         self._steps += 1
-        if looked:  # one slow step on a busy machine says nothing: the median counts
+        if has_read:  # one slow step on a busy machine says nothing: the median counts
             self._costs.append(spent_seconds)
             self._owed += median(self._costs)
         self._owed = max(0.0, self._owed - _SHARE * allowed_seconds) if self._steps > _ALWAYS else 0.0
@@ -66,21 +63,21 @@ class SignalCollector:
         self._holders = Holders()
         self._unregistered = UnregisteredParameters()
         self._rows = RowBook(layer_of)
-        self._embeddings: tuple[Slots, Slots] = (_NO_SLOTS, _NO_SLOTS)  # those among an optimizer's slots
+        self._embeddings: tuple[Slots, Slots] = (NO_SLOTS, NO_SLOTS)  # those among an optimizer's slots
         self._now = SignalReadings()
         self._parts: MicroBatches | None = None
         self._steps = 0
-        self._looks = 0
-        self._looked = False
+        self._state_reads = 0
+        self._has_read = False
         self._losses_read = 0  # after the first steps
         self._asked = 0  # backward passes of this step
         self._counts: set[int] = set()  # of the steps so far
         self._counts_anew = False
         self._allowance = Allowance()
-        self.seconds_behind = 0.0  # that the background thread works on what a look has shown
+        self.seconds_behind = 0.0  # that the background thread needs for one reading
 
     def wants_loss(self, planned: bool, governed: bool) -> bool:
-        """Whether to look at the loss that is about to be differentiated: the first one of a step, and what the
+        """Whether to read the loss that is about to be differentiated: the first one of a step, and what the
         others of it count in the first steps. After a step with another number of backward passes than ever before
         their losses may count for more or less."""
         self._asked += 1
@@ -88,7 +85,7 @@ class SignalCollector:
             return self._steps < _ALWAYS
         if self._steps < _ALWAYS or self._counts_anew:
             return True
-        # An interval that the user has set is one for gradients, weights and updates; looks keep their own.
+        # An interval that the user has set is one for gradients, weights and updates; signals keep their own.
         return (planned or governed) and self._is_due(governed)
 
     @property
@@ -98,11 +95,11 @@ class SignalCollector:
     def _is_due(self, governed: bool) -> bool:
         return self._allowance.is_paid if governed else self._steps % self._interval == 0
 
-    def look_at_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
+    def read_loss(self, roots: tuple[Any, ...], scaler: GradScaler | None) -> None:
         root = next((one for one in roots if _is_plain(one)), None)
         if root is None:
             return
-        self._looked = True
+        self._has_read = True
         if self._now.loss is None:
             self._now.loss = read_loss(root, _address(scaler), with_logits=self._losses_read % _LOGITS_EVERY == 0)
             self._losses_read += self._steps >= _ALWAYS
@@ -134,20 +131,20 @@ class SignalCollector:
         """Whether it was noted so: it is there by mistake, and no model to be watched."""
         return self._unregistered.knows(id(parameter))
 
-    def look_at_graph(self, roots: tuple[Any, ...], modules: Iterable[ModuleReading]) -> None:
-        """Attention and gates, in steps in which modules are looked at."""
+    def read_graph(self, roots: tuple[Any, ...], modules: Iterable[ModuleReading]) -> None:
+        """Attention and gates, in steps in which modules are sampled."""
         plain = [root for root in roots if _is_plain(root)]
         if plain:
             self._now.numbers |= self._graph.read(plain, modules)
 
     @property
     def sees_graph(self) -> bool:
-        """Whether there is anything in the graph to look at again."""
+        """Whether there is anything in the graph to read again."""
         return not self._graph.is_empty
 
     def modes_changed(self) -> bool:
         """True when normalisations or dropouts are in a mode not seen before, or an optimizer stepped other parameters
-        with a gradient than ever before: time to look which modules run."""
+        with a gradient than ever before: time to sample which modules run."""
         fed_anew, self._fed_anew = self._fed_anew, False
         return self._modes.is_new() or fed_anew
 
@@ -155,23 +152,23 @@ class SignalCollector:
         self._now.data, self._now.data_address = partials, address
 
     def skips_step(self, slots: Slots, whole: bool, governed: bool) -> bool:
-        """Whether `look_at_step` would do nothing, after one more step of the same optimizer."""
+        """Whether `read_step` would do nothing, after one more step of the same optimizer."""
         if self._steps < _ALWAYS or slots is not self._embeddings[0] or len(self._embeddings[1]):
             return False
-        return not whole or (self._looks >= _ALWAYS_STATE and not self._is_due(governed))
+        return not whole or (self._state_reads >= _ALWAYS_STATE and not self._is_due(governed))
 
     def idle_steps(self, slots: Slots, governed: bool) -> int:
-        """For how many steps of the same optimizer, from the one that comes next on, there is nothing to look at: known
+        """For how many steps of the same optimizer, from the one that comes next on, there is nothing to read: known
         only where the user has set how often to measure. Whoever then asks for nothing tells `rest` so."""
-        if governed or self._looks < _ALWAYS_STATE or not self.skips_step(slots, whole=False, governed=False):
+        if governed or self._state_reads < _ALWAYS_STATE or not self.skips_step(slots, whole=False, governed=False):
             return 0
         return -self._steps % self._interval
 
     def rest(self, steps: int) -> None:
-        """Steps have ended in which nothing was looked at."""
+        """Steps have ended in which nothing was read."""
         self._steps += steps
 
-    def look_at_step(
+    def read_step(
         self,
         optimizer: Optimizer,
         slots: Slots,
@@ -202,11 +199,11 @@ class SignalCollector:
             self._note_fed(layers, tensors_of(slots))
         if not (whole or rebuilt):
             return None
-        # A new optimizer is worth a look even where the weights are not measured.
-        if self._looks >= (_ALWAYS if rebuilt else _ALWAYS_STATE) and not self._is_due(governed):
+        # A new optimizer is read even where the weights are not measured.
+        if self._state_reads >= (_ALWAYS if rebuilt else _ALWAYS_STATE) and not self._is_due(governed):
             return None
-        self._looks += 1
-        self._looked = True
+        self._state_reads += 1
+        self._has_read = True
         tensors = tensors_of(slots)
         spread, unused = np.full((2, len(slots)), np.nan, np.float32)
         tables: list[int] = np.flatnonzero(np.isin(slots, embeddings)).tolist()
@@ -225,8 +222,8 @@ class SignalCollector:
             self._fed_anew |= bool(known)
             known.add(flags)
 
-    def look_at_parts(self, optimizer: Optimizer, slots: Slots, tensors: Sequence[torch.Tensor]) -> HeldReading:
-        """The same where this process holds only parts of the parameters: rows are not looked at."""
+    def read_parts(self, optimizer: Optimizer, slots: Slots, tensors: Sequence[torch.Tensor]) -> HeldReading:
+        """The same where this process holds only parts of the parameters: rows are not read."""
         unknown = np.full(len(slots), np.nan, np.float32)
         return HeldReading(slots, read_optimizer(optimizer, tensors, rebuilt=False), unknown, unknown)
 
@@ -245,8 +242,8 @@ class SignalCollector:
     def take(self, spent_seconds: float, allowed_seconds: float) -> SignalReadings:
         """The signals of the step that ends, and what they have cost."""
         self._steps += 1
-        self._allowance.step(self._looked, spent_seconds + self.seconds_behind, allowed_seconds)
-        self._looked = False
+        self._allowance.step(self._has_read, spent_seconds + self.seconds_behind, allowed_seconds)
+        self._has_read = False
         count, self._asked = self._asked, 0
         self._counts_anew = 0 < len(self._counts) < _MOST_FED and count > 0 and count not in self._counts
         if count and len(self._counts) < _MOST_FED:

@@ -10,6 +10,8 @@ Of several batches of the same shape at once; NaN where nothing can be said.
 import numpy as np
 from numpy.typing import NDArray
 
+from undertow.probe.signals.labels import Labels
+
 _FEWEST = 8  # samples
 _FEWEST_OTHERS = 3  # samples whose target is not the most common one: with fewer, next to nothing is exchanged
 _MOST = 48
@@ -18,7 +20,6 @@ _MOST_JUDGED = 1 << 15
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Labels = NDArray[np.int64]
 
 
 def agreement_of_classes(logs: Floats, labels: Labels, places: int, ignored: int | None = None) -> Floats:

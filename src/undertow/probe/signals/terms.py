@@ -1,6 +1,6 @@
 """From what is differentiated back to the loss functions in it, and the constants between them.
 
-Only the few nodes next to the root are looked at: sums, means, constant factors, casts. A term whose value reaches
+Only the few nodes next to the root are visited: sums, means, constant factors, casts. A term whose value reaches
 the root by anything else has no factor.
 """
 
@@ -15,7 +15,7 @@ import torch
 from undertow.probe.signals.graph_values import SAME_VALUES, Factor, Node, Value, number_of, signed, value_of
 from undertow.schema import LossKind, LossReduction
 
-MAX_NODES = 96  # looked at in one search
+MAX_NODES = 96  # visited in one search
 _FEW_LEVELS = 1 << 10  # quantiles; more numbers are no levels
 
 _FUNCTIONS = {
