@@ -30,7 +30,7 @@ def calm(findings: Sequence[Finding], steps: StepRange, layers_watched: int, uns
     )
     if steps.recorded < _FEW_STEPS:
         number = "one step shows" if steps.recorded == 1 else f"{steps.recorded} steps show"
-        unseen = (*unseen, f"{number} only what is wrong at once: it takes {_FEW_STEPS} or more to judge the course")
+        unseen = (*unseen, f"{number} only what is wrong at once: it takes {_FEW_STEPS} or more to judge a trend")
     end = f"But {unseen[0]}." if unseen else "There is nothing to do."
     return f"Nothing wrong was found in {extent}. {noted} {end}"
 

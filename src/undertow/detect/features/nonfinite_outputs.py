@@ -28,5 +28,5 @@ def entered_with_the_data(layout: LayerIndex, first: int) -> tuple[Evidence, ...
     structure = structure_of(layout)
     if structure.matrix[first] == NONE or structure.before(first) != NONE:
         return ()
-    how = "no module comes before it: what it is given holds it, the data or what is done to them first"
+    how = "no module comes before it: the value is in its input, from the data or their preprocessing"
     return (Evidence("nonfinite_input", layout.path(first), None, None, how),)

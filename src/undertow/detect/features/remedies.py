@@ -190,7 +190,7 @@ RAISE_LEARNING_RATE = Remedy(
 )
 WARM_UP = Remedy(
     "warm-up",
-    "Begin with a small learning rate and raise it over the first few hundred steps.",
+    "Start with a small learning rate and raise it over the first few hundred steps.",
     "warm_up = torch.optim.lr_scheduler.LinearLR(\n"
     "    optimizer, start_factor=0.01, total_iters=500\n"
     ")  # warm_up.step() after every optimizer.step()",
@@ -202,7 +202,7 @@ LOWER_THE_WEIGHT_DECAY = Remedy(
     "Use an ordinary weight decay, such as $small_decay: at this learning rate it takes at most 0.01% of a weight.",
     "$build_small_decay",
     "Weights grow a little more.",
-    when_not="The decay is ordinary, and weights shrink because the gradient asks for it.",
+    when_not="The decay is ordinary, and weights shrink because the gradient makes them.",
 )
 SMALL_EPS = Remedy(
     "small-eps",
@@ -245,7 +245,7 @@ INSPECT_THE_BATCH = Remedy(
 )
 CHECK_THE_LABELS = Remedy(
     "check-the-labels",
-    "Look at a few samples beside their labels: inputs and labels must be shuffled and sliced together.",
+    "Look at a few samples next to their labels: inputs and labels must be shuffled and sliced together.",
     "inputs, targets = next(iter(loader))\n"
     "for sample, target in zip(inputs[:8], targets[:8]):\n"
     "    print(target, sample.flatten()[:6])",
@@ -356,7 +356,7 @@ GIVE_IT_TO_THE_OPTIMIZER = Remedy(
     "held = {id(p) for group in groups for p in group['params']}\n"
     "missing = [p for p in model.parameters() if id(p) not in held]\n"
     "optimizer.add_param_group({'params': missing})",
-    "The layers begin to move: a schedule tuned without them may need a new look.",
+    "The layers begin to move: a schedule tuned without them may need tuning again.",
     when_not="They are meant to stay as they are: then freeze them openly.",
 )
 LOWER_THE_GROUP_RATE = Remedy(

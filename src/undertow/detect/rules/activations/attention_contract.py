@@ -12,8 +12,8 @@ from undertow.schema import AttentionState, Evidence, Finding, Remedy, Severity
 # How each was seen in the operations of the block, what it means, and what to do.
 _CONTRACTS: dict[float, tuple[str, str, Remedy]] = {
     AttentionState.NORMALISED_ELSEWHERE: (
-        "the weights sum to one over another dimension than the one that is summed over",
-        "The attention weights of {} are normalised over the queries, not over the keys they weigh.",
+        "the weights sum to 1 over another dimension than the keys",
+        "The attention softmax of {} runs over the queries, not over the keys.",
         Remedy(
             "weigh-the-keys",
             "Take the softmax over the keys, the dimension that the product with the values sums over.",
@@ -24,19 +24,19 @@ _CONTRACTS: dict[float, tuple[str, str, Remedy]] = {
         ),
     ),
     AttentionState.SEES_PADDING: (
-        "every key that the mask leaves holds one and the same token, those it hides hold the text",
+        "all unmasked keys hold one and the same token; the masked ones hold the text",
         "Attention in {} sees padding only: its mask is inverted.",
         Remedy(
             "turn-the-mask-round",
-            "Turn the mask round: in torch's modules True hides a key, in scaled_dot_product_attention True keeps it.",
+            "Invert the mask: in torch's modules True hides a key, in scaled_dot_product_attention True keeps it.",
             "hidden = tokens == padding\nencoder(x, src_key_padding_mask=hidden)  # True: hidden\n"
             "kept = ~hidden[:, None, None, :]\nscaled_dot_product_attention(q, k, v, attn_mask=kept)  # True: kept",
             "None.",
-            when_not="All samples really hold one and the same token wherever attention may look.",
+            when_not="All samples really hold one and the same token wherever attention is allowed.",
         ),
     ),
     AttentionState.SEES_ANSWERS: (
-        "the label of a position is the next token, and most positions may look there",
+        "the label of each position is the next token, and most positions can attend to it",
         "Attention in {} sees the tokens it has to predict: a causal mask is missing.",
         Remedy(
             "mask-the-future",
@@ -47,11 +47,11 @@ _CONTRACTS: dict[float, tuple[str, str, Remedy]] = {
         ),
     ),
     AttentionState.UNSCALED: (
-        "plain products of queries and keys, with a deviation above 2 before anything is learnt",
-        "The attention logits of {} are not divided by the root of their width, and begin large.",
+        "unscaled products of queries and keys, with a standard deviation above 2 at the start",
+        "The attention logits of {} are not divided by the root of the key dimension: they start too large.",
         Remedy(
             "scale-the-attention-logits",
-            "Divide the attention logits by the root of the width of a key.",
+            "Divide the attention logits by the square root of the key dimension.",
             "scores = query @ key.transpose(-2, -1) / key.shape[-1] ** 0.5",
             "Weights that were trained without it do not fit any more.",
             when_not="Queries and keys are normalised, or the scale is a learnt parameter.",
@@ -84,7 +84,7 @@ class AttentionContract(Condition):
     )
     stage = Stage.STEP
     needs = frozenset({"activation"})
-    meaning = "Such a block cannot learn where to look, or learns to look where it must not"
+    meaning = "Such a block cannot learn what to attend to, or attends to what it must not see"
     remedies = (*(remedy for _, _, remedy in _CONTRACTS.values()), NORMALISE_QUERIES_AND_KEYS)
     frames = Limit.chance(2, "sampled steps in a row: a single batch may be an odd one")
     latest_start = Limit.start(3, "steps, for logits that begin large: trained attention has large ones in health")

@@ -76,7 +76,7 @@ class CollapsedRepresentation(Condition):
     code, variant, formerly = "ACT003", "collapsed-representation", "collapsed"
     stage = Stage.SIGNAL
     _weights = Shared(_Rewriting)
-    meaning = "The model gives nearly the same output whatever it is shown"
+    meaning = "The model gives nearly the same output for every input"
     remedies = (KEEP_THE_OUTPUTS_APART, ANNEAL_THE_PRIOR, LOWER_LEARNING_RATE)
     share = Limit(3e-3, "of a layer's variance, between samples; healthy layers stay above 0.025")
     share_to = Limit(0.1, "of that share at the start")
@@ -174,7 +174,7 @@ class CollapsedRepresentation(Condition):
         return due[:0] if only_the_last and not streak.span[ids[-1]] >= self.steps_of_classifier else due
 
     def _describe(self, view: FrameView, spread: _Spread, members: tuple[int, ...]) -> Judgement:
-        layout, how = view.layout, "deviation between samples now, against that at the start"
+        layout, how = view.layout, "standard deviation between samples, now and at the start"
         evidence = tuple(
             Evidence("activation_sample_spread", layout.path(i), known(spread.now[i]), known(spread.start[i]), how)
             for i in members[:3]
@@ -182,12 +182,12 @@ class CollapsedRepresentation(Condition):
         nats = view.all_layers("latent_nats")
         if np.isfinite(nats).any():  # a variational autoencoder
             code = int(np.nanargmin(nats))
-            how = "nats that the code carries about its sample; a single bit is 0.69"
+            how = "nats that the latent code carries about its sample; one bit is 0.69"
             evidence += (Evidence("latent_nats", layout.path(code), float(nats[code]), None, how),)
         verb, first = "gives" if len(members) == 1 else "give", members[0]
         summary = (
             f"{name_layers(layout, members)} {verb} nearly the same output for every sample: "
-            f"the differences fell from {spread.start[first]:.2g} to {spread.now[first]:.2g}."
+            f"the spread between samples fell from {spread.start[first]:.2g} to {spread.now[first]:.2g}."
         )
         return Judgement(Severity.MODERATE, members, spread.flat.began(members), 0.8, summary, evidence)
 

@@ -29,7 +29,7 @@ class ConstantOutput(Condition):
     code, variant, formerly = "ACT003", "constant-output", "constant"
     stage = Stage.SIGNAL
     needs = frozenset({"activation"})
-    meaning = "The model gives the same output whatever it is shown"
+    meaning = "The model gives the same output for every input"
     remedies = (
         Remedy(
             "reduce-over-features",
@@ -81,10 +81,10 @@ class ConstantOutput(Condition):
         place = max(around, key=lambda i: len(layout.path(i)), default=before)
         spread = view.all_layers("activation_sample_spread")
         evidence = (
-            Evidence("activation_sample_spread", path, known(spread[before]), None, "samples come in different"),
-            Evidence("activation_sample_spread", layout.path(behind), known(spread[behind]), None, "and go out alike"),
+            Evidence("activation_sample_spread", path, known(spread[before]), None, "input differs between samples"),
+            Evidence("activation_sample_spread", layout.path(behind), known(spread[behind]), None, "output does not"),
         )
-        summary = f"{layout.path(place)} gives exactly the same output for every sample, whatever comes in."
+        summary = f"{layout.path(place)} gives exactly the same output for every sample, whatever its input."
         return Judgement(Severity.SEVERE, (place,), int(self._alike.since[before]), 0.9, summary, evidence)
 
 

@@ -38,7 +38,7 @@ class DeadUnits(Condition):
     code, variant, formerly = "ACT001", "dead-units", "dead rectified dead-outputs rectified-logits"
     stage, needs_growth = Stage.SIGNAL, True
     needs = frozenset({"activation"})
-    meaning = "Units that are off pass no gradient on: they and what lies before them cannot learn"
+    meaning = "Dead units pass no gradient: neither they nor the layers before them can learn"
     remedies = (REVIVE_THE_UNITS, LOWER_LEARNING_RATE, FREE_THE_LAST_LAYER)
 
     share = Limit(
@@ -189,10 +189,10 @@ class DeadUnits(Condition):
         since = since if since.length[first] else self._held_down
         if self._dead.length[first] or self._silent.length[first]:
             many = f", and of {count_of(len(members) - 1, 'layer')} after it" if len(members) > 1 else ""
-            summary = f"{'Every unit' if whole else f'{share:.0%} of the units'} of {place}{many}: never active."
+            summary = f"{'All units' if whole else f'{share:.0%} of the units'} of {place}{many} are never active."
         else:
-            summary = f"{share:.0%} of the outputs of {place} are zero: it began with biases far below zero."
-        how = "share of units that were silent in all recent samples"
+            summary = f"{share:.0%} of the outputs of {place} are zero: its biases started far below zero."
+        how = "share of units with zero output for all recent samples"
         evidence = tuple(
             Evidence("activation_dead_fraction", layout.path(i), float(self._share[i]), None, how) for i in members[:3]
         )

@@ -26,7 +26,7 @@ class PosteriorCollapse(Condition):
     code, variant, formerly = "ACT003", "posterior-collapse", "latent"
     stage = Stage.SIGNAL
     wakes_on = having("activation")
-    meaning = "The decoder learns nothing about its sample from the code, so it gives nearly the same output for all"
+    meaning = "The decoder ignores the latent code, so it gives nearly the same output for every sample"
     remedies = (ANNEAL_THE_PRIOR,)
     nats = Limit(0.02, "per sample; codes of new models carry more, healthy ones many times as much after forty steps")
     frames = Limit.chance(2, "sampled steps in a row")
@@ -53,10 +53,10 @@ class PosteriorCollapse(Condition):
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout, nats = view.layout, view.all_layers("latent_nats")
-        how = "nats that the code carries about its sample; a single bit is 0.69"
+        how = "nats that the latent code carries about its sample; one bit is 0.69"
         evidence = tuple(Evidence("latent_nats", layout.path(i), float(nats[i]), None, how) for i in members)
         summary = (
             f"Posterior collapse: the code of {layout.path(members[0])} carries {nats[members[0]]:.2g} nats per sample "
-            "(a bit is 0.69). The prior weighs too much beside the reconstruction error."
+            "(one bit is 0.69): the KL term outweighs the reconstruction error."
         )
         return Judgement(Severity.MODERATE, members, self._empty.began(members), 0.9, summary, evidence)

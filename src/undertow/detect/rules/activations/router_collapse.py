@@ -66,7 +66,7 @@ class RouterCollapse(Condition):
         )  # fmt: skip
         worst = members[0]
         summary = (
-            f"{name_layers(layout, members)} sends {self._load[worst]:.0%} of all rows the same way "
-            f"(1 of {experts[worst]} experts would get {1 / experts[worst]:.0%} in balance): the others never learn."
+            f"{name_layers(layout, members)} routes {self._load[worst]:.0%} of all rows to the same one of "
+            f"{experts[worst]} experts ({1 / experts[worst]:.0%} is balanced): the others never learn."
         )
         return Judgement(Severity.SEVERE, members, self._full.began(members), 0.92, summary, evidence)

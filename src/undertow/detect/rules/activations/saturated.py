@@ -30,7 +30,7 @@ class Saturated(Condition):
     code, variant = "ACT002", "saturated"
     stage, needs_growth = Stage.SIGNAL, True
     needs = frozenset({"activation"})
-    meaning = "Saturated units pass hardly any gradient on, so what lies before them learns slowly or not at all"
+    meaning = "Saturated units pass hardly any gradient, so the layers before them learn slowly or not at all"
     remedies = (
         Remedy(
             "normalise-before-the-activation",
@@ -77,7 +77,7 @@ class Saturated(Condition):
         # The layer whose pre-activations are too large, and the function, where it is a module.
         pairs = [(i,) if structure.owns(i) else (structure.source(i), i) for i in members]
         layers = dict.fromkeys(layer for pair in pairs for layer in pair if layer != NONE)
-        how = f"share of outputs at the flat ends at step {view.step}"
+        how = f"share of saturated outputs at step {view.step}"
         evidence = tuple(
             Evidence("activation_saturated_fraction", layout.path(i), float(self._share[i]), None, how)
             for i in members[:3]

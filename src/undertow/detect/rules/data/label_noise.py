@@ -19,8 +19,8 @@ class LabelNoise(Condition):
 
     What it sees: A classifier with one label for each sample that has learnt a quarter of its task or more, and whose
         wrong predictions have the label anywhere among the other classes, in place of next to the first.
-    Why it is bad: Wrong labels can only be learnt by heart, at the cost of what holds for new data.
-    When it is wrong: Wrong labels that are known by heart look like right ones, and below four classes, or a third of
+    Why it is bad: Wrong labels can only be memorised, at the cost of what holds for new data.
+    When it is wrong: Wrong labels that are memorised look like right ones, and below four classes, or a third of
         the labels, they are not seen. Labels that cannot be known by chance (a game of dice) look like wrong ones.
     References: Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
     """
@@ -28,7 +28,7 @@ class LabelNoise(Condition):
     code, variant, formerly = "DAT004", "label-noise", "noise"
     stage, is_standing = Stage.OUTCOME, True
     _agreement = Shared(TargetAgreement)
-    meaning = "The model can learn wrong labels by heart only, and gets worse on new data as it does"
+    meaning = "The model can only memorise wrong labels, and gets worse on new data as it does"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)
 
     learnt = Limit(0.25, "accuracy between chance and 1: with less, every class is as likely")
@@ -87,8 +87,8 @@ class LabelNoise(Condition):
             Evidence("output_accuracy", None, 1 - share, None, "share of predictions that are right"),
         )
         summary = (
-            f"{share:.0%} of the labels contradict what the model has learnt, at random: they are not even its second "
-            "choice. A part of the labels is probably wrong."
+            f"{share:.0%} of the labels contradict the predictions at random, not even as the second choice: some "
+            "labels are probably wrong."
         )
         return Judgement(Severity.MODERATE, (), self._measured[0][0], 0.6, summary, evidence)
 

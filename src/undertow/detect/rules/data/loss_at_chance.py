@@ -22,8 +22,8 @@ class LossAtChance(Condition):
         successive batches that do not agree with each other, as if every batch taught something else. A squared error
         the same way, where it stays at the variance of the targets although the predictions differ from sample to
         sample.
-    Why it is bad: Labels that were shuffled apart from their inputs, or read from the wrong column, can only be learnt
-        by heart.
+    Why it is bad: Labels that were shuffled apart from their inputs, or read from the wrong column, can only be
+        memorised.
     When it is wrong: It cannot tell wrong labels from a task that is very hard to begin with (parity, a task that needs
         a longer context): confidence is low. Tasks with many classes get half a step per class. A relation that is weak
         but proved is left alone, and so are returns that a policy earns, and a model most of which is frozen.
@@ -34,7 +34,7 @@ class LossAtChance(Condition):
     code, variant, formerly = "DAT004", "loss-at-chance", "chance"
     stage, is_standing = Stage.OUTCOME, True
     _agreement = Shared(TargetAgreement)
-    meaning = "The model can learn such data by heart only, and nothing that holds for new data"
+    meaning = "The model can only memorise such data, and learns nothing that generalises"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)
 
     lowest = Limit(0.96, "of the loss of the best constant prediction; below, something was learnt")
@@ -144,7 +144,7 @@ class LossAtChance(Condition):
         evidence = [
             Evidence("loss", None, loss.level, self._chance(loss.level), f"loss, and that of {of}"),
             Evidence("gradient_cosine", None, cosine, None, "gradients of successive batches hardly agree"),
-            Evidence("weight_drift", None, self._drift, None, "median way of the weight matrices: they did move"),
+            Evidence("weight_drift", None, self._drift, None, "median matrix: the weights moved"),
         ]
         if self._accuracies:
             accuracy = fmean(self._accuracies)

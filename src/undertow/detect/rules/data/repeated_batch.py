@@ -24,7 +24,7 @@ class RepeatedBatch(Condition):
     code, variant, formerly = "DAT005", "repeated-batch", "repeated"
     stage, is_standing = Stage.DATA, True
     wakes_on = having("targets_repeated", "input_mean")
-    meaning = "The model learns one batch by heart, and the rest of the data is never seen"
+    meaning = "The model memorises one batch, and the rest of the data is never seen"
     remedies = (
         Remedy(
             "make-the-iterator-once",
@@ -33,7 +33,7 @@ class RepeatedBatch(Condition):
             "    for inputs, targets in loader:  # not next(iter(loader))\n"
             "        train_step(inputs, targets)",
             "None.",
-            when_not="One batch is meant to be learnt by heart, as a test.",
+            when_not="One batch is meant to be memorised, as a test.",
         ),
         SHUFFLE_THE_DATA,
     )

@@ -59,8 +59,8 @@ class SortedClasses(Condition):
     def _describe(self, possible: float) -> Judgement:
         how = "mean within a batch, and of all labels together"
         summary = (
-            f"Batches are not shuffled: one holds about {math.exp(self._mean):.1f} classes, and a mixed one would hold "
-            f"{math.exp(possible):.0f}. The data are probably sorted by class."
+            f"Batches are not shuffled: each holds about {math.exp(self._mean):.1f} classes "
+            f"({math.exp(possible):.0f} if mixed). The data are probably sorted by class."
         )
         evidence = (Evidence("label_entropy", None, self._mean, possible, how),)
         return Judgement(Severity.SEVERE, (), self._first_step, 0.92, summary, evidence)

@@ -75,10 +75,10 @@ class SortedTargets(Condition):
         return fmean((after - before) ** 2 for before, after in pairwise(means)) < self.order * between**2
 
     def _describe(self, between: float, within: float) -> Judgement:
-        how = "deviation of the targets within a batch, and of the means of batches"
+        how = "standard deviation of the targets within a batch, and of the batch means"
         summary = (
-            f"Batches are not shuffled: their mean targets differ {between / within:.1g} times as much as the targets "
-            "within one (0.35 times at most when mixed). The data are probably sorted by target."
+            f"Batches are not shuffled: their means vary {between / within:.1g}× as much as the targets within one "
+            "(0.35× at most if mixed). The data are probably sorted by target."
         )
         evidence = (Evidence("target_std", None, within, between, how),)
         return Judgement(Severity.SEVERE, (), self._first_step, 0.85, summary, evidence)

@@ -18,10 +18,10 @@ class UnrelatedTargets(Condition):
     What it sees: Whatever the loss: predictions that fit their own targets no better than those of other samples of the
         batch, as a test by exchange says at each of 32 measured steps, although the weights move well and have gone a
         part of their size.
-    Why it is bad: Labels that were shuffled apart from their inputs, or read from the wrong column, can only be learnt
-        by heart.
+    Why it is bad: Labels that were shuffled apart from their inputs, or read from the wrong column, can only be
+        memorised.
     When it is wrong: It cannot tell wrong labels from a task that is very hard to begin with: confidence is low.
-        Samples that come again within the first steps are known by heart so soon that nothing is seen. A relation that
+        Samples that come again within the first steps are memorised so soon that nothing is seen. A relation that
         is weak but proved by the exchange is left alone; a weaker one (rare clicks that follow from little of what is
         known) may be taken for none.
     References: Zhang et al., "Understanding deep learning requires rethinking generalization", 2016 (arXiv 1611.03530).
@@ -31,7 +31,7 @@ class UnrelatedTargets(Condition):
     code, variant, formerly = "DAT004", "unrelated-targets", "unrelated"
     stage, is_standing = Stage.OUTCOME, True
     _agreement = Shared(TargetAgreement)
-    meaning = "The model can learn such data by heart only, and nothing that holds for new data"
+    meaning = "The model can only memorise such data, and learns nothing that generalises"
     remedies = (CHECK_THE_LABELS, OVERFIT_ONE_BATCH)
 
     # In 130 healthy programs the mean is above these within 45 steps; where tables of hundreds of rows are learnt, 123.
@@ -71,12 +71,12 @@ class UnrelatedTargets(Condition):
 
     def _describe(self, mean: float) -> Judgement:
         how = (
-            "how much better predictions fit their own targets than those of other samples, in deviations of chance: "
+            "how much better predictions fit their own targets than shuffled ones, in standard deviations: "
             f"mean of {len(self._agreement.latest)} measured steps"
         )
         evidence = (
             Evidence("output_agreement", None, mean, None, how),
-            Evidence("weight_drift", None, self._agreement.drift, None, "median way of the matrices: they moved"),
+            Evidence("weight_drift", None, self._agreement.drift, None, "median matrix: the weights moved"),
         )
         summary = (
             "Predictions match their own targets no better than shuffled ones: the labels look unrelated to the inputs."

@@ -14,7 +14,7 @@ class UnusedClasses(Condition):
 
     What it sees: The number of classes that the labels amount to (by their entropy), against the number of outputs: one
         in two hundred, or one single class, is a hint; one single class of a classifier for forty steps is an alarm.
-    Why it is bad: Most outputs are never asked for, which often means that the wrong column or label mapping is in use.
+    Why it is bad: Most outputs are never the target: often the wrong column or label mapping is in use.
         Of a single class there is nothing to learn.
     When it is wrong: Contrastive losses give every row the same label by design; a classifier, which has an output for
         every class, does so only by mistake. Entropy counts rare classes for less than one: English text amounts to
@@ -25,7 +25,7 @@ class UnusedClasses(Condition):
     code, variant, formerly = "DAT006", "unused-classes", "classes"
     stage, is_standing = Stage.DATA, True
     wakes_on = having("label_entropy_pooled")
-    meaning = "Most outputs are never asked for, so they learn nothing but to stay low"
+    meaning = "Most outputs are never the target, so they only learn to stay low"
     remedies = (FIT_THE_TABLE_TO_THE_DATA,)
 
     share = Limit(0.005, "of the classes in use, by entropy; English text: 0.02")
@@ -60,10 +60,10 @@ class UnusedClasses(Condition):
         return self.hold(alone, lambda: self._describe(used, classes, first, alone))
 
     def _describe(self, used: float, classes: float, first: int, alone: bool) -> Judgement:
-        how = f"{used:.3g} classes in use of {classes:.0f}, as far as the entropy of {self._labels:,.0f} labels tells"
+        how = f"{used:.3g} classes in use of {classes:.0f}, estimated from the entropy of {self._labels:,.0f} labels"
         evidence = (Evidence("label_entropy_pooled", None, math.log(used), math.log(classes), how),)
         if alone:
-            summary = f"All labels seen are the same one of {classes:.0f} classes: there is nothing to tell apart."
+            summary = f"All labels seen are the same one of {classes:.0f} classes: there is nothing to learn."
             return Judgement(Severity.SEVERE, (), first, 0.9, summary, evidence)
-        summary = f"The labels amount to {used:.3g} of {classes:.0f} classes: most outputs are never asked for."
+        summary = f"Only {used:.3g} of {classes:.0f} classes occur in the labels: most outputs are never used."
         return Judgement(Severity.MILD, (), first, 0.75, summary, evidence)

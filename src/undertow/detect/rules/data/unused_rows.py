@@ -68,7 +68,7 @@ class UnusedRows(Condition):
         layout = view.layout
         least = min(self._used[layer][0] for layer in members)
         severity = Severity.MODERATE if least < self.alarm else Severity.MILD
-        how = "and no more come into use"
+        how = "share of rows never used; no new ones come into use"
         evidence = tuple(
             Evidence("weight_rows_unused", layout.path(layer), 1 - self._used[layer][0], 0.0, how)
             for layer in members[:3]

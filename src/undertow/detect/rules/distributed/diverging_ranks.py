@@ -61,7 +61,7 @@ class DivergingRanks(Condition):
         how = f"distance of rank {rank}'s weight from the first rank's, over its norm, after step {view.step}"
         evidence = [Evidence("rank_weight_distance", path, float(weight[worst]), 0.0, how)]
         if known(float(gradient[worst])) is not None:
-            how = "the same of the gradients that the optimizers used"
+            how = "the same for the gradients that the optimizers used"
             evidence.append(Evidence("rank_gradient_distance", path, float(gradient[worst]), 0.0, how))
         everywhere = 2 * len(layers) > compared and compared > 2
         named = f"{len(layers)} of {compared} parameters" if everywhere else name_layers(layout, layers)

@@ -91,13 +91,13 @@ class DrownedHead(Condition):
     def _describe(self, layout: LayerIndex, behind: dict[int, float], loudest: str, largest: float) -> Judgement:
         evidence = tuple(
             Evidence("gradient_norm", layout.path(head), value, largest,
-                     f"gradient norm times weight norm, beside that of {loudest}")
+                     f"gradient norm times weight norm, against that of {loudest}")
             for head, value in behind.items()
         )  # fmt: skip
         first = next(iter(behind))
         summary = (
-            f"The loss of {layout.path(first)} is drowned: what it asks of the shared layers is "
-            f"{largest / behind[first]:,.0f} times smaller than what {loudest} asks."
+            f"The loss of {layout.path(first)} is drowned: its gradient in the shared layers is "
+            f"{largest / behind[first]:,.0f} times smaller than that of {loudest}."
         )
         return Judgement(Severity.MODERATE, (*behind,), self._since, 0.7, summary, evidence)
 

@@ -49,7 +49,7 @@ class ExplodingGradient(Condition):
 
     code, variant, formerly = "GRD002", "exploding-gradient", "exploding"
     stage, needs_growth = Stage.STEP, True
-    meaning = "Steps of that size throw the weights about, and training diverges sooner or later"
+    meaning = "Updates of that size undo what was learned, and training diverges sooner or later"
     remedies = (INITIALISE_FOR_THE_ACTIVATION, _TAME_THE_RECURRENCE, CLIP_GRADIENTS, LOWER_LEARNING_RATE)
     pace = ("gradient", 3)
 
@@ -169,7 +169,7 @@ class ExplodingGradient(Condition):
     def _describe_depth(self, view: FrameView, layers: tuple[int, ...]) -> Judgement:
         sizes = view.all_layers("gradient_rms")
         largest, least = float(sizes[layers[0]]), float(np.nanmin(sizes[matrices_of(view.layout).ids]))
-        how = "a typical gradient element, beside that of the smallest matrix at the same step"
+        how = "RMS of the gradient, against the smallest among the matrices at the same step"
         evidence = Evidence("gradient_rms", view.layout.path(layers[0]), largest, least, how)
         summary = (
             f"Gradients grow by a factor of 10^{math.log10(sizes[layers[0]] / least):.1f} on their way to the first "

@@ -100,15 +100,15 @@ class GradientSpike(Condition):
         layers = () if is_everywhere else tuple(int(ids[i]) for i in ranked if away[i] > self.deviations)
         evidence = [
             Evidence("gradient_norm_total", None, total, self._largest,
-                     f"norm of all gradients at step {view.step}, beside the largest before"),
+                     f"norm of all gradients at step {view.step}, against the largest before"),
             Evidence("gradient_norm", layout.path(int(ids[ranked[0]])), float(away[ranked[0]]), None,
-                     "robust deviations of the logarithm above its own past"),
+                     "robust standard deviations above its own history, in logarithms"),
         ]  # fmt: skip
         if self._leap > 0:
             how = "the largest update of these steps over the largest before"
             evidence.append(Evidence("update_ratio", None, self._leap, 1.0, how))
         where = "" if is_everywhere else f" in {name_layers(layout, layers)}"
-        end = "; the weights were not thrown about." if severity is Severity.MILD else "."
+        end = "; the updates stayed as small as before." if severity is Severity.MILD else "."
         summary = (
             f"At step {view.step} the gradient{where} was {total / self._largest:,.0f} times the largest before it"
         )

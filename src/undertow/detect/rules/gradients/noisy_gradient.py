@@ -70,10 +70,10 @@ class NoisyGradient(Condition):
         )
 
     def _describe(self, view: FrameView, since: int, usual: float) -> Judgement:
-        how = "noise over signal of the averaged gradient, in the middle of all matrices and measured steps"
+        how = "noise over signal of the averaged gradient, median of all matrices and measured steps"
         evidence = [Evidence("gradient_noise_scale", None, usual, 1.0, how)]
         if view.loss is not None:
-            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "the loss, beside its start"))
+            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "loss now, and at the start"))
         summary = "The gradient is nearly all noise, and the loss has not moved since the start."
         # Batch size or data are at fault, no layer.
         return Judgement(Severity.MILD, (), since, 0.6, summary, tuple(evidence))

@@ -66,10 +66,10 @@ class OscillatingGradient(Condition):
 
     def _describe(self, view: FrameView, against: list[tuple[int, float]]) -> Judgement:
         usual = sorted(cosine for _, cosine in against)[len(against) // 2]
-        how = "with the gradient of the step before, in the middle of all matrices and of the latest steps"
+        how = "with the gradient of the previous step, median of all matrices and of the latest steps"
         evidence = [Evidence("gradient_cosine", None, usual, None, how)]
         if view.loss is not None:
-            evidence.append(Evidence("loss", None, view.loss.level, view.loss.best, "the loss, beside its best level"))
-        summary = "Every gradient points against the one before it and the loss does not fall: steps jump to and fro."
+            evidence.append(Evidence("loss", None, view.loss.level, view.loss.best, "loss now, and at its best"))
+        summary = "Gradients point against the previous ones and the loss does not fall: updates jump back and forth."
         # The learning rate is at fault, no layer of it.
         return Judgement(Severity.MODERATE, (), against[0][0], 0.75, summary, tuple(evidence))

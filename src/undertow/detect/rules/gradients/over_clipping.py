@@ -128,7 +128,7 @@ class OverClipping(Condition):
         how = f"share of the gradient left by clipping at step {view.step}; as little at every step since {since}"
         evidence = [
             Evidence("clip_coefficient", None, left, 1.0, how),
-            Evidence("update_ratio", None, self._speed, 1e-3, "step over weight, in the middle of all matrices"),
+            Evidence("update_ratio", None, self._speed, 1e-3, "update over weight, median of all matrices"),
         ]
         if math.isfinite(total):
             evidence.append(

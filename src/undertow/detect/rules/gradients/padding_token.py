@@ -60,7 +60,7 @@ class PaddingToken(Condition):
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         layout, inside = view.layout, view.all_layers("padding_inside")
-        how = "share of tokens with the padding index that stand amid others: their row gets no gradient"
+        how = "share of padding tokens that stand between other tokens: their row gets no gradient"
         evidence = tuple(Evidence("padding_inside", layout.path(i), float(inside[i]), 0.0, how) for i in members[:3])
         summary = f"The padding index of {name_layers(layout, members)} is a real token: its row never learns."
         return Judgement(Severity.MODERATE, members, self._since, 0.9, summary, evidence)

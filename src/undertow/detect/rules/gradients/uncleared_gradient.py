@@ -35,7 +35,7 @@ class UnclearedGradient(Condition):
 
     code, variant, formerly = "GRD007", "uncleared-gradient", "carried"
     stage, is_exact = Stage.PROGRAM, True
-    meaning = "The steps follow old gradients of weights long gone, more of them every time"
+    meaning = "Every update follows the sum of all earlier gradients, which no longer fit the weights"
     remedies = (CLEAR_GRADIENTS,)
     needs = frozenset({"gradient"})
     wakes_on = where("gradient_carried", lambda flags: flags == 1) | changed("gradient_optimizer")

@@ -55,7 +55,7 @@ class VanishingGradient(Condition):
 
     code, variant, formerly = "GRD001", "vanishing-gradient", "depth cut closed-gate"
     stage = Stage.STEP
-    meaning = "The layers far from the loss get next to no signal, so they keep their initial values"
+    meaning = "The layers far from the loss get almost no gradient, so they keep their initial values"
     remedies = (
         USE_RELU_WITH_HE_INITIALISATION,
         _GATE_THE_RECURRENCE,
@@ -145,7 +145,7 @@ class VanishingGradient(Condition):
         evidence = [
             Evidence("gradient_rms", layout.path(layers[0]), float(10 ** sizes[places[0]]),
                      float(10 ** np.nanmax(sizes)),
-                     f"a typical gradient element, beside that of {last} at the same step"),
+                     f"RMS of the gradient, against that of {last} at the same step"),
             Evidence("gradient_rms", None, trend.rise, None,
                      f"decades lost over {trend.size} matrices; a straight line explains {trend.fit:.0%} of it"),
         ]  # fmt: skip
@@ -162,16 +162,14 @@ class VanishingGradient(Condition):
     def _describe_shut(self, view: FrameView, sizes: Values) -> Judgement:
         layout, ids, places = view.layout, matrices_of(view.layout).ids, self._behind_gates(view, sizes)
         layers = tuple(ids[places].tolist())
-        how = (
-            f"a typical gradient element, beside that of {layout.path(int(ids[np.nanargmax(sizes)]))} at the same step"
-        )
+        how = f"RMS of the gradient, against that of {layout.path(int(ids[np.nanargmax(sizes)]))} at the same step"
         evidence = tuple(
             Evidence("gradient_rms", layout.path(int(ids[place])), float(sizes[place]), float(np.nanmax(sizes)), how)
             for place in places[:3]
         )
         summary = (
-            f"Next to no gradient reaches {name_layers(layout, layers)}: less than a ten-billionth of what other "
-            "layers get. Something in their way is closed, as a saturated gate is."
+            f"Almost no gradient reaches {name_layers(layout, layers)}: less than 1e-10 of that of other layers. "
+            "Something blocks it, such as a saturated gate."
         )
         return Judgement(Severity.SEVERE, layers, self._shut.since, 0.9, summary, evidence)
 

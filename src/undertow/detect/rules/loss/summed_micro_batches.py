@@ -107,7 +107,7 @@ class SummedMicroBatches(Condition):
             return f"half of the weights changed by more than {of_themselves(size)} in one step"
         first = loss.first * (self._passes if self._is_late else 1.0)  # a sum of as many is as many times as large
         if loss.value > self.leap * first > 0 and loss.jump > self.jump:
-            return "the loss leapt up"
+            return "the loss jumped"
         if loss.seen >= self.rise_after and loss.level > self.rise * first > 0:
             return "the loss has risen"
         flat = loss.best > self.flat_above * loss.start > 0 or loss.best > self.at_chance * self._passes * self._chance
@@ -122,7 +122,7 @@ class SummedMicroBatches(Condition):
         ]
         since = ""
         if self._is_late:
-            evidence = [Evidence("loss_factor", None, 1.0, 1 / passes, "of each pass, and what makes their mean")]
+            evidence = [Evidence("loss_factor", None, 1.0, 1 / passes, "of each pass, and the one that averages them")]
             since = f" since step {self._first_step}"
         summary = f"The losses of {passes} micro-batches are added, not averaged{since}: steps are {passes}× as large"
         if not self._harm:

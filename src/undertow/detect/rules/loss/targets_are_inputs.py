@@ -26,7 +26,7 @@ class TargetsAreInputs(Condition):
     remedies = (
         Remedy(
             "shift-the-targets",
-            "Ask for the next token: the targets are the tokens one place further than the inputs.",
+            "Predict the next token: shift the targets one position ahead of the inputs.",
             "inputs, targets = tokens[:, :-1], tokens[:, 1:]\n"
             "logits = model(inputs).flatten(0, 1)\n"
             "loss = torch.nn.functional.cross_entropy(logits, targets.flatten())",
@@ -62,10 +62,10 @@ class TargetsAreInputs(Condition):
         return self.hold(None, self._describe) if self.is_open or self._by_places or at_once else None
 
     def _describe(self) -> Judgement:
-        where = "one place before" if self._from_before else "at the same place"
+        where = "one position earlier" if self._from_before else "at the same position"
         how = f"every label is the token {where}"
         evidence = Evidence("targets_are_inputs", None, 1.0 + self._from_before, 0.0, how)
-        summary = "The targets are the inputs themselves, place by place: the shift by one token is missing."
+        summary = "The targets are the inputs themselves, position by position: the shift by one token is missing."
         if self._from_before:
-            summary = "The targets are the tokens one place before: they are shifted the wrong way, and only copied."
+            summary = "The targets are the previous tokens: they are shifted the wrong way, and the model only copies."
         return Judgement(Severity.SEVERE, (), self._streak.since, 0.9, summary, (evidence,))

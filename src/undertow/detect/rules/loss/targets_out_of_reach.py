@@ -28,7 +28,7 @@ class TargetsOutOfReach(Condition):
     stage, is_exact, is_standing = Stage.SIGNAL, True, True
     is_of_one_training = True
     wakes_on = having("targets_beyond_reach")
-    meaning = "Part of what is asked for can never be learnt"
+    meaning = "Part of the targets can never be predicted"
     remedies = (
         Remedy(
             "free-the-output",

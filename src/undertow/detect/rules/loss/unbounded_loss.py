@@ -12,7 +12,7 @@ from undertow.schema import Evidence, Floor, Severity
 # How each form was seen in the graph of the loss, and what it means.
 _FORMS = {
     Floor.EXPONENTIAL: (
-        "a value and its exponential both stand in the loss, and both make it smaller the same way",
+        "a value and its exponential are both in the loss, and both lower it",
         "The loss has no floor: a log-scale (or a log-determinant) has the wrong sign, so that it and its exponential "
         "fall together.",
     ),
@@ -30,8 +30,7 @@ _FORMS = {
     ),
     Floor.LOWERS_LIKELIHOOD: (
         "log-probabilities that targets pick stand in the loss with a plus",
-        "The loss has the wrong sign: it makes the right answers as unlikely as it can. Minimise the negative "
-        "logarithm.",
+        "The loss has the wrong sign: it makes the targets as unlikely as possible. Minimise the negative logarithm.",
     ),
     Floor.PUNISHES_OVERLAP: (
         "the overlap of the prediction with its mask (Dice, or intersection over union) stands in the loss with a plus",
@@ -57,7 +56,7 @@ class UnboundedLoss(Condition):
     code, variant, formerly = "LSS003", "unbounded-loss", "floor"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     _sign = Shared(LossSign)
-    meaning = "The loss asks for the wrong thing, and that is what the model learns"
+    meaning = "The loss rewards the wrong thing, and that is what the model learns"
     remedies = (MIND_THE_SIGN,)
     patience = Limit.chance(2, "measured steps with such a form")
     doublings = Limit(4, "of the distance below zero; likelihoods take longer for every one")

@@ -21,7 +21,7 @@ class UnequalMicroBatches(Condition):
     code, variant, formerly = "LSS004", "unequal-micro-batches", "unequal"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = having("micro_batch_spread")
-    meaning = "What a micro-batch adds to a step is not what its rows are worth"
+    meaning = "The gradient is not the mean over all rows of the step"
     remedies = (
         Remedy(
             "divide-by-all-rows",
@@ -53,10 +53,10 @@ class UnequalMicroBatches(Condition):
         return self.hold(None, lambda: self._describe(spread))
 
     def _describe(self, spread: float) -> Judgement:
-        how = "how many times as much a row of one micro-batch counts as a row of another in the same step"
+        how = "largest weight of a row over the smallest, within one step"
         evidence = Evidence("micro_batch_spread", None, spread, 1.0, how)
         summary = (
-            f"Micro-batches of unequal size count alike: a row, or a token, of a small one weighs up to {spread:.3g} "
-            "times as much as one of a large one."
+            f"Micro-batches of unequal size have equal weight: a row of the smallest counts up to {spread:.3g} times "
+            "as much as one of the largest."
         )
         return Judgement(Severity.MODERATE, (), self._streak.since, 0.85, summary, (evidence,))

@@ -54,12 +54,12 @@ class RedrawnMasks(Condition):
         return self.hold(members, lambda: self._describe(view, members))
 
     def _describe(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
-        how = "ran again in the backward pass, and began with another state of the random generator"
+        how = "recomputed in the backward pass with another state of the random generator"
         evidence = tuple(Evidence("recomputed_apart", view.layout.path(i), 1.0, 0.0, how) for i in members[:3])
         verb = "draws" if len(members) == 1 else "draw"
         summary = (
-            f"{name_layers(view.layout, members)} {verb} other random numbers when checkpointing recomputes the "
-            "forward pass: the gradient belongs to other dropout masks than the loss."
+            f"{name_layers(view.layout, members)} {verb} new random numbers when checkpointing recomputes the "
+            "forward pass: loss and gradient use different dropout masks."
         )
         return Judgement(Severity.SEVERE, members, self._apart.began(members), 0.97, summary, evidence)
 

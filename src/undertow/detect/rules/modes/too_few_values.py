@@ -24,7 +24,7 @@ class TooFewValues(Condition):
     code, variant, formerly = "MOD002", "too-few-values", "values"
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     needs = frozenset({"activation"})
-    meaning = "What the layer computes from a batch is noise"
+    meaning = "The statistics of a batch are mostly noise"
     remedies = (
         Remedy(
             "use-group-norm",
@@ -77,5 +77,5 @@ class TooFewValues(Condition):
             how += f", of {count_of(int(np.nanmax(samples)), 'sample')}"
         evidence = tuple(Evidence("norm_values", view.layout.path(i), count, 16.0, how) for i in members[:3])
         of = count_of(int(count), "value") if count <= self.values else "one or two samples"
-        summary = f"{name_layers(view.layout, members)}: each mean and variance is made of {of} only (16 is little)."
+        summary = f"{name_layers(view.layout, members)}: statistics are computed from {of} only (16 is little)."
         return Judgement(Severity.SEVERE, members, self._few.began(members), 0.97, summary, evidence)

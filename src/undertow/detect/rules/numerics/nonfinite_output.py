@@ -70,7 +70,7 @@ def _describe(view: FrameView, hit: list[int], harmless: str) -> Judgement:
     layout, first = view.layout, hit[0]
     counts, largest = view.all_layers("activation_nonfinite_count"), view.all_layers("activation_max_abs")
     is_part = PART in view.frame.blocks  # others before it had their turn at earlier steps
-    which = "the first module of those looked at" if is_part else "the first module"
+    which = "the first of the modules sampled" if is_part else "the first module"
     how = f"NaN or infinite elements in its output at step {view.step}; it is {which} that has any"
     evidence = [Evidence("activation_nonfinite_count", layout.path(first), float(counts[first]), 0.0, how)]
     before = structure_of(layout).before(first)
@@ -80,7 +80,7 @@ def _describe(view: FrameView, hit: list[int], harmless: str) -> Judgement:
         evidence.append(Evidence("activation_max_abs", layout.path(before), float(largest[before]), None, how))
     unseen = _unseen_before(layout, first, counts)
     for module in unseen:
-        how = f"feeds {layout.path(first)}; its own output was not seen, since a function uses its weights"
+        how = f"feeds {layout.path(first)}; its own output was not measured, since a function uses its weights"
         evidence.append(Evidence("activation_nonfinite_count", layout.path(module), None, 0.0, how))
     summary = f"NaN or infinity in the output of {layout.path(first)}"
     if unseen:

@@ -39,7 +39,7 @@ class ScalerSkipsSteps(Condition):
         )
         evidence = (
             Evidence("step_skipped", None, float(skips), float(self.usual_skips),
-                     "steps skipped in a row, beside the most a healthy start needs"),
+                     "steps skipped in a row, and the most that a healthy start needs"),
             Evidence("loss_scale", None, known(view.scalar("loss_scale")), None, "scale at the latest skipped step"),
         )  # fmt: skip
         return Judgement(Severity.INFO, (), self._skips.since, 1.0, summary, evidence)

@@ -24,7 +24,7 @@ class EpsTooLarge(Condition):
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer", "optimizer_eps"})
-    meaning = "The optimizer hardly moves, whatever the gradients ask for"
+    meaning = "The weights hardly move, whatever the gradients are"
     remedies = (SMALL_EPS,)
     patience = Limit.chance(2, "measured steps")
     far_below = Limit(0.1, "median √v over eps; 1e2 to 1e7 in health, 0.2 with branches that start next to zero")

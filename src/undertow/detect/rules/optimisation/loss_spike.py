@@ -45,6 +45,6 @@ class LossSpike(Condition):
         ending = "" if spike.over_after is None else f" and was back after {count_of(spike.over_after, 'step')}"
         how = f"highest loss since step {spike.step}, and the level before it"
         evidence = Evidence("loss", None, spike.peak, spike.before, how)
-        summary = f"The loss leapt from {spike.before:.3g} to {spike.peak:.3g} at step {spike.step}{ending}."
+        summary = f"The loss jumped from {spike.before:.3g} to {spike.peak:.3g} at step {spike.step}{ending}."
         severity = Severity.MODERATE if spike.is_harmful else Severity.MILD
         return Judgement(severity, (), spike.step, 0.7, summary, (evidence,))

@@ -11,10 +11,10 @@ from undertow.schema import Evidence, Severity
 
 
 class MomentumTooLarge(Condition):
-    """The momentum carries gradients along for hundreds of steps, or for far longer than Adam's scale follows.
+    """The momentum averages gradients over hundreds of steps, or over far more than Adam's second moment does.
 
     What it sees: A momentum (Adam's first beta) of 0.995 or more while the loss does not fall, or of 0.998 or more; or
-        a first beta of 0.98 or more whose memory is five times that of the second: the two look exchanged.
+        a first beta of 0.98 or more whose memory is five times that of the second: the two look swapped.
     Why it is bad: The steps keep going for hundreds of steps after the gradient has turned. A scale that forgets first
         makes them as large as the latest gradient is small.
     When it is wrong: Between 0.995 and 0.998 a loss that falls, or of which nothing is left, is not reported. In
@@ -66,23 +66,24 @@ class MomentumTooLarge(Condition):
             return self.stay()
         remembers = f"{memory:,.0f} steps"
         evidence = (
-            Evidence("optimizer_momentum", None, self._momentum, 0.9, f"it remembers {remembers}"),
+            Evidence("optimizer_momentum", None, self._momentum, 0.9, f"it averages over {remembers}"),
             Evidence("loss", None, loss.level, loss.best, "level now, and at its best"),
         )
-        harm = "and the loss does not fall" if is_stuck else "long after it has turned"
-        summary = f"A momentum of {self._momentum:g} (0.9 is usual) carries gradients along for {remembers}, {harm}."
+        harm = "the loss does not fall" if is_stuck else "it pushes on after the gradient has turned"
+        summary = f"A momentum of {self._momentum:g} (0.9 is usual) averages gradients over {remembers}: {harm}."
         since = loss.best_step if is_stuck else self._large.since
         return self.hold(is_stuck, lambda: Judgement(Severity.MODERATE, (), since, 0.8, summary, evidence))
 
     def _describe_exchanged(self) -> Judgement:
         first = self._momentum
         second = 1.0 - self._memory * (1.0 - first)
+        how = "averaging time of the first moment over that of the second"
         evidence = (
             Evidence("optimizer_momentum", None, first, 0.9, f"Adam's first beta; its second one is {second:.3g}"),
-            Evidence("optimizer_memory_ratio", None, self._memory, 1.0, "memory of the mean over that of the scale"),
+            Evidence("optimizer_memory_ratio", None, self._memory, 1.0, how),
         )
         summary = (
-            f"Adam's betas of {first:.3g} and {second:.3g} look exchanged: the mean of its gradients remembers "
-            f"{self._memory:.0f}× as long as their scale."
+            f"Adam's betas of {first:.3g} and {second:.3g} look swapped: the first moment averages over "
+            f"{self._memory:.0f}× as many steps as the second."
         )
         return Judgement(Severity.SEVERE, (), self._large.since, 0.95, summary, evidence)

@@ -91,7 +91,7 @@ class OneOptimizerWins(Condition):
     def _describe(self, step: int, slow: int, fast: int) -> Judgement:
         winner, loser, rates = self._losses[fast], self._losses[slow], self._rate.rates
         evidence = (
-            Evidence("lr", None, rates[fast].now, rates[slow].now, "rates of the two optimizers in turn"),
+            Evidence("lr", None, rates[fast].now, rates[slow].now, "learning rates of the two alternating optimizers"),
             Evidence("loss", None, winner.level, winner.start, "of the faster one, now and at the start"),
             Evidence("loss", None, loser.level, loser.start, "of the slower one, now and at the start"),
         )
@@ -99,13 +99,13 @@ class OneOptimizerWins(Condition):
         layers = self._rate.stepped.get(fast, ())
         how = f"its learning rate is {factor:.0f}× the other's" if factor > 1 else "at no higher learning rate"
         summary = (
-            f"One of two optimizers in turn has won (loss {winner.level:.2g}; {how}): the other, at "
+            f"One of two alternating optimizers has won (loss {winner.level:.2g}; {how}): the other, at "
             f"{loser.level:.2g}, gets almost no gradient."
         )
         if self._steps.get(slow, 1.0) < self.tiny_step:  # it is not that the other one is fast
             layers = self._rate.stepped.get(slow, ())
             summary = (
-                f"One of two optimizers in turn hardly moves, at 1/{factor:.0f} of the other's learning rate: the "
+                f"One of two alternating optimizers hardly moves, at 1/{factor:.0f} of the other's learning rate: the "
                 f"other one has won (loss {winner.level:.2g})."
             )
         first = max(step - 2 * self._won_for, 0)

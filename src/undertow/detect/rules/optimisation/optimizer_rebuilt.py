@@ -29,7 +29,7 @@ class OptimizerRebuilt(Condition):
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer", "optimizer_made_anew", "lr"})
-    meaning = "The optimizer forgets again and again what the steps before had taught it"
+    meaning = "The optimizer never builds up its momentum and its second moment"
     remedies = (
         Remedy(
             "build-the-optimizer-once",

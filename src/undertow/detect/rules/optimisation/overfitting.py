@@ -14,7 +14,7 @@ class Overfitting(Condition):
     What it sees: A validation loss that the program logs (`val_loss`), beside the training loss. It is reported when
         the last three values are all at least a tenth above the best one, and the training loss is lower than it was at
         that best one.
-    Why it is bad: From the best value on the model learns its training data by heart; the weights of then would do
+    Why it is bad: From the best value on the model memorises its training data; the weights of then would do
         better.
     When it is wrong: Without a logged validation loss it says nothing. A validation loss can rise while accuracy still
         does, because the model becomes too sure of the cases it gets wrong. Fewer than five values are not judged.
@@ -24,7 +24,7 @@ class Overfitting(Condition):
     code, variant, formerly = "OPT006", "overfitting", "validation"
     stage = Stage.OUTCOME
     is_of_one_training = True
-    meaning = "The model learns its training data by heart, and gets worse on anything else"
+    meaning = "The model memorises its training data, and gets worse on all other data"
     remedies = (
         Remedy(
             "stop-or-regularise",

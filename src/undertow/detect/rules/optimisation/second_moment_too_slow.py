@@ -77,14 +77,14 @@ class SecondMomentTooSlow(Condition):
 
     def _describe(self, value: float) -> Judgement:
         longest = max(size for _, size in self._long)
-        how = "memory of the mean over that of the scale; a hundredth is usual"
+        how = "averaging time of the first moment over that of the second; 0.01 is usual"
         evidence = (
             Evidence("optimizer_memory_ratio", None, self._ratio, 0.01, how),
-            Evidence("update_norm", None, longest, 1.0, "longest step for each number, over the learning rate"),
+            Evidence("update_norm", None, longest, 1.0, "longest update per element, over the learning rate"),
             Evidence("loss", None, value, self._calm_level, "since then, and before"),
         )
         summary = (
-            "Adam's second moment (beta2) remembers too long to follow its gradients: steps are up to "
-            f"{longest:.1f}× the learning rate, and the loss leapt."
+            "Adam's second moment (beta2) averages too long to follow the gradients: updates are up to "
+            f"{longest:.1f}× the learning rate, and the loss jumped."
         )
         return Judgement(Severity.MODERATE, (), self._long[0][0], 0.85, summary, evidence)

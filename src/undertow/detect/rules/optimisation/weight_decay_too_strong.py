@@ -29,7 +29,7 @@ class WeightDecayTooStrong(Condition):
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     pace = ("weight", 5)
     needs = frozenset({"optimizer"})
-    meaning = "The weights shrink whatever the gradients ask for"
+    meaning = "The weights shrink, whatever the gradients are"
     remedies = (LOWER_THE_WEIGHT_DECAY,)
     absurd = Limit(0.02, "of every weight at each step; published recipes: 1e-6 to 1e-3")
     large = Limit(3e-3, "of every weight at each step, where little is learnt")
@@ -95,6 +95,6 @@ class WeightDecayTooStrong(Condition):
         whose = f"every weight of {name_layers(view.layout, layers)}" if layers else "every weight"
         summary = (
             f"A weight decay of {decay:g} takes {share:.1%} of {whose} at each step: the weights shrink to "
-            f"{rest:.0%} of what they were, whatever the gradient says."
+            f"{rest:.0%}, whatever the gradients are."
         )
         return Judgement(Severity.SEVERE, layers, self._strong.since, 0.95, summary, evidence)

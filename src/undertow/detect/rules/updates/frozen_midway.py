@@ -94,7 +94,7 @@ class FrozenMidway(Condition):
         evidence = tuple(Evidence("gradient_state", view.layout.path(i), state, None, how) for i in members[:5])
         summary = (
             f"{name_layers(view.layout, members)} {was} trained until step {since} and {verb} frozen since, "
-            "while the optimizer goes on as before. Was it forgotten after a look?"
+            "while the optimizer goes on. Was `requires_grad_(True)` forgotten?"
         )
         severity = Severity.MILD if self._was_learnt else Severity.MODERATE
         return Judgement(severity, members, since, 0.75, summary, evidence)

@@ -31,7 +31,7 @@ class SmallUpdates(Condition):
     code, variant, formerly = "UPD002", "small-updates", "steps"
     stage = Stage.STEP
     pace = ("update", 5)
-    meaning = "The weights hardly move, so nothing is learnt in the time of this run"
+    meaning = "The weights hardly move, so nothing is learned within this run"
     remedies = (RAISE_LEARNING_RATE,)
     tiny = Limit(3e-5, "of the weight per step; 0.001 is usual")
     tiny_frames = Limit.chance(8, "measured steps in a row")
@@ -98,14 +98,14 @@ class SmallUpdates(Condition):
         speed = self._speed
         evidence = [
             Evidence("update_ratio", None, speed, 1e-3,
-                     f"nine tenths of the matrices move by less than this share of themselves at step {view.step}"),
+                     f"update over weight at step {view.step}; 90% of the matrices move by less"),
             Evidence("gradient_cosine", None, self._agreement, None,
                      "agreement of successive gradients: the direction is there"),
         ]  # fmt: skip
         if not math.isnan(self._rate):
             evidence.append(Evidence("lr", None, self._rate, None, "the learning rate"))
         if view.loss is not None:
-            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "the loss, beside its start"))
+            evidence.append(Evidence("loss", None, view.loss.level, view.loss.start, "loss now, and at the start"))
         summary = (
             f"Updates are at most {speed:.1g} of the weights per step (1e-4 to 1e-2 is usual): nothing can be learned."
         )

@@ -97,7 +97,7 @@ class UnmovedWeights(Condition):
             summary = f"The weights of {named} do not change: a parameter group has a learning rate of zero."
             if self._is_forgotten(view, layers, has_rested):
                 severity, confidence = Severity.MODERATE, 0.75
-                summary += " They still are the random numbers they were made with."
+                summary += " They still have their random initial values."
             because = (Evidence("lr", None, 0.0, None, "the learning rate of one parameter group"),)
         elif bool(layout.is_low_precision[chosen].all()):
             severity, confidence = Severity.MODERATE, 0.9
@@ -128,7 +128,7 @@ class UnmovedWeights(Condition):
             Evidence("lr", None, view.scalar("lr"), None, "the learning rate is not zero"),
         )
         summary = (
-            "No weight has ever moved, though gradients arrive and the optimizer steps: they are gone when it does. "
+            "No weight has ever moved: gradients arrive, but are gone when the optimizer steps. "
             "Is zero_grad called between backward and step?"
         )
         return Judgement(Severity.CRITICAL, (), self._all_still.since, 0.95, summary, evidence)

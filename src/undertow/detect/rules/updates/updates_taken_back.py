@@ -83,10 +83,10 @@ class UpdatesTakenBack(Condition):
     def _describe(self, view: FrameView, length: float, drift: float) -> Judgement:
         evidence = (
             Evidence("update_ratio", None, length, None,
-                     f"length of the update of step {view.step} over the weight, in the middle of all matrices"),
+                     f"update of step {view.step} over the weight, median of all matrices"),
             Evidence("weight_drift", None, drift, None,
                      "distance from the start over the weight: all updates together come to no more than that"),
         )  # fmt: skip
         since = self._weights.begun or 0 if self._falls_short else view.step - self._taken_back + 1
-        summary = "Every update is taken back before the next step: the program writes old values into the weights."
+        summary = "Every update is undone before the next step: the program writes old values into the weights."
         return Judgement(Severity.SEVERE, (), since, 0.93, summary, evidence)

@@ -33,7 +33,7 @@ class CopiedParts(Condition):
     stage, is_exact, is_standing = Stage.INITIALISATION, True, True
     needs = frozenset({"weight"})
     pace = ("weight", 5)
-    meaning = "Such parts get equal gradients for ever, so all of them are worth a single one"
+    meaning = "Such parts always get equal gradients, so all of them are worth a single one"
     remedies = (
         Remedy(
             "build-each-part",
@@ -81,11 +81,11 @@ def _describe(view: FrameView, members: tuple[int, ...], since: int) -> Judgemen
     layout = view.layout
     layers = tuple(layout.in_order(members))
     norms = view.all_layers("weight_norm")
-    how = "the same to the last bit as in the first one of the list, and so are updates and gradients"
+    how = "bit-identical to the first of the list, and so are updates and gradients"
     evidence = tuple(Evidence("weight_norm", layout.path(i), known(norms[i]), None, how) for i in layers[:3])
     summary = (
         f"{name_layers(layout, layers)} began as copies of the first member of their list and stay equal to it: "
-        "nothing tells them apart."
+        "they learn nothing of their own."
     )
     return Judgement(Severity.SEVERE, layers, since, 0.95, summary, evidence)
 

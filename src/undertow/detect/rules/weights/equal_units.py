@@ -32,7 +32,7 @@ class EqualUnits(Condition):
     stage, is_exact, is_standing = Stage.INITIALISATION, True, True
     needs = frozenset({"weight"})
     pace = ("weight", 5)
-    meaning = "Such units get equal gradients for ever, so the layer is worth a single unit"
+    meaning = "Such units always get equal gradients, so the layer is worth a single unit"
     remedies = (INITIALISE_AT_RANDOM,)
 
     spread = Limit(1e-4, "of the norm; rows told apart by one random neighbour differ by 1e-3 after a single step")
@@ -127,6 +127,6 @@ class EqualUnits(Condition):
             what = "is zero and stays zero" if one else "are zero and stay zero"
         else:
             what = f"{'has' if one else 'have'} the same weights in every unit"
-        summary = f"{name_layers(layout, members)} {what}: nothing tells {'its' if one else 'their'} units apart."
+        summary = f"{name_layers(layout, members)} {what}: all {'its' if one else 'their'} units learn the same."
         since = min(int(s.since[i]) for i in members for s in (self._equal, self._zero) if s.length[i])
         return Judgement(Severity.SEVERE, members, since, 0.97, summary, evidence)

@@ -11,7 +11,7 @@ from undertow.schema import Evidence, Severity
 
 
 class LayerOutOfScale(BadStart):
-    """The weight of one layer begins far larger or smaller than those of the others, and the signal jumps there.
+    """The weight of one layer starts far larger or smaller than those of the others, and the signal jumps there.
 
     What it sees: At the first measured step, the scale of each weight matrix (its RMS times the root of its fan-in)
         beside the median of the others, and the jump of the signal at this layer. With fewer than three matrices there
@@ -42,7 +42,7 @@ class LayerOutOfScale(BadStart):
         scales, matrix = self._start.scales, structure_of(view.layout).matrix
         weights = [int(matrix[i]) for i in odd]
         size, what = ("large", "blows up") if scales[weights[0]] > 1 else ("small", "dies out")
-        verb = "begins" if len(odd) == 1 else "begin"
+        verb = "starts" if len(odd) == 1 else "start"
         summary = (
             f"The weight of {name_layers(view.layout, odd)} {verb} far too {size}: the signal {what} there, and the "
             "other layers are as usual."

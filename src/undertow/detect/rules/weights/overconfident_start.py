@@ -22,7 +22,7 @@ class OverconfidentStart(BadStart):
     """
 
     variant = "overconfident-start"
-    meaning = "The first steps only undo answers that are certain and wrong"
+    meaning = "The first steps only undo predictions that are certain and wrong"
     remedies = (REINITIALISE_THE_LAYER, INITIALISE_FOR_THE_ACTIVATION)
 
     loss_over_guess = Limit(10, "times the loss of a guess, at the first step")
@@ -43,12 +43,12 @@ class OverconfidentStart(BadStart):
             return None
         path = layout.path(largest)
         evidence = (
-            Evidence("weight_rms", path, sizes[largest], 1.0, "RMS at the start, beside that of a usual table"),
+            Evidence("weight_rms", path, sizes[largest], 1.0, "RMS at the start, and that of a usual embedding"),
             Evidence("loss", None, view.loss.first if view.loss else None, chance_level(view),
-                     "the first loss, beside that of a guess"),
+                     "first loss, and chance level"),
         )  # fmt: skip
         summary = (
-            f"The weight of {path} begins far too large: the model is certain of its answers before it has learned "
-            f"anything, and its first loss is {over:,.0f} times that of a guess."
+            f"{path} starts far too large: the untrained model is overconfident, and its first loss is {over:,.0f}× "
+            "chance level."
         )
         return Judgement(Severity.SEVERE, (largest,), view.step, 0.9, summary, evidence)

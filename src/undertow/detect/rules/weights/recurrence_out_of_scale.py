@@ -45,7 +45,7 @@ class RecurrenceOutOfScale(BadStart):
         if not layers:
             return None
         summary = (
-            f"The weight of {name_layers(view.layout, layers)} {'begins' if len(layers) == 1 else 'begin'} far too "
+            f"The weight of {name_layers(view.layout, layers)} {'starts' if len(layers) == 1 else 'start'} far too "
             "large: every time step multiplies the signal."
         )
         return Judgement(Severity.SEVERE, layers, view.step, 0.9, summary, self._evidence(view.layout, layers))
@@ -59,8 +59,8 @@ class RecurrenceOutOfScale(BadStart):
         if not layers:
             return None
         summary = (
-            f"The weight of {name_layers(layout, layers)} {'begins' if len(layers) == 1 else 'begin'} so small that "
-            "what was read fades within a few steps of time, and the loss does not fall."
+            f"The weight of {name_layers(layout, layers)} {'starts' if len(layers) == 1 else 'start'} so small that "
+            "the state fades within a few time steps, and the loss does not fall."
         )
         return Judgement(Severity.MODERATE, layers, view.step, 0.7, summary, self._evidence(layout, layers))
 
@@ -73,7 +73,7 @@ class RecurrenceOutOfScale(BadStart):
         return [] if calls is None else matrices[square & (calls >= self.repeated_calls)].tolist()
 
     def _evidence(self, layout: LayerIndex, layers: Iterable[int]) -> tuple[Evidence, ...]:
-        how = "RMS × √fan-in at the start: about what is left of a signal after one step of time"
+        how = "RMS × √fan-in at the start: about what is left of a signal after one time step"
         scales = self._start.scales
         return tuple(Evidence("weight_rms", layout.path(i), float(scales[i]), 1.0, how) for i in [*layers][:3])
 

@@ -153,14 +153,14 @@ class ShrinkingWeights(Condition):
         all_shrink = len(np.intersect1d(matrices, members)) >= max(self.together * len(matrices), 1)
         which = "The weight matrices" if all_shrink else name_layers(view.layout, members)
         verb = "shrink" if all_shrink or len(members) > 1 else "shrinks"
-        summary = f"{which} {verb} towards zero at every step, whatever the gradient says."
+        summary = f"{which} {verb} towards zero at every step, whatever the gradients are."
         first_step = int(self._shrinks.since[list(members)].min())
         layers = () if all_shrink else members  # one setting for all is no layer's fault
         return Judgement(Severity.SEVERE, layers, first_step, 0.93, summary, evidence)
 
     def _describe_gone(self, view: FrameView, members: tuple[int, ...]) -> Judgement:
         named, verb = name_layers(view.layout, members), "has" if len(members) == 1 else "have"
-        summary = f"{named} {verb} been pressed to nothing: less than 1 % of the start is left."
+        summary = f"{named} {verb} shrunk to nothing: less than 1% of the initial norm is left."
         first_step = int(self._gone.since[list(members)].min())
         return Judgement(Severity.SEVERE, members, first_step, 0.95, summary, self._evidence(view, members))
 

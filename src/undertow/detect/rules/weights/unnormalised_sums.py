@@ -9,7 +9,7 @@ from undertow.schema import Remedy, Severity
 
 
 class UnnormalisedSums(BadStart):
-    """The signal grows without bound through layers whose weights begin as usual: sums are not divided.
+    """The signal grows without bound through layers whose weights start as usual: sums are not divided.
 
     What it sees: At the first measured step, what differs between samples grows by three decades from the input to the
         last layer, although no weight matrix begins large and nothing normalises. Besides, the first loss is a hundred
@@ -44,7 +44,7 @@ class UnnormalisedSums(BadStart):
         if start.is_normalised or not start.decades > self.least_decades_of_usual or not self.is_hopeless(view):
             return None
         summary = (
-            f"The signal grows 10^{start.decades:.0f}-fold on its way through layers whose weights begin as usual: "
+            f"The signal grows 10^{start.decades:.0f}-fold on its way through layers whose weights start as usual: "
             "something sums or multiplies, and nothing divides"
         )
         layers: tuple[int, ...] = ()

@@ -57,15 +57,15 @@ class WeightsOutOfScale(BadStart):
         usual = np.exp(np.log(path).mean())
         small, large = path < self.small, path > self.large
         if usual < self.small and np.mean(small) > self.most and grows < -self.least_decades:
-            return self._describe(view, small, "The signal dies out: the weights of {} begin too small.")
+            return self._describe(view, small, "The signal dies out: the weights of {} start too small.")
         if len(path) >= self.tiny_least and path.max() < self.tiny:
-            return self._describe(view, path > 0, "The signal is next to nothing: the weights of {} begin too small.")
+            return self._describe(view, path > 0, "There is almost no signal: the weights of {} start too small.")
         is_large = usual > self.large and np.mean(large) > self.most
         if not (is_large and (grows > self.least_decades or self.is_sure(view))):
             large = path > self.large_for_one
             if not (grows > self.least_decades_of_usual and large.any() and self.is_hopeless(view)):
                 return None
-        return self._describe(view, large, "The signal blows up: the weights of {} begin too large.", usual=1.41)
+        return self._describe(view, large, "The signal blows up: the weights of {} start too large.", usual=1.41)
 
     def doubt(self, view: FrameView) -> Judgement | None:
         start = self._start
@@ -74,7 +74,7 @@ class WeightsOutOfScale(BadStart):
         if np.mean(start.path < self.somewhat_small) <= self.most:
             return None
         small = start.path < self.somewhat_small
-        summary = "The signal dies out: the weights of {} begin too small, and the loss does not fall."
+        summary = "The signal dies out: the weights of {} start too small, and the loss does not fall."
         return replace(self._describe(view, small, summary), severity=Severity.MODERATE, confidence=0.8)
 
     def _describe(self, view: FrameView, unusual: Mask, summary: str, usual: float = 0.58) -> Judgement:
