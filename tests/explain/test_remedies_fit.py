@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.explain.test_remedies import found, measured
 
 from undertow.detect.engine.registry import conditions
 from undertow.explain.remedies import with_remedies
+from undertow.explain.suggested_values import higher_rate, lower_rate, number, percent
 from undertow.explain.user_program import Program
 from undertow.schema import Evidence, Finding, Layer, LayerKind, LayerTable
 
@@ -150,11 +154,56 @@ def test_adam_is_never_left_at_a_rate_that_no_layer_of_this_width_bears() -> Non
     assert "lr=0.1" in first(thrown, sgd)[1]
 
 
+def test_where_no_rate_is_known_a_higher_one_is_no_lower_one() -> None:
+    from undertow.detect.features.remedies import LOWER_LEARNING_RATE, RAISE_LEARNING_RATE
+
+    assert Program.of([], LayerTable()).fill(LOWER_LEARNING_RATE).how.endswith('group["lr"] /= 10')
+    assert Program.of([], LayerTable()).fill(RAISE_LEARNING_RATE).how.endswith('group["lr"] *= 10')
+
+
 def test_several_groups_are_lowered_each_from_its_own_rate() -> None:
     groups = [{"lr": 0.1, "momentum": 0.9}, {"lr": 0.01, "momentum": 0.9}]
     high = found("UPD001", measured("update_ratio", 0.5, 0.01), variant="large-updates")
     _, how = first(high, Program.of([{"type": "SGD", "groups": groups}], LayerTable()))
     assert how == 'for group in optimizer.param_groups:\n    group["lr"] /= 100'
+
+
+def test_of_a_diverged_training_no_absurd_rate_is_computed() -> None:
+    sgd = Program.of([{"type": "SGD", "groups": [{"lr": 0.01, "momentum": 0}]}], LayerTable())
+    diverged = found("OPT007", measured("update_ratio", 6e17, 0.01), variant="learning-rate-too-high")
+    what, how = first(diverged, sgd)
+    assert "of 1e-5, 1/1,000 of what it is (updates are more than 500% of the weights per step" in what
+    assert "lr=1e-5" in how
+    from_zero = found("OPT007", measured("update_ratio", 1e17, 0.01), variant="learning-rate-too-high")
+    assert "lr=1e-5)" in first(from_zero, adam(1e-3))[1]
+    stuck = found("UPD002", measured("update_ratio", 1e-12, 1e-3), variant="small-updates")
+    assert "lr=1)" in first(stuck, sgd)[1]
+
+
+@given(
+    st.floats(1e-8, 100),
+    st.none() | st.tuples(st.floats(1e-10, 1e3), st.none() | st.sampled_from([0.0, math.inf]) | st.floats(1e-10, 1e3)),
+    st.none() | st.tuples(st.just(0.0) | st.floats(1e-14, 1e30), st.none() | st.floats(1e-6, 10)),
+    st.none() | st.floats(1e-5, 0.1),
+)
+def test_lower_is_lower_and_higher_is_higher_in_numbers_and_in_words(
+    now: float,
+    rates: tuple[float, float | None] | None,
+    updates: tuple[float, float | None] | None,
+    first_step: float | None,
+) -> None:
+    named = (("lr", rates), ("update_ratio", updates))
+    finding = found("OPT007", *(measured(name, *pair) for name, pair in named if pair is not None))
+    now = rates[0] if rates is not None else now
+    lower, higher = lower_rate(finding, now, first_step), higher_rate(finding, now, first_step)
+    assert 0 < float(number(lower.rate)) < now < float(number(higher.rate)) < math.inf
+    assert not re.search(r"e\+|\b1/1 of|\b1 times", f"{lower.how_much} {lower.why} {higher.how_much} {higher.why}")
+
+
+def test_shares_are_written_as_people_write_them() -> None:
+    assert [percent(share) for share in (0.004, 0.094, 0.0951, 0.0999, 0.5, 30)] == [
+        "0.4%", "9%", "10%", "10%", "50%", "3,000%",
+    ]  # fmt: skip
 
 
 def test_clip_bounds_come_from_the_norms_that_were_measured() -> None:

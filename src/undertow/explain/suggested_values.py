@@ -10,6 +10,8 @@ from undertow.schema import Finding
 USUAL_UPDATE = 0.005  # of the weight per step: the middle of healthy trainings
 MOMENTUM, DROPOUT, BETA2 = 0.9, 0.1, 0.95
 _LONG_UPDATE = 0.03  # of the weight per step: 99 % of healthy matrices move less
+_LONGEST_UPDATE = 5.0  # of the weight per step: a diverged loss makes longer ones, of which no rate can be computed
+_HIGHEST_RATE = 1.0  # that is worth a try where updates are as long as the gradient
 _LONG_FIRST_STEP = 0.02  # of the usual length of a weight; most models tolerate as much in a first step of Adam
 _DECAY_PER_STEP = 1e-4  # of every weight; recipes stay below it
 _LARGEST_DECAY, _LARGEST_EPS = 0.01, 1e-8
@@ -29,9 +31,10 @@ class SuggestedRate:
         """`a tenth of what it is`, `30 times what it is`."""
         times = self.rate / self.now
         if times > 1:
-            return f"{float(f'{times:.1g}'):,g} times what it is"
-        parts = float(f"{1 / times:.1g}")
-        return {2: "half of", 3: "a third of", 10: "a tenth of"}.get(round(parts), f"1/{parts:,g} of") + " what it is"
+            return f"{round(float(f'{times:.1g}')):,} times what it is"
+        parts = round(float(f"{1 / times:.1g}"))
+        share = f"{times:.0%} of" if parts < 2 else f"1/{parts:,} of"
+        return {2: "half of", 3: "a third of", 10: "a tenth of"}.get(parts, share) + " what it is"
 
 
 def number(value: float) -> str:
@@ -44,7 +47,7 @@ def measured(finding: Finding | None, quantity: str) -> tuple[float, float | Non
     """The first value of this quantity in the evidence, and the expected one."""
     for one in finding.evidence if finding is not None else ():
         if one.quantity == quantity and one.value is not None and math.isfinite(one.value):
-            return one.value, one.expected
+            return one.value, one.expected if one.expected is None or math.isfinite(one.expected) else None
     return None
 
 
@@ -57,11 +60,15 @@ def lower_rate(finding: Finding | None, now: float, longest_first_step: float | 
         return SuggestedRate(stated[0], stated[1], "what it was before, or what the measured steps allow")
     rate, why = now / 10, "a tenth is the usual first try, since nothing measured here gives a number"
     if update is not None and update[1] is not None and update[0] > _LONG_UPDATE / 3 and update[1] < 1:
-        rate = now * USUAL_UPDATE / update[0]
-        why = f"updates are {percent(update[0])} of the weights per step, and 0.1% to 1% is usual"
+        share = min(update[0], _LONGEST_UPDATE)
+        rate = now * USUAL_UPDATE / (share if longest_first_step is None else update[0])
+        length = percent(share) if share == update[0] else f"more than {percent(share)}"
+        why = f"updates are {length} of the weights per step, and 0.1% to 1% is usual"
     if longest_first_step is not None and rate > longest_first_step:
         rate = longest_first_step
         why = "this optimizer moves each weight by about its rate, and weights of this width are not much larger"
+    if longest_first_step is not None:  # weights that begin near zero move by many times their size
+        rate = max(rate, longest_first_step / 100)
     return SuggestedRate(now, min(rate, now / 2), why)
 
 
@@ -72,16 +79,15 @@ def higher_rate(finding: Finding | None, now: float, longest_first_step: float |
     if update is not None and 0 < update[0] < USUAL_UPDATE / 5:
         rate = now * USUAL_UPDATE / 5 / update[0]
         why = f"updates are {percent(update[0])} of the weights per step, and 0.1% to 1% is usual"
-        if longest_first_step is not None:
-            rate = max(min(rate, longest_first_step), 2 * now)
-        return SuggestedRate(now, rate, why)
+        highest = _HIGHEST_RATE if longest_first_step is None else longest_first_step
+        return SuggestedRate(now, max(min(rate, highest), 2 * now), why)
     return SuggestedRate(now, 10 * now, "tenfold is the usual first try, since nothing measured here gives a number")
 
 
 def percent(share: float) -> str:
     if share >= 1:
         return f"{100 * float(f'{share:.1g}'):,.0f}%"
-    return f"{100 * share:.1g}%" if share < 0.1 else f"{share:.0%}"
+    return f"{100 * share:.1g}%" if share < 0.095 else f"{share:.0%}"
 
 
 def clip_bound(finding: Finding | None) -> float:
