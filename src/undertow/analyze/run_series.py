@@ -1,6 +1,6 @@
 """The numbers of a recorded run as the series that analyses take."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -15,6 +15,7 @@ from undertow.schema.quantities import STORED_SKETCH_WIDTH, GradientState
 
 VALIDATION_NAMES = ("val_loss", "validation_loss", "valid_loss", "eval_loss", "val/loss", "eval/loss")
 MOST_SKETCH_NUMBERS = 1 << 25
+_NUMBERS_AT_ONCE = 1 << 20  # of a matrix: 4 MB, however long a run is and however many layers it has
 
 
 class RunNumbers(Protocol):
@@ -53,6 +54,13 @@ class NewestSteps:
 
     def scalars(self, name: str) -> NDArray[np.float64]:
         return self._run.scalars(name)[self._rows]
+
+
+def parts_of(run: RunNumbers, rows: range, width: int = 1) -> Iterator[slice]:
+    """The rows of a matrix of `width` numbers a layer, in parts that take little memory each."""
+    together = max(1, _NUMBERS_AT_ONCE // max(1, len(run.layers) * width))
+    for start in rows[::together]:
+        yield slice(start, min(rows.stop, start + together))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +117,15 @@ def gradient_sketches(run: RunNumbers, layers: list[Layer], series: LayerSeries)
     size = len(run.steps) * len(run.layers) * STORED_SKETCH_WIDTH
     if "gradient_sketch" not in run.quantities or size > MOST_SKETCH_NUMBERS:
         return {}
-    table = run.matrix("gradient_sketch").reshape(len(run.steps), len(run.layers), STORED_SKETCH_WIDTH)
-    found: dict[str, dict[int, Floats]] = {}
-    for place, layer in enumerate(layers):
-        own = table[series.recorded[:, place], layer.id].astype(np.float64)
-        rows = np.flatnonzero(np.isfinite(own).all(axis=1))
-        found[layer.path] = {int(row): own[row] for row in rows}
+    found: dict[str, dict[int, Floats]] = {layer.path: {} for layer in layers}
+    before = np.zeros(len(layers), np.int64)  # recorded steps of each layer in the parts so far
+    for part in parts_of(run, range(len(run.steps)), STORED_SKETCH_WIDTH):
+        table = run.matrix("gradient_sketch", part).reshape(-1, len(run.layers), STORED_SKETCH_WIDTH)
+        for place, layer in enumerate(layers):
+            own = table[series.recorded[part, place], layer.id]
+            rows = np.flatnonzero(np.isfinite(own).all(axis=1))
+            found[layer.path] |= zip((before[place] + rows).tolist(), own[rows].astype(np.float64))
+        before += np.count_nonzero(series.recorded[part], axis=0)
     return found
 
 

@@ -7,7 +7,7 @@ from math import hypot, isfinite, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from undertow.analyze.run_series import RunNumbers
+from undertow.analyze.run_series import RunNumbers, parts_of
 from undertow.analyze.tensor_weights import pool, pool_kinds
 from undertow.analyze.weight_drift import Movement, whole_drift
 from undertow.analyze.weight_initialisation import scale_of
@@ -113,15 +113,24 @@ def _rows_of(run: RunNumbers, layers: Sequence[Layer], *, newest: bool) -> NDArr
 def _recorded(run: RunNumbers, layers: Sequence[Layer], rows: NDArray[np.int64]) -> dict[int, dict[str, float]]:
     """The numbers of each layer at its newest row, by layer id; NaN for what was not recorded."""
     ids = [layer.id for layer in layers]
-    at = rows[ids]
-    first, last = int(at.min()), int(at.max()) + 1
     numbers: dict[int, dict[str, float]] = {identity: {} for identity in ids}
     for name in WANTED:
         if f"weight_{name}" in run.quantities:
-            table = run.matrix(f"weight_{name}", slice(first, last))[at - first, ids]
-            for identity, value in zip(ids, table.astype(np.float64).tolist()):
+            for identity, value in zip(ids, _values_at(run, f"weight_{name}", rows, ids).tolist()):
                 numbers[identity][name] = value
     return numbers
+
+
+def _values_at(run: RunNumbers, quantity: str, rows: NDArray[np.int64], ids: Sequence[int]) -> NDArray[np.float64]:
+    """One number for each of these layers, at its own row of `rows`. Where models come and go under one watch, those
+    rows lie all over the run."""
+    at, columns = rows[ids], np.asarray(ids)
+    found = np.full(len(ids), np.nan)
+    for part in parts_of(run, range(int(at.min()), int(at.max()) + 1)):
+        here = (at >= part.start) & (at < part.stop)
+        if here.any():
+            found[here] = run.matrix(quantity, part)[at[here] - part.start, columns[here]]
+    return found
 
 
 def _tensor(layer: Layer, recorded: dict[str, float]) -> TensorWeights:
@@ -181,18 +190,16 @@ def _drift(
     the start are taken from after that step, which makes a difference of the first update only."""
     if "weight_drift" not in run.quantities or "weight_norm" not in run.quantities:
         return None
-    began = [int(first[layer.id]) for layer in layers]
-    rows = slice(min(began), max(began) + 1)
-    norms = run.matrix("weight_norm", rows)
+    ids = [layer.id for layer in layers]
     moved: list[Movement] = []
-    for layer, row in zip(layers, began):
-        now, then = recorded[layer.id], float(norms[row - rows.start, layer.id])
+    for layer, then in zip(layers, _values_at(run, "weight_norm", first, ids).tolist()):
+        now = recorded[layer.id]
         one, norm = _tensor_drift(layer, now, then), now.get("norm", np.nan)
         sums = ()
         if one.relative is not None and one.cosine is not None:
             sums = ((one.relative * then) ** 2, then**2, norm**2, one.cosine * norm * then)
         moved.append(Movement(one, *sums))
-    drift = whole_drift(f"before step {int(run.steps[min(began)]):,}", moved)
+    drift = whole_drift(f"before step {int(run.steps[first[ids].min()]):,}", moved)
     missing = {} if drift.relative is not None else {"relative": NOT_TWICE, "cosine": NOT_TWICE}
     return replace(drift, missing=missing)
 
