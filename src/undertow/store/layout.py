@@ -5,6 +5,7 @@ It travels as JSON in the metadata of the Arrow schema, under the key `undertow`
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -72,16 +73,28 @@ ZOOM_COUNTS = ("infinite", "nan")
 
 
 def columns_of(facts: SegmentFacts) -> tuple[Column, ...]:
-    if facts.stream == SCALARS:
-        return (*_KEY, *(Column(name, "<f8") for name in facts.quantities))
-    if facts.level == 1:
-        return (*_KEY, *(Column(name, "<f4", facts.cells) for name in facts.quantities))
-    size = len(facts.quantities) * facts.cells
+    return _columns(facts.stream == SCALARS, facts.level, facts.quantities, facts.cells)
+
+
+@lru_cache(maxsize=256)
+def _columns(is_scalars: bool, level: int, quantities: tuple[str, ...], cells: int) -> tuple[Column, ...]:
+    """Segments of the same columns share them: a long sweep has thousands."""
+    if is_scalars:
+        return (*_KEY, *(Column(name, "<f8") for name in quantities))
+    if level == 1:
+        return (*_KEY, *(Column(name, "<f4", cells) for name in quantities))
+    size = len(quantities) * cells
     return (
         *_ZOOM_KEY,
         *(Column(name, "<f4", size) for name in ZOOM_VALUES),
         *(Column(name, "<u2", size) for name in ZOOM_COUNTS),
     )
+
+
+@lru_cache(maxsize=256)
+def shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same tuple for all that are equal."""
+    return names
 
 
 def facts_of_block(stream: Stream, layer_ids: NDArray[np.int32]) -> SegmentFacts:

@@ -23,6 +23,8 @@ from undertow.store.zoom_levels import Levels
 
 _ATTEMPTS = 8  # a writer that replaces a file between two looks does so rarely
 _FRAMES_AT_ONCE = 64
+_BYTES_PER_ROW = 80  # of the index: three keys and a row number, once by segment and once by stream
+_BYTES_PER_FILE = 2500
 Result = TypeVar("Result")
 
 
@@ -108,6 +110,12 @@ class RunReader:
         events = [f"{EVENTS_FILE}: {self._damaged_events} damaged lines are left out"] if self._damaged_events else []
         files = [problem for catalogue in self._catalogues for problem in catalogue.problems.values()]
         return [*self._document_problems, *files, *rows, *events]
+
+    @property
+    def index_bytes(self) -> int:
+        """About what this object takes: it grows with the rows and files that somebody asked for."""
+        opened = [segment for catalogue in self._catalogues for segment in catalogue.opened]
+        return sum(_BYTES_PER_FILE + _BYTES_PER_ROW * segment.indexed_rows for segment in opened)
 
     @property
     def steps(self) -> Integers:

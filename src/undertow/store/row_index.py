@@ -53,7 +53,7 @@ class RowTable:
             time=column(TIME, "<f8"),
             last_sequence=column(LAST_SEQUENCE, "<i8") if zoomed else sequence,
             last_step=column(LAST_STEP, "<i8") if zoomed else step,
-            frames=column(FRAMES, "<i8") if zoomed else np.ones(len(sequence), np.int64),
+            frames=column(FRAMES, "<i8") if zoomed else np.broadcast_to(np.int64(1), len(sequence)),
         )
         if len(table) > 1 and not (table.sequence[1:] > table.last_sequence[:-1]).all():
             table = table.take(np.argsort(table.sequence, kind="stable"))

@@ -24,7 +24,16 @@ from undertow.store.arrow_messages import (
     read_batch,
     read_schema,
 )
-from undertow.store.layout import LAST_SEQUENCE, METADATA_KEY, SEQUENCE, Column, SegmentFacts, columns_of, data_places
+from undertow.store.layout import (
+    LAST_SEQUENCE,
+    METADATA_KEY,
+    SEQUENCE,
+    Column,
+    SegmentFacts,
+    columns_of,
+    data_places,
+    shared_names,
+)
 from undertow.store.scattered_reads import read_pieces
 
 _FIRST_READ = 1 << 16
@@ -96,6 +105,11 @@ class Segment:
     def row_count(self) -> int:
         """Good and damaged ones."""
         return self.batches * self.rows_per_batch if self.batches else 0
+
+    @property
+    def indexed_rows(self) -> int:
+        """Rows whose keys are held."""
+        return len(self._rows)
 
     def extent(self) -> tuple[int, int]:
         """The first and the last sequence number as they stand there, before anybody has checked them."""
@@ -191,6 +205,7 @@ def _parse_schema(flatbuffer: bytes) -> tuple[SegmentFacts, tuple[Column, ...]]:
         raise DamagedMessageError("it is an Arrow stream, but not of Undertow") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise DamagedMessageError(f"its description cannot be read ({error})") from None
+    facts = msgspec.structs.replace(facts, quantities=shared_names(facts.quantities))
     if facts.width < 1 or facts.level < 1 or facts.every < 1 or len(schema.names) != len(columns_of(facts)):
         raise DamagedMessageError("its description does not fit its columns")
     columns = columns_of(facts)

@@ -16,6 +16,8 @@ from undertow.store.run_documents import RUN_FILE
 from undertow.views.verdict import Glance, Verdict, glance_at, glance_at_journal, judge
 
 _OPEN_AT_ONCE = 16
+_MOST_BYTES = 256 << 20  # of the indexes of open runs; the one that is asked for stays open whatever it takes
+_FORGET_SECONDS = 600.0  # after which a run that nobody asks for is closed
 _LIST_SECONDS = 2.0  # a folder is not searched more often than that
 _REFRESH_SECONDS = 0.25
 
@@ -27,6 +29,8 @@ class OpenRun:
     run: Run
     lock: threading.Lock = field(default_factory=threading.Lock)
     looked: float = 0.0
+    asked: float = 0.0
+    size: int = 0  # bytes
     verdict: Verdict | None = None
 
     def refresh(self) -> None:
@@ -35,6 +39,7 @@ class OpenRun:
             self.looked = now
             if self.run.refresh():
                 self.verdict = None
+            self.size = self.run.reader.index_bytes
 
     def judged(self) -> Verdict:
         if self.verdict is None:
@@ -81,6 +86,7 @@ class Library:
     def _search(self, patience: float = _LIST_SECONDS) -> None:
         if time.monotonic() - self._searched < patience:
             return
+        self._make_room()
         summaries = find_runs(self.root)
         listed = [Listed(self._id(one.folder), one, self._glance(one)) for one in summaries]
         self._listed = {one.id: one for one in listed}
@@ -135,7 +141,18 @@ class Library:
                 raise UnknownNameError("there is no such run here", way_out="The list of runs shows those there are")
             if identity not in self._open:
                 self._open[identity] = OpenRun(Run(self._listed[identity].summary.folder))
-                while len(self._open) > _OPEN_AT_ONCE:
-                    self._open.popitem(last=False)
             self._open.move_to_end(identity)
-            return self._open[identity]
+            opened = self._open[identity]
+            opened.asked = time.monotonic()
+            self._make_room()
+            return opened
+
+    def _make_room(self) -> None:
+        """Close runs that nobody has asked for lately, and the least recently used while there are too many or they
+        take too much."""
+        while self._open:
+            oldest = next(iter(self._open.values()))
+            too_much = len(self._open) > _OPEN_AT_ONCE or sum(one.size for one in self._open.values()) > _MOST_BYTES
+            if time.monotonic() - oldest.asked < _FORGET_SECONDS and not (too_much and len(self._open) > 1):
+                return
+            self._open.popitem(last=False)
