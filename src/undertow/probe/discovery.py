@@ -313,7 +313,7 @@ def scopes_of_the_user(frame: FrameType | None) -> Iterator[dict[str, Any]]:
     while frame is not None:
         if _is_the_users(str(frame.f_globals.get("__name__", ""))):
             variables = frame.f_locals
-            attributes = getattr(variables.get("self"), "__dict__", {})
+            attributes = attributes_of(variables.get("self"))
             yield {name: value for name, value in variables.items() if name != "self"}
             yield dict(attributes)
             yield dict(frame.f_globals)
@@ -323,6 +323,15 @@ def scopes_of_the_user(frame: FrameType | None) -> Iterator[dict[str, Any]]:
                 variables.clear()
             del variables, attributes
         frame = frame.f_back
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Those of its own, whatever its class makes of a question for them."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
 
 
 def _is_the_users(module_name: str) -> bool:

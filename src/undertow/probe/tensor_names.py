@@ -1,16 +1,21 @@
-"""What a program calls tensors that no model owns: variables, and places in dictionaries, objects and lists."""
+"""What a program calls tensors that no model owns: variables, and places in dictionaries, objects and lists.
+
+None of the program's own code runs meanwhile: a class may say anything of itself, or load data when it is asked.
+"""
 
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from itertools import count, islice
 from typing import Any
 
 import torch
 from torch import nn
 
-from undertow.probe.discovery import free_name, scopes_of_the_user
+from undertow.probe.discovery import attributes_of, free_name, scopes_of_the_user
 
 _DEEPEST = 3  # objects in lists in objects
 _MOST = 5_000  # objects visited
+_MOST_OF_ONE = 1_000  # of one list or dictionary: such a long one is data
 _KINDS = _ATTRIBUTE, _PLACE, _VARIABLE = range(3)  # of names, best first: a variable may be that of a loop
 
 
@@ -36,13 +41,13 @@ def _found(wanted: set[int]) -> dict[int, dict[int, str]]:
         visited = 0
         while waiting and visited < _MOST:
             path, holder = waiting.pop(0)
-            for name, value in _parts(holder):
+            for name, value in islice(_parts(holder), _MOST_OF_ONE if path else _MOST):
                 visited += 1
                 inner = f"{path}.{name}" if path else name
                 if id(value) in wanted:
                     kind = _VARIABLE if not path else _PLACE if name.isdigit() else _ATTRIBUTE
                     names = found.setdefault(id(value), {})
-                    name = name if isinstance(holder, dict) else inner
+                    name = name if issubclass(type(holder), dict) else inner
                     if kind not in names or _is_numbered(name) > _is_numbered(names[kind]):
                         names[kind] = name
                 elif inner.count(".") < _DEEPEST - 1 and _is_holder(value):
@@ -56,15 +61,19 @@ def _is_numbered(name: str) -> bool:
 
 
 def _parts(holder: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(holder, (list, tuple)):
-        yield from zip(getattr(holder, "_fields", None) or map(str, range(len(holder))), holder)
+    kind = type(holder)
+    if issubclass(kind, (list, tuple)):
+        values = list.__iter__(holder) if issubclass(kind, list) else tuple.__iter__(holder)
+        yield from zip(getattr(kind, "_fields", None) or map(str, count()), values)
         return
-    named = holder if isinstance(holder, dict) else vars(holder)
-    yield from ((name, value) for name, value in list(named.items()) if isinstance(name, str) and name[:1] != "_")
+    named = holder if issubclass(kind, dict) else attributes_of(holder)
+    named = list(islice(dict.items(named), _MOST))  # other threads may put in more
+    yield from ((name, value) for name, value in named if type(name) is str and name[:1] != "_")
 
 
 def _is_holder(value: Any) -> bool:
-    if isinstance(value, (dict, list, tuple)):
+    kind = type(value)
+    if issubclass(kind, (dict, list, tuple)):
         return True
-    is_foreign = type(value).__module__.partition(".")[0] in ("builtins", "torch", "numpy", "undertow")
-    return hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)) and not is_foreign
+    is_foreign = kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy", "undertow")
+    return not (is_foreign or issubclass(kind, (type, nn.Module))) and bool(attributes_of(value))
