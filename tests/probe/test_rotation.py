@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -115,3 +117,27 @@ def _three_at_a_time():
         return original(self, step, 0.0, 3.0)
 
     return choose
+
+
+def test_steps_between_samples_cost_the_same_for_any_number_of_modules():
+    """For thousands of them, going through all at every step would be most of the budget."""
+
+    def calls(modules: int) -> int:
+        rotation = Rotation()
+        readings = {one: ModuleReading(lambda: None, nn.Module, {}, calls=1, seconds=1e-4) for one in range(modules)}
+        rotation.learn(readings, readings, (), 0.0)
+        count = 0
+
+        def note(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            assert rotation.next(5, 1e-6, 1.0) is None
+        finally:
+            sys.setprofile(before)
+        return count
+
+    assert calls(2) == calls(2000)

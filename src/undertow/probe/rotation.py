@@ -36,12 +36,9 @@ class Rotation:
     _all: frozenset[int] = frozenset()
     _saved: float = 0.0  # seconds
     _hooked: float = 0.0  # that hooks take
+    seconds: float = 0.0  # that a whole sample takes; 0 before there was one
+    _left: float = 0.0  # that those take which this round has not reached yet
     _asked: tuple[int, ModuleSample | None] = (-1, None)  # for which step, and what came of it
-
-    @property
-    def seconds(self) -> float:
-        """What a whole sample takes; 0 before there was one."""
-        return self._hooked + sum(unit.seconds for unit in self._units) if self._units else 0.0
 
     def learn(
         self,
@@ -70,6 +67,7 @@ class Rotation:
         self._hooked = _HOOKED * sum(one.calls for one in readings.values())
         self._waiting, self._taken = deque(self._units), []
         self._saved = 0.0
+        self._add_up()
 
     def next(self, step: int, seconds: float, most: float, may_sample: bool = True) -> ModuleSample | None:
         """What to sample in this step, if anything. It adds `seconds` to what may be spent; `most` is for a single
@@ -82,14 +80,15 @@ class Rotation:
     def _choose(self, most: float) -> ModuleSample | None:
         if not self._waiting:
             self._waiting.extend(self._units)
-        left = sum(unit.seconds for unit in self._waiting)
-        if _ROUNDED * self._saved < self._hooked + min(left, most):
+            self._add_up()
+        if _ROUNDED * self._saved < self._hooked + min(self._left, most):
             return None
         total, self._taken = self._hooked, []
         while self._waiting and (not self._taken or total + self._waiting[0].seconds <= _ROUNDED * self._saved):
             unit = self._waiting.popleft()
             total += unit.seconds
             self._taken.append(unit)
+        self._add_up()
         measured = self._idle.union(*(unit.modules for unit in self._taken))
         with_graph = any(not unit.modules for unit in self._taken)
         skipped = frozenset() if with_graph else self._all - measured - self._roots
@@ -101,6 +100,7 @@ class Rotation:
         if not readings:  # nothing ran at all: as if nothing was sampled
             self._waiting.extendleft(reversed(self._taken))
             self._taken = []
+            self._add_up()
             return 0.0
         for unit in self._taken:
             found = [readings[one] for one in unit.modules if one in readings]
@@ -113,4 +113,10 @@ class Rotation:
         self._taken = []
         spent = self._hooked + graph_seconds + sum(one.seconds for one in readings.values())
         self._saved -= spent
+        self._add_up()
         return spent
+
+    def _add_up(self) -> None:
+        """Not at every step: there may be thousands of modules."""
+        self.seconds = self._hooked + sum(unit.seconds for unit in self._units) if self._units else 0.0
+        self._left = sum(unit.seconds for unit in self._waiting)
