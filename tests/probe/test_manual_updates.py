@@ -386,3 +386,143 @@ def test_weights_in_a_flat_dictionary_of_paths(watch):
     assert len(run.steps) == 6
     assert {layer.path for layer in run.layers if not layer.is_module} == {path.replace("/", ".") for path in weights}
     assert run.graph.edges
+
+
+Program = Callable[[nn.Sequential, torch.optim.Optimizer, int], tuple[float, int]]  # → loss and passes of one step
+
+
+def differentiate(model: nn.Sequential, step: int) -> float:
+    loss = cross_entropy(model(data(step)[0]), data(step)[1])
+    loss.backward()
+    return loss.item()
+
+
+def perturbed(model: nn.Sequential, optimizer: torch.optim.Optimizer, step: int) -> tuple[float, int]:
+    """The gradient is taken a little farther up the hill, as sharpness-aware minimisation does."""
+    optimizer.zero_grad()
+    first_loss, moved = differentiate(model, step), [0.05 * gradient(parameter) for parameter in model.parameters()]
+    with torch.no_grad():
+        for parameter, change in zip(model.parameters(), moved):
+            parameter += change
+    optimizer.zero_grad()
+    loss = first_loss + differentiate(model, step)
+    with torch.no_grad():
+        for parameter, change in zip(model.parameters(), moved):
+            parameter -= change
+    return loss, 2
+
+
+def clipped_after_every_micro_batch(
+    model: nn.Sequential, optimizer: torch.optim.Optimizer, step: int
+) -> tuple[float, int]:
+    optimizer.zero_grad()
+    loss = 0.0
+    for part in range(4):
+        loss += differentiate(model, 4 * step + part)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.clamp_(-0.2, 0.2)
+    return loss, 4
+
+
+def adapted_in_place(model: nn.Sequential, optimizer: torch.optim.Optimizer, step: int) -> tuple[float, int]:
+    """Meta-learning of the first order: the model itself takes a few steps, and is set back."""
+    before, loss = [parameter.detach().clone() for parameter in model.parameters()], 0.0
+    for inner in range(6):
+        optimizer.zero_grad()
+        loss += differentiate(model, 10 * step + inner)
+        if inner < 5:
+            in_place(list(model.parameters()))
+    with torch.no_grad():
+        for parameter, old in zip(model.parameters(), before):
+            parameter.copy_(old)
+    return loss, 6
+
+
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize(
+    "program", [perturbed, clipped_after_every_micro_batch, adapted_in_place], ids=lambda program: program.__name__
+)
+def test_what_moves_weights_before_the_first_step_of_an_optimizer_is_part_of_it(watch, program: Program, every: int):
+    model = mlp(6, 10, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    book: list[tuple[float, int]] = []
+    norms: list[float] = []
+    with watch(None, every=every) as w:
+        for step in range(6):
+            book.append(program(model, optimizer, step))
+            norms.append(float(gradient(first(model)).norm()))
+            optimizer.step()
+    run = w.run
+    assert run.steps.tolist() == list(range(6))
+    np.testing.assert_allclose(run.scalars("loss"), [loss for loss, _ in book], rtol=1e-5)
+    assert run.scalars("backward_count").tolist() == [count for _, count in book]
+    np.testing.assert_allclose(run.series("gradient_norm", "0.weight")[::every], norms[::every], rtol=1e-5)
+    assert not np.nan_to_num(run.series("gradient_carried", "0.weight")).any()
+    assert not [finding for finding in w.findings if finding.code in ("OPT001", "GRD007")]
+
+
+def single_samples(model: nn.Sequential, step: int) -> None:
+    inputs, labels = data(step)
+    for one, label in zip(inputs, labels):
+        torch.autograd.grad(cross_entropy(model(one[None]), label[None]), list(model.parameters()))
+
+
+def of_a_function(model: nn.Sequential, step: int) -> None:
+    inputs, labels = data(step)
+    torch.func.grad(lambda weights: cross_entropy(functional_call(model, weights, (inputs,)), labels))(
+        dict(model.named_parameters())
+    )
+
+
+@pytest.mark.parametrize("look", [single_samples, of_a_function], ids=lambda look: look.__name__)
+def test_gradients_that_are_taken_beside_a_backward_pass_are_of_another_loss(watch, look):
+    model = mlp(6, 10, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    losses: list[float] = []
+    with watch(None) as w:
+        for step in range(6):
+            look(model, step)
+            optimizer.zero_grad()
+            losses.append(differentiate(model, step))
+            look(model, step)
+            optimizer.step()
+    np.testing.assert_allclose(w.run.scalars("loss"), losses, rtol=1e-6)
+    assert (w.run.scalars("backward_count") == 1).all()
+
+
+@pytest.mark.parametrize("are_kept", [True, False])
+def test_another_model_of_a_loop_without_an_optimizer(watch, are_kept: bool):
+    kept_models: list[nn.Module] = []
+    losses: list[float] = []
+    with watch(None) as w:
+        for _ in range(2):
+            model = mlp(6, 10, 4)
+            if are_kept:
+                kept_models.append(model)
+            for step in range(40):
+                model.zero_grad()
+                losses.append(differentiate(model, step))
+                in_place(list(model.parameters()))
+    run = w.run
+    assert len(run.steps) >= 65
+    paths = [layer.path for layer in run.layers if layer.path.endswith("0.weight")]
+    assert len(paths) == 2
+    moved = np.isfinite(np.array([run.series("update_norm", path) for path in paths]))
+    assert moved.sum(axis=1).min() >= 25
+    assert np.isin(run.scalars("loss").round(5), np.round(losses, 5)).all()  # none is the sum of several
+
+
+def test_all_weights_of_no_model_are_watched_when_they_are_made_anew(watch):
+    with watch(None) as w:
+        for _ in range(2):
+            weight, bias = torch.randn(6, 4, requires_grad=True), torch.zeros(4, requires_grad=True)
+            for step in range(20):
+                inputs, labels = data(step)
+                weight.grad = bias.grad = None
+                cross_entropy(inputs @ weight + bias, labels).backward()
+                with torch.no_grad():
+                    for parameter in (weight, bias):  # which keeps the last one a little longer
+                        parameter -= RATE * gradient(parameter)
+    for name in ("weight", "bias"):
+        assert np.isfinite(w.run.series("gradient_norm", name)).sum() >= 35

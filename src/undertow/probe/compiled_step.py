@@ -86,7 +86,7 @@ class CompiledStep:
             loss = now.loss()
             if loss is not None:
                 scalars["loss"] = loss
-            scalars["backward_count"] = float(now.backward_count)
+            scalars["backward_count"] = float(now.pass_count)
         scalars |= subjects.optimizers.learning_rates(optimizer)
         if now.scaler is not None:
             scalars["loss_scale"] = now.scale

@@ -77,17 +77,24 @@ class LayerSearch:
         else:
             self._walks_in_vain += 1
 
-    def find_more(self, roots: tuple[Any, ...]) -> None:
-        """Models that no optimizer holds: in the first passes, some after each rescan, and for losses of a new kind."""
+    def search_soon(self) -> None:
+        """At the next backward pass: it may be that of another model."""
+        self._searches_left = max(self._searches_left, 1)
+
+    def find_more(self, roots: tuple[Any, ...]) -> bool:
+        """Models that no optimizer holds: in the first passes, some after each rescan, and for losses of a new kind.
+        True when there are any."""
         kind = tuple(_kind(root) for root in roots)
         if not self._searches_left and (kind in self._kinds or len(self._kinds) >= _MOST_KINDS):
-            return
+            return False
         self._kinds.add(kind)
         self._searches_left = max(self._searches_left - 1, 0)
-        if self._subjects.take_in(roots, self._signals.collector.is_unregistered):
-            self._state.want_walk = True
-            self._state.now.forget_gradients()
-            self.post_layers()
+        if not self._subjects.take_in(roots, self._signals.collector.is_unregistered):
+            return False
+        self._state.want_walk = True
+        self._state.now.forget_gradients()
+        self.post_layers()
+        return True
 
     def rescan_if_due(self) -> None:
         """After a step: for parameters added since, and for those whose place is not known."""

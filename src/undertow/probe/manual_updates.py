@@ -9,6 +9,7 @@ are then discarded.
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +22,15 @@ from undertow.probe.mailbox import Mailbox
 from undertow.probe.manual_optimizer import ManualOptimizer
 from undertow.probe.reader import Marks, TensorReader, WeightWatch
 from undertow.probe.readings import Note, RawFrame, Reading, Slots
-from undertow.probe.schedule import Governor
+from undertow.probe.schedule import Governor, Plan
 from undertow.probe.signals.modules import is_wrapped
 from undertow.probe.step_signals import StepSignals
-from undertow.probe.step_state import StepState
+from undertow.probe.step_state import StepReadings, StepState
 from undertow.probe.subjects import Subjects
 
 _ENOUGH = 3  # updates, each after a backward pass
-_ENOUGH_BESIDE = 16  # where an optimizer has reported a step before: inner loops of meta-learning are shorter
+_ENOUGH_BESIDE = 16  # where there is an optimizer, which may report its own: inner loops of meta-learning are shorter
+_IN_VAIN = 8  # passes that no update has followed: few micro-batches are more, so this may be another model's training
 
 
 @dataclass(slots=True)
@@ -39,6 +41,15 @@ class _Pass:
     gradients: Sequence[Reading] = ()  # what `torch.autograd.grad` returned, where it did
     is_counted: bool = False  # as a step, in advance
     modules: SampledModules | None = None
+
+
+class _Unconfirmed(NamedTuple):
+    """What a step may have to be given back that was none."""
+
+    readings: StepReadings
+    plan: Plan
+    slots: Slots
+    version: int  # of the subjects
 
 
 class ManualUpdates:
@@ -68,6 +79,13 @@ class ManualUpdates:
         self._all_passes = 0
         self._updates = 0  # since the last reported step
         self._is_confirmed = False
+        self._unconfirmed: list[_Unconfirmed] = []
+        self._in_vain = 0  # passes in a row that no update has followed
+
+    @property
+    def is_alone(self) -> bool:
+        """No optimizer has reported a step so far."""
+        return not self._reporting
 
     @property
     def is_pending(self) -> bool:
@@ -80,8 +98,16 @@ class ManualUpdates:
             self._uncount()
         self._last, self._unclaimed = None, None
 
+    def weights_gone(self) -> None:
+        """Some, before an update could be read: the passes of that step are nobody's."""
+        is_lost = self.is_pending and self.is_alone
+        self.forget()
+        if is_lost:
+            self._state.forget()
+
     def _confirm(self) -> None:
         self._is_confirmed, self._subjects.is_tentative = True, False
+        self._unconfirmed = []
         self._sampling.forget()  # modules of several passes
         self._mailbox.release()
 
@@ -90,7 +116,7 @@ class ManualUpdates:
         if self._mailbox.is_holding:
             self._state.step -= self._updates
             self._mailbox.discard(everything=self._subjects.is_tentative)
-        self._updates = 0
+        self._updates, self._unconfirmed = 0, []
 
     def step_reported(self, optimizer: Optimizer) -> None:
         self._passes = 0
@@ -101,7 +127,17 @@ class ManualUpdates:
         self._reporting = {key: one for key, one in self._reporting.items() if one() is not None}
         self._reporting[id(optimizer)] = weakref.ref(optimizer)
         self._is_confirmed = False
+        unconfirmed = self._unconfirmed
         self.discard()
+        self._give_back(unconfirmed)
+
+    def _give_back(self, unconfirmed: Sequence[_Unconfirmed]) -> None:
+        """The passes before these belong to the step that is reported, as those of weights that were perturbed."""
+        for one in reversed(unconfirmed):
+            self._state.now.add_earlier(one.readings)
+            self._state.plan = one.plan
+            if one.version == self._subjects.version:
+                self._subjects.zero_grads.take_back(one.slots)
 
     # -- after a backward pass ----------------------------------------------------------------------------
 
@@ -111,6 +147,8 @@ class ManualUpdates:
         self._all_passes += 1
         subjects, state = self._subjects, self._state
         if (self._reporting and self._passes < 2) or subjects.layout.spread is not None:
+            return
+        if not len(self._unclaimed_slots()):
             return
         lists = subjects.lists
         present = lists.gradients_now().slots if returned is None else lists.one(sorted(slot for slot, _ in returned))
@@ -134,6 +172,8 @@ class ManualUpdates:
 
     def gradients_returned(self, inputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]) -> None:
         """By `torch.autograd.grad`."""
+        if self._reporting and not len(self._unclaimed_slots()):
+            return
         slot_of, watches = self._subjects.layers.slot_of, self._subjects.watches
         found = [(of, one) for of, one in zip(inputs, gradients) if one is not None and not is_wrapped(one)]
         returned = [(slot_of[id(of)], one) for of, one in found if watches(of)]
@@ -142,14 +182,17 @@ class ManualUpdates:
 
     def _candidates(self, present: Slots) -> Slots:
         """Those that can be trained and are in no reporting optimizer."""
+        subjects, slots = self._subjects, self._unclaimed_slots()
+        if len(slots) < len(subjects.layers.references):
+            present = subjects.lists.one(np.intersect1d(slots, present).tolist())
+        return subjects.lists.trainable(present)
+
+    def _unclaimed_slots(self) -> Slots:
         subjects = self._subjects
         if self._unclaimed is None or self._unclaimed[0] != subjects.version:
             reporting = [optimizer for one in self._reporting.values() if (optimizer := one()) is not None]
             self._unclaimed = subjects.version, subjects.outside(reporting)
-        slots = self._unclaimed[1]
-        if len(slots) < len(subjects.layers.references):
-            present = subjects.lists.one(np.intersect1d(slots, present).tolist())
-        return subjects.lists.trainable(present)
+        return self._unclaimed[1]
 
     # -- before the next one, or at the end ---------------------------------------------------------------
 
@@ -161,14 +204,17 @@ class ManualUpdates:
         slots = last.marks.of.slots
         is_replaced = subjects.replace(leaves)
         if subjects.layers.have_gone:
-            self.forget()
+            self.weights_gone()
             return
         moved = slots if is_replaced else slots[self._reader.changed(last.marks)]
         if not len(moved):  # gradients are accumulated, or only inspected
             if last.is_counted:
                 self._uncount()
+            self._in_vain += 1
+            if self._in_vain >= _IN_VAIN and not self._in_vain & (self._in_vain - 1):
+                self._search.search_soon()
             return
-        self._last = None
+        self._last, self._in_vain = None, 0
         optimizer = self._optimizer_of(moved)
         step = self._compile(optimizer)
         if not last.is_counted:
@@ -185,12 +231,14 @@ class ManualUpdates:
         self._signals.read_step(optimizer, step.slots, frame)
         if not self._is_confirmed:
             self._mailbox.hold()
+            self._unconfirmed.append(_Unconfirmed(state.now, state.plan, step.slots, subjects.version))
         self._updates += 1
         self._send(frame)
         if not state.ended:  # the next step was not prepared, but modules that have run since belong to it
             state.ended, state.next_plan = True, self._governor.plan(state.done + 1)
         self._search.rescan_if_due()
-        if not self._is_confirmed and self._updates >= (_ENOUGH_BESIDE if self._reporting else _ENOUGH):
+        is_beside = self._reporting or subjects.optimizers.real
+        if not self._is_confirmed and self._updates >= (_ENOUGH_BESIDE if is_beside else _ENOUGH):
             self._confirm()
 
     def close(self) -> None:

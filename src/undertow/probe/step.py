@@ -31,7 +31,7 @@ from undertow.probe.quiet_steps import QuietSteps
 from undertow.probe.reader import TensorReader, WeightWatch
 from undertow.probe.readings import Note, RawFrame, Slots, inverse, number_now
 from undertow.probe.schedule import Governor
-from undertow.probe.step_signals import StepSignals, scale_of
+from undertow.probe.step_signals import StepSignals, losses_of, scale_of
 from undertow.probe.step_state import StepState
 from undertow.probe.step_timer import StepTimer
 from undertow.probe.subjects import Subjects
@@ -150,8 +150,10 @@ class StepMachine:
     def _find_again(self) -> None:
         """Some watched tensors are gone: slots stand for others from now on, unless new ones take their places."""
         if not (self._manual.is_pending and self.subjects.free):
+            self._manual.weights_gone()
             self._forget_slots()
             self._search.rescan()
+            self._search.search_soon()
 
     # -- other taps ------------------------------------------------------------------------------------
 
@@ -207,7 +209,8 @@ class StepMachine:
         if self._quiet.left:
             return
         self._signals.read_loss(roots)
-        self._search.find_more(roots)
+        if self._search.find_more(roots) and self._manual.is_alone:
+            now.keep_last()
         if state.plan.gradient and subjects.layout.spread is not None and now.backward_count == 1:
             with self._timer.gradient:
                 self._local.begin()
@@ -277,8 +280,7 @@ class StepMachine:
         if any(self.subjects.watches(tensor) for tensor in inputs):
             self._state.open()
             self._state.fresh = True
-            self._state.now.count_pass()
-            self._signals.take_losses(outputs, ())
+            self._state.now.count_taken(losses_of(outputs))
             self._search.walk(outputs)
 
     # -- an optimizer step --------------------------------------------------------------------------------

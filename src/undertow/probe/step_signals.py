@@ -43,8 +43,7 @@ class StepSignals:
 
     def take_losses(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> Number | None:
         """Returns the loss, where there is one, and no more."""
-        weights = gradients or (None,) * len(roots)
-        found = [loss for loss in map(loss_of, roots, weights) if loss is not None]
+        found = losses_of(roots, gradients)
         if gradients and any(isinstance(root, torch.Tensor) and root.numel() > 1 for root in roots):
             self._state.now.loss_is_weighted = True
         self._state.now.losses += found
@@ -138,6 +137,10 @@ class StepSignals:
 
 def scale_of(scaler: GradScaler | None) -> Number:
     return number_now(getattr(scaler, "_scale", None), 1.0)
+
+
+def losses_of(roots: tuple[Any, ...], gradients: tuple[Any, ...] = ()) -> list[Number]:
+    return [loss for loss in map(loss_of, roots, gradients or (None,) * len(roots)) if loss is not None]
 
 
 def loss_of(root: Any, weight: Any) -> Number | None:

@@ -24,6 +24,8 @@ class StepReadings:
     """Filled by the backward passes of a step, used by the optimizers that step in it."""
 
     losses: list[Number] = field(default_factory=list)
+    taken_losses: list[Number] = field(default_factory=list)  # of `torch.autograd.grad`
+    taken_count: int = 0  # of those
     loss_is_weighted: bool = False  # passes began with gradients of another's making, as in a stage of a pipeline
     gradients: Sequence[Reading] = ()  # before clipping
     are_forgotten: bool = False  # they were read, but slots stand for other tensors since
@@ -52,6 +54,32 @@ class StepReadings:
         if len(self.losses) >= _MOST_PASSES:
             self.losses = [self._sum(self.losses)]
 
+    def count_taken(self, losses: Sequence[Number]) -> None:
+        self.taken_count += 1
+        self.taken_losses += losses
+        if len(self.taken_losses) > _MOST_PASSES:
+            self.taken_losses = [self._sum(self.taken_losses)]
+
+    @property
+    def pass_count(self) -> int:
+        """Those that left gradients in the parameters. Beside them, gradients that were taken serve another purpose:
+        the inner loop of meta-learning, or a look at single samples."""
+        return self.backward_count or self.taken_count
+
+    def add_earlier(self, earlier: "StepReadings") -> None:
+        """Passes that belong to the same step."""
+        self.losses = [*earlier.losses, *self.losses]
+        self.backward_count += earlier.backward_count
+        self.taken_losses = [*earlier.taken_losses, *self.taken_losses]
+        self.taken_count += earlier.taken_count
+        self.loss_is_weighted |= earlier.loss_is_weighted
+        self.micro = ()
+
+    def keep_last(self) -> None:
+        """The passes before it were not of what is watched."""
+        self.losses, self.backward_count = self.losses[-1:], min(self.backward_count, 1)
+        self.taken_losses, self.taken_count, self.micro = [], 0, ()
+
     def note_pass(self) -> None:
         """Another backward pass was read."""
         self.micro = (*self.micro, self.gradients) if self.backward_count <= _MOST_PASSES else ()
@@ -63,9 +91,10 @@ class StepReadings:
 
     def loss(self) -> Number | None:
         """What was differentiated in this step: the sum over its backward passes, without the loss scale."""
-        if not self.losses:
+        losses = self.losses if self.backward_count else self.taken_losses
+        if not losses:
             return None
-        total = self._sum(self.losses)
+        total = self._sum(losses)
         return total * inverse(self.scale) if self.scaler is not None else total
 
     @staticmethod

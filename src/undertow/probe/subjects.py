@@ -151,6 +151,9 @@ class Subjects:
         if len(gone) < 2 or shapes != [self.layers.shape(name) for name in gone]:
             return False
         self.free |= {name: weakref.ref(leaf) for name, leaf in zip(gone, new)}
+        if not {*map(self.layers.path, range(len(self.layers.references)))}.issuperset(gone):
+            self.layers.have_gone = True  # some have no place any more, and get one when all are looked for again
+            return False
         self.layers.replace(dict(zip(gone, new)))
         self._slots_cache = {}
         self.lists.forget()

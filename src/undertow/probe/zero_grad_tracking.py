@@ -70,6 +70,13 @@ class ZeroGradTracker:
         if not self._stepped or self._stepped[-1] is not slots:
             self._stepped.append(slots)
 
+    def take_back(self, slots: Slots) -> None:
+        """These have not been used after all, and count as cleared."""
+        self._settle()
+        self._cleared[slots], self._added[slots] = True, False
+        self._all = bool(self._cleared.all())
+        self.waiting = [one for one in self.waiting if not self._cleared[one[0]]]
+
     def carried(self, slots: Slots, tensors: References) -> NDArray[np.float32]:
         """1 where something of an earlier step is in the gradient. What no backward pass added to counts when it is
         the gradient still: weights that are kept in another precision, say, get a new one from the program itself.
