@@ -60,6 +60,8 @@ def replay(folder: Path, ablate: bool = False) -> Replayed:
     """One run judged again. With `ablate`, also without each of the conditions that were found in it."""
     truth = json.loads((folder / TRUTH).read_text())
     run = undertow.open_run(folder)
+    # The journal holds what the rules of another day said: where some frames are empty, a run would adopt it.
+    run._engine.recall = lambda changes, *, adopt: None  # type: ignore[method-assign]
     diagnosis = run.diagnose()
     found = conditions(run)
     owners = {layer.group or layer.path for layer in run.layers.parameters}
