@@ -99,3 +99,15 @@ def test_first_steps_that_make_a_classifier_worse_than_a_guess() -> None:
     assert finding.detected_step <= 11
     assert cross_entropy(training(*OPT001), [2.3, *noisy([2.9] * 30)]).codes() == []
     assert cross_entropy(training(*OPT001), [2.3, 6.0, 5.0, 4.0, *noisy([2.3] * 30)]).codes() == []
+
+
+@pytest.mark.parametrize(("joins", "severity"), [(True, Severity.MILD), (False, Severity.SEVERE)])
+def test_a_head_that_joins_has_lost_nothing(joins: bool, severity: Severity) -> None:
+    """The loss of another task, or of one more, is another loss."""
+    run, kind = training(*OPT001), {"loss_kind": 1.0, "loss_classes": 10.0}
+    waits = {"gradient_state": {"head": 1.0 if joins else 0.0}}
+    for loss in falling(60, to=0.5):
+        run.run(1, scalars={"loss": loss, **kind}, **waits)
+    for loss in noisy([2.4] * 60):
+        run.run(1, scalars={"loss": loss, **kind})
+    assert [finding.severity for finding in run.findings()] == [severity]

@@ -98,3 +98,10 @@ def test_one_group_far_ahead_while_nothing_is_learnt(losses: Any, layers: tuple[
     for loss in losses:
         run.run(1, scalars={"loss": loss, "lr": 2.0}, streams=streams, optimizer_rate=settings, update_ratio=1e-3)
     assert [finding.layers for finding in run.findings()] == ([layers] if layers else [])
+
+
+@pytest.mark.parametrize(("second", "alarms"), [(0.9, []), (1.4, ["OPT007"])])
+def test_a_leap_after_one_large_update_that_comes_down_at_once_is_borne(second: float, alarms: list[str]) -> None:
+    run = follow(training(*OPT007), [0.5], update_ratio=0.3, update_norm=3.0)
+    follow(run, [1.2, second, 0.6, 0.4, *noisy([0.1] * 30)], update_ratio=0.15, update_norm=1.5)
+    assert run.alarms() == alarms

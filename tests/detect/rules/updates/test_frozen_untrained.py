@@ -138,3 +138,9 @@ def test_a_new_part_with_normalisations_under_a_network_that_is_trained(
     training.run(99, **resting)
     assert training.alarms() == []
     assert training.run(9, **resting).alarms() == codes
+
+
+def test_layers_that_no_forward_pass_uses_hold_up_nothing() -> None:
+    training = Training()
+    training.run(40, **random_weights("second"), activation_calls={"second": 0.0})
+    assert training.alarms() == []

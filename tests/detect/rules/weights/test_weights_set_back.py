@@ -39,3 +39,12 @@ def test_set_back_under_optimizers_in_turn() -> None:
         holder = 0.0 if step % 2 == 0 else float("nan")
         training.run(1, gradient_optimizer=holder, weight_drift=drift, update_norm=0.01, update_ratio=0.01)
     assert training.alarms() == ["WGT006"]
+
+
+def test_a_new_head_on_a_model_that_is_gone_is_another_phase() -> None:
+    """Only the head is there before and after, under the same name; what was set back is not all of the model."""
+    training = stack(CONDITIONS, *LAYERS)
+    for step in range(40):
+        training.run(1, scalars={"loss": 1.0}, weight_drift=0.01 * (step + 1), update_norm=0.01, update_ratio=0.01)
+    training.run(5, scalars={"loss": 9.0}, only=("head",), weight_drift=0.01, update_norm=0.01, update_ratio=0.01)
+    assert training.alarms() == []

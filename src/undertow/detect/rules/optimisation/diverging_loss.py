@@ -4,12 +4,14 @@ import math
 from collections import deque
 from statistics import median
 
-from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage
+import numpy as np
+
+from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, LayerValues, Limit, Stage
 from undertow.detect.features.chance_level import chance_level
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
 from undertow.detect.features.remedies import CLIP_GRADIENTS, LOWER_LEARNING_RATE, WARM_UP
-from undertow.schema import Evidence, LossKind, Severity
+from undertow.schema import Evidence, GradientState, LossKind, Severity
 
 _OF_CLASSES = (LossKind.CROSS_ENTROPY, LossKind.NEGATIVE_LOG_LIKELIHOOD)
 
@@ -25,8 +27,9 @@ class DivergingLoss(Condition):
         after it begins anew, from worse weights.
     When it is wrong: Losses below zero and optimizers in turn are left out. The loss of moving targets (values in
         reinforcement learning), or one of which a term is given more weight, grows on purpose: without a cross-entropy
-        whose answers become wrong, large updates or a hundredfold growth this is only a hint. One jump to a higher
-        level (harder data) is no row of records, and is being learnt twenty-five steps later.
+        whose answers become wrong, large updates or a hundredfold growth this is only a hint; so it is where layers
+        have begun to be trained since, as the head of another task. One jump to a higher level (harder data) is no row
+        of records, and is being learnt twenty-five steps later.
     References: Zhang et al., "AUTOTRAINER: An Automatic DNN Training Problem Detection and Repair System", 2021.
         Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities", 2023 (arXiv
         2309.14322).
@@ -57,6 +60,8 @@ class DivergingLoss(Condition):
     learnt_accuracy = Limit(0.6, "of the answers right: learnt, however few classes there are…")
     kept_accuracy = Limit(0.9, "of the best accuracy: …and not lost, so that another term of the loss rises")
 
+    _had = LayerValues(np.bool_, False)  # a gradient, ever
+
     def __init__(self) -> None:
         self._signs: dict[str, bool] = {}  # those that hold, and whether they are certain
         self._has_grown = False
@@ -70,6 +75,7 @@ class DivergingLoss(Condition):
         self._high, self._above = Consecutive(), Consecutive()  # losses near the start or higher; above the untrained
         self._back_for = 0
         self._levels: deque[float] = deque(maxlen=12)
+        self._joined = -1  # the latest step at which a layer got its first gradient
 
     def observe(self, view: FrameView) -> Judgement | None:
         loss = view.loss
@@ -89,6 +95,12 @@ class DivergingLoss(Condition):
         return self.hold((sign, self._signs[sign]), lambda: self._describe(loss, sign, self._signs[sign]))
 
     def _follow(self, view: FrameView, loss: Loss) -> None:
+        states, ids = view.row("gradient_state"), view.ids("gradient")
+        if states is not None and ids is not None:
+            first = ids[(states == GradientState.PRESENT) & ~self._had[ids]]
+            if len(first):
+                self._had[first] = True
+                self._joined = view.step
         kind = view.frame.scalars.get("loss_kind")
         if kind is not None:
             chance = chance_level(view) if kind in _OF_CLASSES else math.nan
@@ -152,8 +164,11 @@ class DivergingLoss(Condition):
         self._levels.append(loss.level)
         is_recovering = loss.level < self.recovering * self._levels[0] and "lost" not in self._signs
         if self._back_for >= self.back_for and not is_recovering:
-            # A loss of several terms also rises because one of them is given more weight.
-            self._signs["lost"] = self._knows_chance or self._large_step_since_best >= loss.best_step
+            # A loss of several terms also rises because one of them is given more weight, or joins: what has begun to
+            # be trained since the loss was at its best, as the head of another task, cannot have lost anything.
+            is_same_loss = self._joined <= loss.best_step
+            is_witnessed = self._large_step_since_best >= loss.best_step
+            self._signs["lost"] = is_witnessed or (self._knows_chance and is_same_loss)
 
     def _is_thrown_off(self, loss: Loss) -> None:
         """The first steps have made a classifier worse than one that has learnt nothing."""

@@ -55,6 +55,7 @@ class LearningRateTooHigh(Condition):
     def __init__(self) -> None:
         self._raised: deque[int] = deque(maxlen=2)  # steps with a loss well above the first
         self._leapt_early = False  # in the very first steps, after an update that was large
+        self._before = math.nan  # the loss before this one
         self._foreign_until = -1  # the loss leapt with no large update before it: not the rate's doing
         self._constant = ConstantPrediction()
         self._spreads: deque[float] = deque(maxlen=32)  # deviation of the predictions over that of the targets
@@ -69,6 +70,7 @@ class LearningRateTooHigh(Condition):
             return self.stay()
         if loss is None:
             return self._observe_no_loss(view)
+        comes_down, self._before = loss.seen <= rate.early and loss.value < self._before, loss.value
         if not loss.positive or loss.actors > 1 or rate.has_implausible_start:
             return self.stay()
         if not self.is_open and "schedule-decays-too-fast" not in rate.open_variants:
@@ -83,13 +85,15 @@ class LearningRateTooHigh(Condition):
         stays_above = is_early and rate.above >= patience and loss.low < loss.high and len(rate.large) > 1
         stays_above = stays_above and loss.level > rate.above_first * loss.first
         if loss.value < self.leaps_to * loss.first and not stays_above:
-            comes_down = loss.high < rate.above_first * loss.first and loss.falling
-            return self.end() if comes_down else self.stay()
+            is_down = loss.high < rate.above_first * loss.first and loss.falling
+            return self.end() if is_down else self.stay()
         if not self._is_doing_of_updates(view, loss, stays_above):
             return self.stay()
         self._raised.append(view.step)
         self._leapt_early |= loss.seen <= rate.early
         is_twice = len(self._raised) == 2 and view.step - self._raised[0] <= rate.lasts
+        # After a single large update, a leap at the very start that comes down at once is being borne.
+        is_twice = is_twice and not (comes_down and len(rate.large) == 1)
         return self.hold(None, lambda: self._describe(view)) if stays_above or is_twice else self.stay()
 
     def _observe_no_loss(self, view: FrameView) -> Judgement | None:

@@ -1,6 +1,7 @@
 """UPD003: layers that are frozen with random weights."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerIndex, LayerValues, Limit, Shared, Stage
 from undertow.detect.features.parameter_updates import ParameterUpdates
@@ -22,8 +23,8 @@ class FrozenUntrained(Condition):
         fine-tuning script.
     When it is wrong: Frozen layers are left alone when they are a named part as a whole (a new one excepted that has
         normalisations, or with which nothing is learnt), a copy of a trained layer, the base of an adapter, more than
-        half as many as the trained ones, or released later. A single layer of random features that is meant to stay
-        random is reported.
+        half as many as the trained ones, released later, or of modules that no forward pass uses. A single layer of
+        random features that is meant to stay random is reported.
     References: PyTorch documentation, "Autograd mechanics", section "Setting requires_grad".
     """
 
@@ -39,6 +40,7 @@ class FrozenUntrained(Condition):
 
     _frozen = LayerValues(np.bool_, False)
     _known = LayerValues(np.bool_, False)  # whether it is frozen
+    _ran = LayerValues(np.bool_, False)
 
     def __init__(self) -> None:
         self._found: list[int] = []
@@ -46,12 +48,27 @@ class FrozenUntrained(Condition):
         self._measured = 0  # steps since then
         self._wanted = 0.0  # steps it must have been so, until there is more to say
         self._is_waiting = self._is_meant = False
+        self._knows_calls = False  # some frame has told which modules run
 
     @property
     def is_calm(self) -> bool:
         return not self._is_waiting and not self.is_open
 
+    @property
+    def _may_run(self) -> NDArray[np.bool_]:
+        """What no forward pass has used: nothing is learnt around it."""
+        return self._ran if self._knows_calls else np.ones_like(self._ran)
+
+    def _note_runs(self, view: FrameView) -> None:
+        every = np.arange(view.layout.count, dtype=np.int32)
+        calls = view.calls(every) if "activation" in view.frame.blocks else None
+        if calls is not None:
+            self._knows_calls = True
+            self._ran |= calls > 0
+
     def observe(self, view: FrameView) -> Judgement | None:
+        if self._is_waiting or not self._measured:
+            self._note_runs(view)
         states, ids = view.row("gradient_state"), view.ids("gradient")
         if states is None or ids is None:
             return None
@@ -81,7 +98,8 @@ class FrozenUntrained(Condition):
 
     def _judge(self, view: FrameView, lasted: int) -> None:
         """What there is to say after so many steps, and after how many there may be more."""
-        layout, frozen, parts = view.layout, self._frozen, self._updates.parts
+        layout, parts = view.layout, self._updates.parts
+        frozen = self._frozen & self._may_run
         layers, steps = parts.unloaded_backbone(layout, frozen) or parts.single(layout, frozen), self.steps
         if not layers:
             layers, steps = parts.many(layout, frozen), self.steps_of_many
@@ -103,7 +121,7 @@ class FrozenUntrained(Condition):
             "while the rest learns."
         )
         how = "requires_grad is False, and the weights are spread as numbers are that were drawn at random"
-        if self._updates.parts.unloaded_backbone(layout, self._frozen):
+        if self._updates.parts.unloaded_backbone(layout, self._frozen & self._may_run):
             summary += " Was a checkpoint to be loaded?"
             how = "requires_grad is False, and every normalisation among them still has a scale of exactly one"
         evidence = tuple(

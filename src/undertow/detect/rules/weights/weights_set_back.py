@@ -1,9 +1,11 @@
 """WGT006: the whole model is set back to an earlier state."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.detect.engine import Condition, FrameView, Judgement, LayerValues, Limit, Stage
 from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.loss_trend import actor_of
 from undertow.detect.features.matrices import matrices_of
 from undertow.detect.features.module_structure import structure_of
 from undertow.detect.features.remedies import LET_ONLY_THE_OPTIMIZER_WRITE
@@ -45,6 +47,7 @@ class WeightsSetBack(Condition):
         self._returns: list[int] = []
         self._largest_jump = -1.0  # of the loss since weights were measured last
         self._rebuilt_step = -1  # at which the optimizer or what it trains was another one
+        self._looked_at: dict[int, NDArray[np.bool_]] = {}  # of each optimizer in turn: matrices of its latest look
 
     def observe(self, view: FrameView) -> Judgement | None:
         if view.loss is not None:
@@ -72,6 +75,11 @@ class WeightsSetBack(Condition):
         matrices = matrices_of(view.layout)
         ids, drifts, updates = matrices.ids, matrices.values(view, "weight_drift"), matrices.values(view, "update_norm")
         before, updates_before = self._drift[ids], self._update[ids]
+        actor, looked_at = actor_of(view.frame), np.isfinite(drifts)
+        there = self._looked_at.get(actor, looked_at)
+        self._looked_at[actor] = looked_at
+        if len(there) != len(looked_at):  # the table of layers has grown
+            there = looked_at
         gap = 0 if self._measured_step is None else view.step - self._measured_step
         self._measured_step, self._drift[ids], self._update[ids] = view.step, drifts, updates
         nearer_by = before - drifts
@@ -82,9 +90,11 @@ class WeightsSetBack(Condition):
         measured = np.isfinite(before) & np.isfinite(drifts) & (longest > 0)
         if not measured.any():
             return 0.0, 0.0
+        # A matrix that was there at its optimizer's look before, and is no more, was not set back.
+        count = max(int(measured.sum()), int((there & np.isfinite(before)).sum()))
         farthest = self.travel * gap * longest[measured]
         back = nearer_by[measured] > farthest + self.noise * before[measured]
-        return float(back.mean()), float((back & (drifts[measured] < farthest)).mean())
+        return back.sum() / count, (back & (drifts[measured] < farthest)).sum() / count
 
     def _trains_others(self, view: FrameView) -> bool:
         """Whether a layer is trained that was not before, or the other way round: another phase, with new parts."""
