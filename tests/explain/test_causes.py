@@ -300,3 +300,21 @@ def test_ten_thousand_layers_are_placed_at_once() -> None:
     chain = graph_of([(i, i + 1) for i in range(count - 1)], [f"layers.{i}" for i in range(count)])
     assert common_gate([f"layers.{i}" for i in range(count)], chain, toward_loss=False) == "layers.0"
     assert common_gate([f"layers.{i}" for i in range(count)], chain, toward_loss=True) == f"layers.{count - 1}"
+
+
+@pytest.mark.parametrize(
+    ("zero_found", "first"), [(9, "GRD004"), (60, "DAT003")], ids=["known before the harm", "after it"]
+)
+def test_a_contract_that_was_known_to_be_broken_does_the_harm_that_targets_are_told_by(
+    zero_found: int, first: str
+) -> None:
+    """Large targets are learnt well by most models: that the loss does not fall has another reason, if one is known."""
+    targets = found("DAT003", 0, 40, variant="unscaled-targets")
+    zero = found("GRD004", 0, zero_found, variant="zero-gradient", layers=("policy.0.weight",))
+    assert ranked(targets, zero)[0].code == first
+
+
+def test_data_that_change_their_scale_explain_the_first_odd_batch() -> None:
+    batch = found("DAT002", 15000, variant="bad-batch")
+    shift = found("DAT001", 15000, 15005, "moderate", variant="input-shift")
+    assert told(batch, shift) == [("DAT001", None), ("DAT002", "DAT001")]

@@ -55,8 +55,7 @@ def brings_about(
     if first.makes_smaller(cause) and second.needs_growth:
         return False
     was_learning = losses is not None and losses.was_learning(cause.first_step, effect.first_step)
-    is_certain = first.is_exact and cause.severity.rank >= Severity.SEVERE.rank
-    if was_learning and not is_certain and second.stage is not Stage.OUTCOME:
+    if was_learning and not is_certain(cause) and second.stage is not Stage.OUTCOME:
         return False
     if first.is_local and not _explains_locally(cause, effect, second.stage):
         return False
@@ -65,6 +64,10 @@ def brings_about(
     if first.stage is Stage.NONFINITE:  # after it every number is suspect, but not how the program is built
         was_there = second.is_standing and effect.first_step <= cause.first_step
         return not second.is_exact and not was_there and cause.first_step <= effect.first_step
+    if second.is_told_by_harm and is_certain(cause) and cause.detected_step < effect.detected_step:
+        return True  # a broken contract that was known before is what does the harm
+    if first.is_told_by_harm and is_certain(effect) and effect.detected_step < cause.detected_step:
+        return False
     if second.stage <= Stage.DATA or first.stage is second.stage:
         return False  # how a program is written and its data follow from nothing in a training
     if first.stage > second.stage:  # against the order, only what was certain before the other began
@@ -77,6 +80,11 @@ def brings_about(
     if first.is_momentary and effect.first_step > cause.last_step + SOON:
         return False
     return cause.first_step <= effect.first_step + SLACK
+
+
+def is_certain(finding: Finding) -> bool:
+    """A contract that is broken beyond doubt, and badly."""
+    return traits_of(finding).is_exact and finding.severity.rank >= Severity.SEVERE.rank
 
 
 def _explains_locally(cause: Finding, effect: Finding, stage: Stage) -> bool:

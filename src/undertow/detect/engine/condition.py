@@ -57,6 +57,7 @@ class Condition(PerLayer):
     is_momentary: ClassVar[bool] = False  # explains what begins soon after, not much later
     is_vague: ClassVar[bool] = False  # says that something is wrong, not why
     is_local: ClassVar[bool] = False  # explains findings of the same modules only
+    is_told_by_harm: ClassVar[bool] = False  # harmless in most trainings: what else does the harm may be the cause
     needs_growth: ClassVar[bool] = False  # nothing that makes signals, gradients or steps smaller can bring it about
 
     meaning: ClassVar[str] = ""  # for the training: the second sentence of the story, without a full stop

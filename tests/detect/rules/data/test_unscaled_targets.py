@@ -38,6 +38,12 @@ class TestTargetScale:
             training.run(1, scalars={"loss": 3e9 * 0.97**step, **TARGETS})
         assert training.codes() == []
 
+    def test_targets_that_were_learnt_once_can_be(self) -> None:
+        training = stack(UnscaledTargets, "0:Linear")
+        for step in range(140):
+            training.run(1, scalars={"loss": 3e9 * (0.95**step if step < 80 else 1.0), **TARGETS})
+        assert training.codes() == []
+
     def test_tasks_in_turn_have_losses_of_their_own(self) -> None:
         training = stack(UnscaledTargets, "0:Linear")
         for step in range(60):

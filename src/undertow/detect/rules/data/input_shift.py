@@ -24,7 +24,7 @@ class InputShift(Condition):
     """
 
     code, variant, formerly = "DAT001", "input-shift", "shift"
-    stage, is_standing = Stage.OPTIMIZER, True
+    stage = Stage.DATA
     wakes_on = having("activation", "input_std")
     meaning = "What was learnt before holds for data of another scale"
     remedies = (STANDARDISE_THE_INPUTS,)

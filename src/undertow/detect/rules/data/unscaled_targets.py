@@ -52,7 +52,7 @@ class UnscaledTargets(Condition):
     """
 
     code, variant, formerly = "DAT003", "unscaled-targets", "targets unreachable-targets"
-    stage, is_standing = Stage.DATA, True
+    stage, is_standing, is_told_by_harm = Stage.DATA, True, True
     wakes_on = having("target_mean", "loss_kind")
     is_of_one_training = True
     meaning = "Errors as large as the targets make gradients as large, whatever the model does"
@@ -63,6 +63,7 @@ class UnscaledTargets(Condition):
     remaining = Limit(0.95, "of the first loss still there then: at most 0.85 in healthy trainings")
     huge = Limit(1_000.0, "targets over first predictions: hardly a part of them is reached for long")
     remaining_of_huge = Limit(0.8, "of the first loss, for those")
+    learnt_once = Limit(0.5, "of the first losses, for the lowest: what brings the loss back then is another fault")
     blown_up = Limit(10.0, "times the first loss")
     clipped_to = Limit(0.02, "of the gradient, that clipping leaves; recurrent trainings clip to a tenth every day")
     clipped_for = Limit.chance(5, "measured steps in a row")
@@ -108,6 +109,7 @@ class UnscaledTargets(Condition):
             return "the loss blows up"
         left = self.remaining if self._ratio < self.huge else self.remaining_of_huge
         stuck = trend is not None and elapsed >= self.patience and trend.remaining > left
+        stuck &= trend is not None and trend.best > self.learnt_once * trend.start
         if stuck and (self.is_open or loss > left * self._first_loss):
             return "the loss hardly falls"
         if self._bounded != NONE and elapsed >= 1 and not has_learnt(trend):
