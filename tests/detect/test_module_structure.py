@@ -8,9 +8,10 @@ from tests.detect.stacks import stack
 
 from undertow.detect.engine import FrameBatch, FrameView, LayerIndex
 from undertow.detect.features.initial_weights import InitialWeights
+from undertow.detect.features.matrices import Matrices
 from undertow.detect.features.module_structure import NONE, ModuleStructure, structure_of
 from undertow.detect.rules.activations.saturated import Saturated
-from undertow.schema import Frame, Layer, LayerTable
+from undertow.schema import Frame, Layer, LayerKind, LayerTable
 
 
 def structure(*parts: str) -> tuple[ModuleStructure, dict[str, int]]:
@@ -69,3 +70,15 @@ def test_the_start_is_the_norm_before_the_first_measured_step() -> None:
     assert start.take(view_of(training.frame(weight_norm=9.0)))
     assert start.norm[training.layers["a.weight"].id] == pytest.approx(2.5)
     assert not start.take(view_of(training.frame(streams=("gradient",))))
+
+
+def test_a_model_whose_modules_were_not_seen_to_run_yet_has_the_order_of_its_parameters() -> None:
+    """As of a second training of the same run, that diverges before its modules are looked at."""
+    layers: list[Layer] = []
+    for order, (path, ran) in enumerate((("net", True), ("net_2", False))):
+        layers.append(Layer(path, kind=LayerKind.MODULE, module_type="Linear", order=10 * order + 1 if ran else None))
+        layers.append(Layer(f"{path}.weight", kind=LayerKind.WEIGHT, shape=(8, 8), parameter_count=64, group=path,
+                            order=10 * order))  # fmt: skip
+    layout = LayerIndex(LayerTable.of(layers))
+    paths = [layout.path(int(i)) for i in Matrices(layout).ids]
+    assert paths == ["net.weight", "net_2.weight"]

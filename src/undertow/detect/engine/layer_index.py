@@ -48,7 +48,9 @@ class LayerIndex:
         owned = self.module >= 0
         self.module_order = self.order.copy()
         if np.isfinite(self.order[self.module[owned]]).any():  # no module of a compiled model is seen to run
-            self.module_order[owned] = self.order[self.module[owned]]
+            by_module = self.order[self.module[owned]]
+            # Of a training that begins later, the graph of a loss may be known before a module is seen to run.
+            self.module_order[owned] = np.where(np.isfinite(by_module), by_module, self.order[owned])
         self.is_low_precision = self.rounding > 2.0**-24
         self._derived: dict[Callable[[LayerIndex], Any], Any] = {}
 
@@ -78,6 +80,11 @@ class LayerIndex:
         if not sinks or len(sinks) == len(groups) > 1:
             sinks = {self.layers[members[-1]].group}
         return [i for i in members if self.layers[i].group in sinks]
+
+    @property
+    def paths_in_graph(self) -> set[str]:
+        """Modules of which it is known where their data come from and where they go."""
+        return {node.path for node in self.graph.nodes if not node.is_merge}
 
     def feeds(self, sources: set[str], targets: set[str]) -> bool:
         """Whether data flows from one of these modules to one of those."""

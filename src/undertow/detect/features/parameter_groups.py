@@ -35,6 +35,29 @@ class FastMembers:
         self.parameters = tuple(ids[each > far].tolist())
 
 
+class SharedStep:
+    """Rates and updates of all weight matrices at one step. Optimizers that share a step have a frame each: of those
+    that come later in it, what is known is from the step before.
+    """
+
+    def __init__(self) -> None:
+        self.rates = self.ratios = np.zeros(0)
+        self._step, self._frames = -1, 0
+
+    def gather(self, view: FrameView) -> Flags:
+        """Takes a frame; which matrices it measures."""
+        matrices = matrices_of(view.layout)
+        rates, ratios = matrices.values(view, "optimizer_rate"), matrices.values(view, "update_ratio")
+        here = np.isfinite(ratios) & (rates > 0)
+        if view.step != self._step:
+            if self._frames < 2 or len(self.rates) != len(rates):  # optimizers in turn are no groups of one training
+                self.rates, self.ratios = np.full((2, len(rates)), np.nan)
+            self._step, self._frames = view.step, 0
+        self._frames += 1
+        self.rates[here], self.ratios[here] = rates[here], ratios[here]
+        return here
+
+
 class GroupOutOfStep(Condition):
     """A group whose rate and steps are far from those of the others; a subclass says in which direction."""
 
@@ -44,7 +67,7 @@ class GroupOutOfStep(Condition):
     patience = Limit.chance(3, "measured steps in a row")
 
     def __init__(self) -> None:
-        self._streak = LayerStreak()
+        self._streak, self._all = LayerStreak(), SharedStep()
 
     def follow(self, view: FrameView, known: Flags, out_of_step: Flags, pace: str) -> Judgement | None:
         """Of the weight matrices: of which it is known, and of which it holds at this step."""
@@ -55,9 +78,8 @@ class GroupOutOfStep(Condition):
         return self.hold(members, lambda: self._describe(view, members, pace)) if members else self.end()
 
     def _describe(self, view: FrameView, members: tuple[int, ...], pace: str) -> Judgement:
-        layout, matrices = view.layout, matrices_of(view.layout)
+        layout, matrices, rates, ratios = view.layout, matrices_of(view.layout), self._all.rates, self._all.ratios
         place, others = matrices.ids == members[0], ~np.isin(matrices.ids, members)
-        rates, ratios = matrices.values(view, "optimizer_rate"), matrices.update_ratios(view)
         rate, usual = float(rates[place][0]), middle(rates[others])
         evidence = (
             Evidence("optimizer_rate", layout.path(members[0]), rate, usual,

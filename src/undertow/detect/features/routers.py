@@ -6,6 +6,7 @@ import numpy as np
 
 from undertow.detect.engine import FrameBatch, FrameView, LayerIndex, Limit, Tracker, having
 from undertow.detect.features.matrices import matrices_of, middle
+from undertow.schema import Layer
 
 _LEAST_BY_SHAPE = 4  # experts: fewer parts have as many as something else by chance
 
@@ -60,15 +61,27 @@ def experts_of(layout: LayerIndex) -> dict[str, dict[str, list[int]]]:
 
 
 def _gates_by_shape(layout: LayerIndex) -> dict[int, int]:
-    """Modules beside a list of parts that are all alike, with as many outputs as there are parts."""
+    """What stands beside a list of parts that are all alike, a module or the end of several, with as many outputs as
+    there are parts.
+    """
     found: dict[int, int] = {}
     for path, rows in experts_of(layout).items():
         shapes = {tuple(tuple(layout.layers[i].shape) for i in ids) for ids in rows.values()}
         if len(rows) < _LEAST_BY_SHAPE or len(shapes) > 1:
             continue
         around = path.rpartition(".")[0]
+        last: dict[str, Layer] = {}  # matrix of each of the modules beside the list
         for layer in layout.layers.parameters:
-            is_gate = len(layer.shape) == 2 and layer.shape[0] == len(rows) and layer.trainable
-            if is_gate and layer.group.rpartition(".")[0] == around and layout.module[layer.id] >= 0:
+            beside = _child_of(around, layer.group)
+            if beside and beside != path and len(layer.shape) == 2:
+                last[beside] = layer
+        for layer in last.values():
+            if layer.shape[0] == len(rows) and layer.trainable and layout.module[layer.id] >= 0:
                 found[int(layout.module[layer.id])] = len(rows)
     return found
+
+
+def _child_of(parent: str, path: str) -> str:
+    """The module right below `parent` that a path leads through; empty where it does not."""
+    above = f"{parent}." if parent else ""
+    return above + path[len(above) :].partition(".")[0] if path.startswith(above) else ""

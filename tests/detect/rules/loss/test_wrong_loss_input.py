@@ -54,3 +54,18 @@ def test_logits_where_log_probabilities_belong() -> None:
 def test_a_softmax_over_another_dimension() -> None:
     (finding,) = training(WrongLossInput).run(2, scalars={**CROSS_ENTROPY, "loss_input_is_logit": 1.0}).findings()
     assert "dimension" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [({}, ["LSS001"]), ({"loss": 0.3}, []), ({"loss_kind": LossKind.CROSS_ENTROPY}, [])],
+    ids=["targets below zero", "a finite loss", "another loss"],
+)
+def test_targets_of_a_divergence_that_are_no_probabilities(changes: dict[str, float], found: list[str]) -> None:
+    scalars = {"loss": math.nan, "loss_kind": LossKind.DIVERGENCE, "loss_input_is_logit": 0.0, **changes}
+    run = training(WrongLossInput).run(3, scalars=scalars)
+    assert run.codes() == found
+    if found:
+        assert [remedy.id for remedy in WrongLossInput.remedies_for(run.findings()[0])] == ["soften-the-targets"]
+    broken = training(WrongLossInput).run(3, scalars=scalars, gradient_nonfinite_count=2.0)
+    assert broken.codes() == []  # then the prediction may be what is not finite

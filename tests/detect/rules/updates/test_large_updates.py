@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.detect.building import Training, watched_by
 
@@ -129,3 +131,11 @@ def test_the_group_whose_rate_is_far_above_the_others_is_blamed_for_large_steps(
         more = {"streams": ("gradient", "weight", "update", "optimizer"), "optimizer_rate": rates}
         step(training, loss, 0.5, **more)
     assert [finding.layers for finding in training.findings()] == [("head.weight",)]
+
+
+@pytest.mark.parametrize(("losses", "found"), [((2.3, 0.5, 40.0, math.inf), ["UPD001"]), ((2.3, 0.5, math.inf), [])])
+def test_a_loss_that_is_no_number_after_one_that_shot_up(losses: tuple[float, ...], found: list[str]) -> None:
+    training = watched_by(LargeUpdates)
+    for loss in losses:
+        step(training, loss, 0.001 if loss == 2.3 else 0.5)
+    assert training.codes() == found

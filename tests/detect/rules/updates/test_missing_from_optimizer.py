@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.detect.building import Training
+from tests.detect.building import Training, watched_by
 from tests.detect.random_weights import random_weights
 
-from undertow.schema import Severity
+from undertow.detect.rules.updates.missing_from_optimizer import MissingFromOptimizer
+from undertow.schema import GraphSource, LayerGraph, Severity
 
 
 def test_a_layer_in_no_optimizer() -> None:
@@ -112,3 +113,35 @@ def test_a_whole_model_beside_the_trained_one_is_probably_meant() -> None:
     (finding,) = training.findings()
     assert (finding.code, finding.severity) == ("UPD003", Severity.MILD)
     assert all(layer.startswith("teacher.") for layer in finding.layers)
+
+
+def test_a_weight_that_a_program_without_an_optimizer_passes_over() -> None:
+    rests = {"gradient_optimizer": {"second": -1.0}, "gradient_state": {"second": 1.0},
+             "gradient_norm": {"second": math.nan}, "gradient_zero_fraction": {"second": math.nan}}  # fmt: skip
+    by_hand = watched_by(MissingFromOptimizer)
+    by_hand.run(30, scalars={"lr": math.nan}, update_norm={"second": 0.0}, **rests)
+    (finding,) = by_hand.findings()
+    assert (finding.severity, finding.layers) == (Severity.MODERATE, ("second.weight", "second.bias"))
+    assert (finding.first_step, finding.detected_step) == (0, 19)
+    moved = watched_by(MissingFromOptimizer).run(30, scalars={"lr": math.nan}, **rests)
+    with_optimizer = watched_by(MissingFromOptimizer).run(30, update_norm={"second": 0.0}, **rests)
+    assert (moved.codes(), with_optimizer.codes()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("edges", "kurtosis", "severity"),
+    [((), -1.2, Severity.MODERATE), ((), 1.0, Severity.MILD), (((0, 2),), -1.2, Severity.MILD)],
+    ids=["a critic", "a teacher", "it feeds what is trained"],
+)
+def test_a_new_model_beside_that_only_a_loss_of_its_own_uses(
+    edges: tuple[tuple[int, int], ...], kurtosis: float, severity: Severity
+) -> None:
+    training = watched_by(MissingFromOptimizer, names=("critic.0", "critic.2", "actor.0", "actor.2"))
+    nodes = training.graph.nodes
+    training.graph = LayerGraph(nodes, ((0, 1), (2, 3), *edges), GraphSource.AUTOGRAD)
+    training.engine.set_layers(training.layers, training.graph)
+    outside = {"critic.0": -1.0, "critic.2": -1.0}
+    unheld = {"gradient_optimizer": outside, "update_norm": dict.fromkeys(outside, math.nan)}
+    training.run(10, **{**random_weights(), **unheld, "weight_kurtosis": kurtosis, "weight_norm": 1.6})
+    (finding,) = training.findings()
+    assert (finding.severity, finding.layers[0]) == (severity, "critic.0.weight")

@@ -35,3 +35,18 @@ def test_most_of_a_model_can_stay_behind() -> None:
         ratios = {"first": slow, "second": slow, "third": slow, "head": 1e-2}
         training = watched_by(SlowGroup).run(5, streams=streams, update_ratio=ratios, **changes)
         assert [finding.layers for finding in training.findings()] == ([named] if named else [])
+
+
+def test_a_member_whose_optimizer_shares_the_step_of_the_others() -> None:
+    """Each optimizer has a frame of its own; optimizers in turn are not compared."""
+    bound = 8**-0.5
+    new = {"weight_max_abs": 0.99 * bound, "weight_mean": 0.0, "weight_std": bound / 3**0.5, "weight_kurtosis": -1.2}
+    streams = ("gradient", "weight", "update", "optimizer")
+    for step_apart, named in ((0, [("first.weight", "second.weight", "third.weight")]), (1, [])):
+        training = watched_by(SlowGroup, names=("first", "second", "third", "a", "b", "c"))
+        for _ in range(4):
+            slow = {"optimizer_rate": 1e-7, "update_ratio": 1e-7, "only": ("first", "second", "third")}
+            training.run(1, streams=streams, **slow, **new)
+            training.step -= 1 - step_apart
+            training.run(1, streams=streams, optimizer_rate=1e-3, only=("a", "b", "c"), **new)
+        assert [finding.layers for finding in training.findings()] == named

@@ -22,11 +22,11 @@ from undertow.schema import Evidence, GradientState, Severity
 
 
 class IdleExperts(Condition):
-    """Half of a router's experts or more, which were trained before, get no gradient any more.
+    """Half of a router's experts or more get no gradient, or none any more.
 
     What it sees: As many modules as a gate has outputs (four at least), numbered below one parent, of which half or
-        more have no gradient at ten measured steps in a row. Each was trained before, so that it is none that was never
-        meant to run.
+        more have no gradient at ten measured steps in a row. Each was trained before; or none of them ever was, though
+        the gate is trained and stands before them, and the weights around have moved by a tenth of their size.
     Why it is bad: Experts that receive no rows never improve, and so are never chosen. The model pays for many experts
         and has a few.
     When it is wrong: Experts that are switched off on purpose while others are trained.
@@ -42,6 +42,7 @@ class IdleExperts(Condition):
     steps = Limit.learning(30, "steps over which these are spread at least: dozens of batches left all of them out")
     least = Limit(4, "experts: of two or three, one may well be out for a while")
     share = Limit(0.5, "of the experts of a gate")
+    drift = Limit(0.1, "of its size, by which the median matrix has moved: by then a new router has learnt to choose")
 
     _moved = LayerValues(np.bool_, False)
 
@@ -67,26 +68,41 @@ class IdleExperts(Condition):
         self._moved[ids[moving]] = True
         self._still.end(ids[moving])
         self._still.hold(ids[(states == GradientState.NONE) | (norms == 0)], view.step)
-        lasting = self._still.lasted(int(self.frames)) & (self._still.span >= self.steps) & self._moved
+        lasting = self._still.lasted(int(self.frames)) & (self._still.span >= self.steps)
         for number in outputs & rows.keys():
             for start in range(0, len(rows[number]), number):
                 experts = rows[number][start : start + number]
-                idle = [parameters[0] for parameters in experts if lasting[parameters].all()]
-                if len(experts) >= self.least and self.share * number <= len(idle) < number:
-                    return tuple(idle)
+                idle = [parameters for parameters in experts if lasting[parameters].all()]
+                if len(experts) < self.least or not self.share * number <= len(idle) < number:
+                    continue
+                dropped = [parameters for parameters in idle if self._moved[parameters].all()]
+                if self.share * number <= len(dropped):
+                    return tuple(parameters[0] for parameters in dropped)
+                if self._are_passed_over(view, experts):
+                    return tuple(parameters[0] for parameters in idle)
         return ()
+
+    def _are_passed_over(self, view: FrameView, experts: list[list[int]]) -> bool:
+        """Of experts that were never trained: a gate before the others is, and has had the time to choose."""
+        layout, known = view.layout, self._routers.gates(view.layout)
+        gates = [layer.id for layer in layout.layers.parameters if int(layout.module[layer.id]) in known]
+        chosen = [i for parameters in experts for i in parameters if self._moved[i]]
+        if not chosen or not self._moved[gates].any() or not self._routers.drift >= self.drift:
+            return False
+        return float(layout.order[gates].min()) < float(layout.order[chosen].min())
 
     def _describe(self, layout: LayerIndex, members: tuple[int, ...]) -> Judgement:
         since = int(self._still.since[list(members)].max())
         experts = self._routers.gates(layout)
         gates = tuple(layout.in_order(experts))
+        named, count = name_layers(layout, gates), f"{len(members)} of {experts[gates[0]]} experts"
+        how, summary = "", f"{named} sends nothing to {count}: they have never had a gradient."
+        if self._moved[list(members)].any():
+            how = ", though it had one"
+            summary = f"{named} no longer sends anything to {count}: they get no gradient any more."
         evidence = tuple(
-            Evidence("gradient_norm", layout.path(i), 0.0, None, f"no gradient since step {since}, though it had one")
+            Evidence("gradient_norm", layout.path(i), 0.0, None, f"no gradient since step {since}{how}")
             for i in members[:3]
-        )
-        summary = (
-            f"{name_layers(layout, gates)} no longer sends anything to {len(members)} of "
-            f"{experts[gates[0]]} experts: they get no gradient any more."
         )
         return Judgement(Severity.MODERATE, (*gates, *members), since, 0.8, summary, evidence)
 

@@ -1,5 +1,6 @@
 """LSS001: probabilities where the loss takes logits, or the reverse."""
 
+import math
 from collections.abc import Sequence
 
 from undertow.detect.engine import Condition, Consecutive, FrameView, Judgement, Limit, Stage, having
@@ -33,6 +34,15 @@ _SOFTMAX_OVER_CLASSES = Remedy(
     "None.",
     when_not="The classes really are in another dimension: move them to dimension 1 then.",
 )
+_SOFTEN_THE_TARGETS = Remedy(
+    "soften-the-targets",
+    "Give the divergence probabilities as targets: the softmax of the teacher's logits.",
+    "target = (teacher_logits / temperature).softmax(-1)\n"
+    "said = (logits / temperature).log_softmax(-1)\n"
+    "loss = torch.nn.KLDivLoss(reduction='batchmean')(said, target)",
+    "None.",
+    when_not="The targets are log-probabilities: then pass log_target=True.",
+)
 
 
 class WrongLossInput(Condition):
@@ -41,7 +51,9 @@ class WrongLossInput(Condition):
     What it sees: What the loss function was called with, in the graph of the loss, at two measured steps in a row: rows
         of a cross-entropy (or a divergence) that are not negative and sum to one, or do so over another dimension than
         the classes; the output of a sigmoid in a binary cross-entropy that takes its own; scores in `nll_loss` or
-        `ctc_loss` whose exponentials do not sum to one; values in `binary_cross_entropy` that are no probabilities.
+        `ctc_loss` whose exponentials do not sum to one; values in `binary_cross_entropy` that are no probabilities. And
+        a divergence that is NaN while all of its gradients are finite: only the logarithm of the targets can have made
+        it so, which are below zero and no probabilities.
     Why it is bad: A softmax of a softmax can never be sure: with ten classes the loss cannot fall below 1.46, and
         gradients are about ten times too small. `nll_loss` of raw scores has no lower bound. Over the wrong dimension,
         samples compete with one another instead of classes.
@@ -57,7 +69,7 @@ class WrongLossInput(Condition):
     stage, is_exact, is_standing = Stage.PROGRAM, True, True
     wakes_on = having(_PROBABILITY, _LOGIT)
     meaning = "The loss cannot fall as far as it should, and its gradients are far too flat"
-    remedies = (_PASS_LOGITS, _PASS_PROBABILITIES, _SOFTMAX_OVER_CLASSES)
+    remedies = (_PASS_LOGITS, _PASS_PROBABILITIES, _SOFTMAX_OVER_CLASSES, _SOFTEN_THE_TARGETS)
     patience = Limit.chance(2, "measured steps: one batch of one row could sum to 1 by accident")
 
     def __init__(self) -> None:
@@ -67,12 +79,15 @@ class WrongLossInput(Condition):
         flags = view.scalar(_PROBABILITY), view.scalar(_LOGIT)
         if all(flag != flag for flag in flags):
             return self.stay()
-        if 1 not in flags:
+        kind, is_of_targets = view.scalar("loss_kind"), _has_negative_targets(view)
+        if 1 not in flags and not is_of_targets:
             self._streak.end()
             return self.end()
         if self._streak.hold(view.step) < self.patience:
             return None
-        is_probability, kind = flags[0] == 1, view.scalar("loss_kind")
+        if is_of_targets:
+            return self.hold("targets", lambda: self._describe_targets(view))
+        is_probability = flags[0] == 1
         return self.hold((is_probability, kind), lambda: self._describe(view, is_probability, kind))
 
     def _describe(self, view: FrameView, is_probability: bool, kind: float) -> Judgement:
@@ -94,6 +109,22 @@ class WrongLossInput(Condition):
         evidence = (Evidence(_PROBABILITY if is_probability else _LOGIT, path, 1.0, 0.0, how),)
         return Judgement(Severity.SEVERE, layers, self._streak.since, 0.98, summary, evidence)
 
+    def _describe_targets(self, view: FrameView) -> Judgement:
+        summary = "The targets of the divergence are no probabilities: some are below zero, as raw logits are."
+        how = "NaN, while all of its gradients are finite: only the logarithm of the targets can have made it so"
+        evidence = (Evidence("loss", None, view.scalar("loss"), None, how),)
+        return Judgement(Severity.SEVERE, (), self._streak.since, 0.95, summary, evidence)
+
     @classmethod
     def remedies_for(cls, finding: Finding) -> Sequence[Remedy]:
-        return cls.remedies[:1] if any(one.quantity == _PROBABILITY for one in finding.evidence) else cls.remedies[1:]
+        if any(one.quantity == "loss" for one in finding.evidence):
+            return (_SOFTEN_THE_TARGETS,)
+        return cls.remedies[:1] if any(one.quantity == _PROBABILITY for one in finding.evidence) else cls.remedies[1:3]
+
+
+def _has_negative_targets(view: FrameView) -> bool:
+    """Of a divergence by its value: where the prediction itself is not finite, its gradients are not either."""
+    if view.scalar("loss_kind") != LossKind.DIVERGENCE or not math.isnan(view.frame.scalars.get("loss", 0.0)):
+        return False
+    counts = view.row("gradient_nonfinite_count")
+    return counts is not None and bool((counts == 0).any()) and not bool((counts > 0).any())

@@ -41,7 +41,7 @@ class FastGroup(GroupOutOfStep):
             return None
         matrices = matrices_of(view.layout)
         ratios = matrices.update_ratios(view)
-        known = np.isfinite(ratios) & np.isfinite(matrices.values(view, "optimizer_rate"))
+        known = self._all.gather(view)
         if known.sum() < 3:
             return self.stay()
         # Over the usual length of its weights: their own is soon made of nothing but these steps.

@@ -25,10 +25,10 @@ class LargeUpdates(Condition):
     """Steps are so large that they undo what was learnt.
 
     What it sees: The length of every update over the length of the weight it changes, for the median weight matrix.
-        Reported when steps of a tenth of the weight or more are followed by losses far above the one they started from,
-        or when the weights have travelled twice their own length in steps of a twentieth or more and the loss is no
-        better for it. The layers of a parameter group are named when its learning rate is thirty times that of the
-        others.
+        Reported when steps of a tenth of the weight or more are followed by losses far above the one they started from
+        (one such loss, where the next is not finite), or when the weights have travelled twice their own length in
+        steps of a twentieth or more and the loss is no better for it. The layers of a parameter group are named when
+        its learning rate is thirty times that of the others.
     Why it is bad: A gradient is valid near the weight it was taken at. Steps of this size jump over what they aim at:
         the loss rises or bounces, ReLU units die, softmaxes and tanhs saturate, and often nothing recovers. The
         learning rate is the first suspect; losses summed over micro-batches, unscaled inputs and gradients that are
@@ -115,15 +115,17 @@ class LargeUpdates(Condition):
         return value > base + self.shock_deviations * loss.noise
 
     def _judge(self, view: FrameView, base: float) -> Judgement | None:
-        loss = view.loss
+        loss, burst = view.loss, view.step - self._last_burst <= self.memory
+        if loss is None and burst and self._shocks and "loss" in view.frame.scalars:  # …and then not even a number
+            return self.hold(True, lambda: self._describe(view, view.scalar("loss"), base, True))
         if loss is None or loss.actors > 1:  # losses of adversaries rise in health
             return self.stay()
-        burst = view.step - self._last_burst <= self.memory
         if burst and (view.step > self._since or self._shocks):
             self._shocks += self._is_shocking(loss, loss.value)
         shocked = burst and self._shocks >= self.shocks
         if shocked or self._leads_nowhere(view, loss, base):
-            return self.hold(True, lambda: self._describe(view, loss, base, shocked))
+            value = loss.value if shocked else loss.level
+            return self.hold(True, lambda: self._describe(view, value, base, shocked))
         return self.stay() if self.is_open and loss.level >= base - loss.noise else self.end()
 
     def _leads_nowhere(self, view: FrameView, loss: Loss, base: float) -> bool:
@@ -136,13 +138,13 @@ class LargeUpdates(Condition):
         bound = base * self.shock if has_learnt(loss) else bound
         return loss.level >= bound and all(value >= bound for _, value in list(self._recent)[-3:])
 
-    def _describe(self, view: FrameView, loss: Loss, base: float, shocked: bool) -> Judgement:
+    def _describe(self, view: FrameView, loss: float, base: float, shocked: bool) -> Judgement:
         evidence = (
             Evidence("update_ratio", None, self._fastest, 1e-3,
                      f"largest step over its weight since step {self._since}, in the middle of all matrices"),
             Evidence("update_ratio", None, self._travelled, None,
                      f"lengths of the weight travelled in steps of a twentieth or more since step {self._since}"),
-            Evidence("loss", None, loss.value if shocked else loss.level, base,
+            Evidence("loss", None, loss, base,
                      f"at step {view.step}, beside the loss before these steps"),
         )  # fmt: skip
         what = "and the loss shot up" if shocked else "and the loss is no better for it"

@@ -39,16 +39,17 @@ class MissingFromOptimizer(Condition):
     """A trainable parameter gets a gradient, and no optimizer holds it.
 
     What it sees: A parameter that gets a non-zero gradient at five measured steps while no optimizer holds it, and that
-        the program does not move by itself either.
+        the program does not move by itself either. Where the program moves all weights by itself: one that the loss
+        depends on, for which it asks no gradient and that never moves.
     Why it is bad: The layer keeps its initial values. The rest of the model learns around it, so the loss looks
         healthy. The usual causes are a layer left out of the optimizer, a head replaced after the optimizer was built,
         or an optimizer built before the model was wrapped or moved.
     When it is wrong: When most of the model, or a whole model beside the trained one, is in no optimizer, training only
-        the rest is probably meant (a head on features, a student of a teacher): the finding is then mild, and
-        `requires_grad_(False)` would save the time of computing those gradients. It is not meant where what is trained
-        gets its data from there and nothing is learnt, as with a GAN's generator that was forgotten. A parameter group
-        without a single parameter tells otherwise, too: the generator it was made from had been read before; so do
-        weights as PyTorch makes them, with trained layers both before and behind them.
+        the rest is probably meant (a head on features, a student of a teacher): the finding is then mild. It is not
+        meant where what is trained gets its data from there and nothing is learnt, as with a GAN's generator that was
+        forgotten; where a parameter group without a parameter shows that its generator had been read before; nor with
+        weights as PyTorch makes them, with trained layers both before and behind them, or in a model that nothing
+        trained gives to or takes from, as a critic: a loss of it is of no use but to train it.
     References: Jiang et al., "Training with Confidence: Catching Silent Errors in Deep Learning Training"
         (TrainCheck), 2025.
         PyTorch documentation, `torch.optim.Optimizer.add_param_group`.
@@ -68,6 +69,7 @@ class MissingFromOptimizer(Condition):
 
     _rests = LayerValues(np.bool_, False)  # the weight was seen at the same place twice
     _is_moved = LayerValues(np.bool_, False)  # by the program itself
+    _passed_over = LayerValues(np.bool_, False)  # by a program that moves the others by itself
 
     def __init__(self) -> None:
         self._fed = LayerStreak()
@@ -90,10 +92,13 @@ class MissingFromOptimizer(Condition):
             return None
         fed = outside & (states == GradientState.PRESENT) & (zeros < 1)
         stale = fed & self._is_stale(view)
+        passed_over = self._is_passed_over(view, outside & (states == GradientState.NONE))
+        self._passed_over[ids] = passed_over
+        fed |= passed_over
         self._forget(ids[(holders >= 0) | (states == GradientState.FROZEN) | stale])
         self._fed.hold(ids[fed & ~stale], view.step)
         self._follow_weights(view)
-        members = (self._fed.lasted(int(self.patience)) & self._rests) | (
+        members = (self._fed.lasted(int(self.patience)) & self._rests & ~self._passed_over) | (
             self._fed.lasted(int(self.patience_unseen)) & ~self._is_moved
         )
         if not members.any():
@@ -115,6 +120,14 @@ class MissingFromOptimizer(Condition):
         norms, before = np.asarray(view.row("gradient_norm")), self._updates.norm_before
         others_change = ((norms != before) & np.isfinite(norms) & np.isfinite(before)).any()
         return (norms == before) & bool(others_change)
+
+    def _is_passed_over(self, view: FrameView, missing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Where the program moves the others by itself: the loss depends on it, and it has no gradient and rests."""
+        ids, moves, updated = view.ids("gradient"), view.row("update_norm"), view.ids("update")
+        by_hand = math.isnan(view.scalar("lr"))  # no optimizer steps
+        if ids is None or moves is None or updated is None or not by_hand or not (moves > 0).any():
+            return np.zeros_like(missing)
+        return missing & np.isin(ids, updated[moves == 0]) & np.isfinite(view.layout.order[ids])
 
     def _follow_weights(self, view: FrameView) -> None:
         """Of those outside: weights that are at another place than before have an update of the program's own."""
@@ -152,12 +165,22 @@ class MissingFromOptimizer(Condition):
         trained = {layout.layers[i].group for i in self._held()}
         return layout.feeds({layout.layers[i].group for i in layers}, trained)
 
+    def _is_of_no_use(self, view: FrameView, layers: tuple[int, ...]) -> bool:
+        """A new model gets gradients, and shares no path of data with anything that is trained."""
+        layout, own = view.layout, {view.layout.layers[i].group for i in layers}
+        trained = {layout.layers[i].group for i in self._held()}
+        if not self._updates.parts.are_new(layout, layers) or not trained or not own <= layout.paths_in_graph:
+            return False
+        return not layout.feeds(own, trained) and not layout.feeds(trained, own)
+
     def _describe(self, view: FrameView, layers: tuple[int, ...], holds_up: bool, is_beside: bool) -> Judgement:
         layout = view.layout
         first_step = int(self._fed.since[list(layers)].min())
+        is_passed_over = bool(self._passed_over[list(layers)].all())
+        got = "no gradient was asked for and it did not move" if is_passed_over else "got a non-zero gradient"
         evidence = tuple(
             Evidence("gradient_optimizer", layout.path(i), -1.0, 0.0,
-                     f"got a non-zero gradient at {int(self._fed.length[i])} measured steps; no optimizer holds it")
+                     f"{got} at {int(self._fed.length[i])} measured steps; no optimizer holds it")
             for i in layers[:5]
         )  # fmt: skip
         named, verb = name_layers(layout, layers), "is" if len(layers) == 1 else "are"
@@ -175,6 +198,12 @@ class MissingFromOptimizer(Condition):
                 how = f"the level of the loss; it began at {view.loss.start:.3g}"
                 evidence = (*evidence, Evidence("loss", None, view.loss.level, None, how))
             return Judgement(Severity.SEVERE, layers, first_step, 0.95, summary, evidence)
+        if is_beside and self._is_of_no_use(view, layers):
+            summary = (
+                f"{named} {verb} in no optimizer: a loss is computed of a new model, its gradients arrive, and nothing "
+                "uses them."
+            )
+            return Judgement(Severity.MODERATE, layers, first_step, 0.75, summary, evidence)
         if is_beside or (self._is_most(view, layers) and not self._updates.fills_a_gap(view, layers)):
             part = "a whole model" if is_beside else "most of the model"
             summary = (
@@ -183,6 +212,9 @@ class MissingFromOptimizer(Condition):
             )
             return Judgement(Severity.MILD, layers, first_step, 0.6, summary, evidence)
         summary = f"{named} {verb} in no optimizer: gradients arrive and are never used."
+        if is_passed_over:  # who writes the update writes the list, too: it may be meant
+            summary = f"{named} {verb} not among the weights that the program moves, though the loss depends on them."
+            return Judgement(Severity.MODERATE, layers, first_step, 0.75, summary, evidence)
         return Judgement(Severity.SEVERE, layers, first_step, 0.98, summary, evidence)
 
     def _is_most(self, view: FrameView, layers: tuple[int, ...]) -> bool:

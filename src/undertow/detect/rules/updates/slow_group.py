@@ -17,8 +17,9 @@ class SlowGroup(GroupOutOfStep):
     """A parameter group's learning rate and steps are a hundredth of the others' or less.
 
     What it sees: The learning rate of each weight matrix and the length of its update over that of the weight, beside
-        those in the middle of all; also where the group holds most of the model and its steps are less than three in
-        100,000. At three measured steps. A rate of zero is UPD003.
+        those in the middle of all, those of other optimizers that share the step among them; also where the group holds
+        most of the model and its steps are less than three in 100,000. At three measured steps. A rate of zero is
+        UPD003.
     Why it is bad: Its layers stay nearly as at the start, and the rest learns around that.
     When it is wrong: A group that hardly moves is a remark where its weights do not look as if drawn at random: what
         was trained before is often trained on slowly. Layer-wise decay over twelve layers makes a factor of 15, far
@@ -46,21 +47,20 @@ class SlowGroup(GroupOutOfStep):
 
     def observe(self, view: FrameView) -> Judgement | None:
         self._first.take(view)
-        matrices = matrices_of(view.layout)
-        if view.skipped or not len(matrices):
+        if view.skipped or not len(matrices_of(view.layout)):
             return None
         if view.ids("update") is None or starts_low(view):
             return self.stay()
-        ratios, rates = matrices.values(view, "update_ratio"), matrices.values(view, "optimizer_rate")
-        known = np.isfinite(ratios) & (rates > 0)
-        if known.sum() < 3:
+        here, rates, ratios = self._all.gather(view), self._all.rates, self._all.ratios
+        known = np.isfinite(ratios)
+        if known.sum() < 3 or not here.any():
             return self.stay()
         behind = known & (rates < middle(rates[known]) / self.behind)
         behind &= ratios < middle(ratios[known]) / self.steps_behind
         moves = known & (ratios > self.moving)
         if moves.any():  # where most hardly move, by any measure, while some do at a hundred times the rate
             behind |= known & (rates < float(np.median(rates[moves])) / self.behind) & (ratios < self.still)
-        return self.follow(view, known, behind, "shorter")
+        return self.follow(view, here, here & behind, "shorter")
 
     def _describe(self, view: FrameView, members: tuple[int, ...], pace: str) -> Judgement:
         judgement = super()._describe(view, members, pace)
