@@ -60,7 +60,7 @@ def test_json_is_strict_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_was_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     main(["weights", "before.safetensors"])
-    assert "Note: left out count: its elements are I64" in capsys.readouterr().out
+    assert "Note: left out count: stored as I64, not as plain floats" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["absent.safetensors", "empty", "text.pt"])

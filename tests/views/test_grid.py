@@ -54,6 +54,15 @@ def test_rows_that_share_a_line_tell_the_worst(reader: RunReader) -> None:
     assert folded(whole, 7) is whole
 
 
+def test_a_layer_without_a_gradient_is_not_hidden_by_its_neighbours(reader: RunReader) -> None:
+    whole = grid_of(reader, "gradient_norm", list(reader.layers), (0, 100), 101)
+    cells, values = whole.cells.copy(), whole.values.copy()
+    cells[0], values[0] = Cell.NO_GRADIENT, np.nan
+    few = folded(replace(whole, cells=cells, values=values), 3)
+    assert (few.cells[0] == Cell.NO_GRADIENT).all()
+    assert np.isnan(few.values[0]).all()
+
+
 def test_colours_are_those_of_numbers_or_marks(reader: RunReader) -> None:
     grid = grid_of(reader, "gradient_norm", list(reader.layers), (0, 100), 101)
     palette = palette_of("high-contrast")

@@ -38,7 +38,7 @@ class Entry:
 
 
 def no_plain_floats(path: str, dtype: object) -> Skipped:
-    return Skipped(path, f"its elements are {dtype}, which are not weights in plain floats")
+    return Skipped(path, f"stored as {dtype}, not as plain floats")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,9 @@ def _unsuitable(tensor: torch.Tensor) -> str:
     if hasattr(tensor, "full_tensor"):
         return "it is one rank's part of a tensor spread over devices: gather it on all ranks, or read the checkpoint"
     if tensor.layout is not torch.strided or tensor.is_quantized:
-        return (
-            f"it is stored as {tensor.layout if not tensor.is_quantized else 'quantised values'}, not as plain floats"
-        )
+        return f"stored as {tensor.layout if not tensor.is_quantized else 'quantised values'}, not as plain floats"
     if tensor.dtype not in _NAMES:
-        return f"its elements are {str(tensor.dtype).removeprefix('torch.')}, which are not weights in plain floats"
+        return f"stored as {str(tensor.dtype).removeprefix('torch.')}, not as plain floats"
     if tensor.is_meta:
         return "it holds no values (meta device)"
     size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()

@@ -65,6 +65,9 @@ def _print_table(summaries: list[RunSummary], root: Path) -> None:
 
     rows = [_row(summary, root) for summary in summaries]
     columns = _fitting(rows, console().width)
+    if "first finding" not in columns:  # its code alone may fit
+        rows = [row | {"first finding": row["first finding"].partition(" ")[0]} for row in rows]
+        columns = _fitting(rows, console().width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for title in columns:
         right = title in ("steps", "last loss")

@@ -96,8 +96,8 @@ class Program:
             "build_call": self._call(finding) or f"{self._class()}(model.parameters(), lr=1e-3)",
             "lower_rate": _sentence(lower) or " that makes updates 0.1% to 1% of the weights per step",
             "higher_rate": _sentence(higher) or " until updates are 0.1% to 1% of the weights per step",
-            "build_lower_rate": build("lr", None if lower is None else lower.rate),
-            "build_higher_rate": build("lr", None if higher is None else higher.rate),
+            "build_lower_rate": build("lr", None if lower is None else lower.rate, unknown="/= 10"),
+            "build_higher_rate": build("lr", None if higher is None else higher.rate, unknown="*= 10"),
             "small_decay": number(decay),
             "build_small_decay": build("weight_decay", decay),
             "build_some_decay": self._with_decay_on_matrices(finding, decay),
@@ -168,12 +168,15 @@ class Program:
             arguments.append(f"{name}={_written(value)}" if isinstance(value, float) else f"{name}={value}")
         return f"{self._class()}({', '.join(arguments)})"
 
-    def _build(self, setting: str, value: float | None, finding: Finding | None) -> str:
-        """The optimizer built anew with another value; where no one call builds it, all of its groups changed."""
+    def _build(self, setting: str, value: float | None, finding: Finding | None, unknown: str = "") -> str:
+        """The optimizer built anew with another value; where no one call builds it, all of its groups changed.
+
+        `unknown` is the change where no value is known.
+        """
         before = self.rate(finding) if setting == "lr" else self.largest(setting)
         call = None if value is None else self._call(finding, **{setting: float(number(value))})
         if call is None or setting not in (self.settings or {}):
-            change = f"= {number(value)}" if value is not None else "/= 10" if setting == "lr" else ""
+            change = unknown if value is None else f"= {number(value)}"
             if value is not None and setting == "lr" and before and len(self.groups) > 1:  # each has its own
                 change = f"/= {number(before / value)}" if value < before else f"*= {number(value / before)}"
             return f'for group in optimizer.param_groups:\n    group["{setting}"] {change}'

@@ -14,6 +14,11 @@ from undertow.views.scale import Scale, ScaleKind, levels_of, scale_of
 from undertow.views.tiles import cells_of
 
 _SIZE = 0x7FFF  # all bits of a code but the sign
+# From the least news to the worst: a layer that gets no gradient is not hidden by a neighbour that does.
+_BY_NEWS = np.array(
+    [Cell.NOT_SAMPLED, Cell.FROZEN, Cell.ZERO, Cell.VALUE, Cell.NO_GRADIENT, Cell.NONFINITE], dtype=np.int8
+)
+_NEWS = np.argsort(_BY_NEWS).astype(np.int8)  # of each kind of cell
 MARKS = {
     Cell.NONFINITE: cell_codes.NOT_A_NUMBER,
     Cell.NO_GRADIENT: cell_codes.NO_GRADIENT,
@@ -95,7 +100,7 @@ def folded(grid: Grid, most: int) -> Grid:
     if count <= most:
         return grid
     starts: NDArray[np.int64] = np.linspace(0, count, most, endpoint=False).astype(np.int64)
-    cells = np.maximum.reduceat(grid.cells, starts, axis=0)
+    cells = _BY_NEWS[np.maximum.reduceat(_NEWS[grid.cells], starts, axis=0)]
     values = np.fmax.reduceat(grid.values, starts, axis=0)
     values[cells != Cell.VALUE] = np.nan
     rows = tuple(grid.rows[int(start)] for start in starts)

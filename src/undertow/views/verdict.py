@@ -66,11 +66,13 @@ def glance_at(diagnosis: Diagnosis) -> Glance:
 
 
 def glance_at_journal(summary: RunSummary) -> Glance:
-    """For a list of runs: no more than the journal is read, so nothing is ranked but by how bad it is."""
+    """For a list of runs, no more than the journal is read: it shows the cause that was named when the run was closed,
+    and while it is still written, or where none was named, the worst finding."""
     events, _ = read_journal(summary.folder) if summary.steps and not summary.problem else ([], 0)
     if not was_watched(events):
         return Glance(None)
     findings = _findings(events, 0)
     alarms = [one for one in findings if one.severity is not Severity.INFO]
-    worst = max(alarms, key=lambda one: (one.severity.rank, -one.first_step), default=None)
-    return Glance(health_of(finding.severity for finding in findings), worst)
+    cause = summary.cause.partition(" ")[0]
+    first = max(alarms, key=lambda one: (one.code == cause, one.severity.rank, -one.first_step), default=None)
+    return Glance(health_of(finding.severity for finding in findings), first)

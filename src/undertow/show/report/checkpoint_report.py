@@ -93,9 +93,14 @@ def _remarks(report: WeightReport) -> list[str]:
     remarks = list(report.notes)
     shared = [" = ".join(group.paths) for group in report.duplicates if group.shared]
     remarks += [f"one tensor under several names: {names}" for names in shared[:4]]
-    remarks += [f"left out {skipped.path}: {skipped.reason}" for skipped in report.skipped[:4]]
-    if len(report.skipped) > 4:
-        remarks.append(f"left out {len(report.skipped) - 4:,} more: --json names them")
+    alike: dict[str, list[str]] = {}
+    for skipped in report.skipped:
+        alike.setdefault(skipped.reason, []).append(skipped.path)
+    for reason, paths in list(alike.items())[:4]:
+        others = f" and {len(paths) - 3:,} more" if len(paths) > 3 else ""
+        remarks.append(f"left out {', '.join(paths[:3])}{others}: {reason}")
+    if len(alike) > 4:
+        remarks.append(f"left out {sum(map(len, list(alike.values())[4:])):,} more: --json names them")
     randomised = sum(
         tensor.spectrum is not None and tensor.spectrum.method == "randomised" for tensor in report.tensors
     )

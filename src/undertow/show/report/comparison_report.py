@@ -35,10 +35,15 @@ def comparison_report(comparison: Comparison, *, all_layers: bool = False) -> Re
     parts += [*_differences(comparison), Text("")]
     curves = comparison.curves if all_layers else _worth_showing(comparison)
     for curve in curves:
-        parts += [_curve(curve), Text("")]
+        parts += [*_curve(curve), Text("")]
+    notes: list[str] = []
+    if curves and _together(curves[0]) > 1:
+        notes.append(f"Each number of a curve is the mean of {_together(curves[0]):,} steps.")
     more = len(comparison.curves) - len(curves)
     if more > 0:
-        parts.append(Text(f"{more} more curves in common: --json has them.", style="dim"))
+        notes.append(f"{more} more curves in common: --all shows them.")
+    if notes:
+        parts.append(Text(" ".join(notes), style="dim"))
     return Group(*(parts[:-1] if isinstance(parts[-1], Text) and not parts[-1].plain else parts))
 
 
@@ -91,7 +96,7 @@ def _divergence(pair: Pair, *, every_pair: bool, all_layers: bool) -> Iterator[R
     shown = diverged if all_layers else diverged[:_LAYERS_SHOWN]
     if shown:
         yield Text("")
-        table = table_of("layer", "step", "A", letter(pair.run), "by 10 %")
+        table = table_of("layer", "from step", "A", letter(pair.run), "by 10 % from")
         for one in shown:
             clear = "–" if one.clear_step is None else f"{one.clear_step:,}"
             table.add_row(_text(one.layer), f"{one.step:,}", *(_norm(norm) for norm in one.norms), clear)
@@ -137,12 +142,21 @@ def _is_dense(curve: Curve) -> bool:
     return sum(values[place] is not None for values in curve.values for place in shown) > len(shown)
 
 
-def _curve(curve: Curve) -> Table:
+def _together(curve: Curve) -> int:
+    """Of how many steps each of its numbers is the mean."""
+    return curve.steps[1] - curve.steps[0] if len(curve.steps) > 1 else 1
+
+
+def _curve(curve: Curve) -> Iterator[RenderableType]:
     places = _places(curve)
-    table = table_of(_text(f"{curve.name[:40]} at step").plain, *(f"{curve.steps[place]:,}" for place in places))
+    which = "at step" if _together(curve) == 1 else "from step"
+    table = table_of(_text(f"{curve.name[:40]} {which}").plain, *(f"{curve.steps[place]:,}" for place in places))
     for run, values in enumerate(curve.values):
         table.add_row(letter(run), *(_value(values[place]) for place in places))
-    return table
+    yield table
+    for run, step in enumerate(curve.nonfinite_step):
+        if step is not None:
+            yield Text(f"{letter(run)} is NaN or infinite at step {step:,} for the first time.")
 
 
 def _value(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -28,6 +29,7 @@ HEALTH_STYLES = {
 }
 ROWS = 23  # of a terminal of 24, so that the prompt below does not push the verdict out
 _LEAST_OTHERS = 3  # lines for other findings that the code to paste leaves
+_LEAST_PLACE = 12  # cells of a layer's name that are worth showing
 _NOTES = 2
 _SURE = 0.8
 
@@ -71,14 +73,19 @@ class Screen:
         if code and height(code_row) <= room - min(len(others), _LEAST_OTHERS):
             main.append(code_row)
             room -= height(code_row)
-        lines = _one_line_each(others, self.tensors, max(1, room))
+        width = options.max_width - len("Where  ")
+        shown = others[: max(1, room - 1)] if len(others) > room - 1 else others  # the last line says how to read on
+        lines = _once("Also", (_line(finding, self.tensors, width) for finding in shown))
         room -= len(lines)
         shown_notes = _once("Note", notes)
-        while shown_notes and height(*shown_notes) > room:
+        while shown_notes and height(*shown_notes) >= room:
             shown_notes.pop()
         room -= height(*shown_notes)
-        if first is not None and room > 0:
-            closing.append(("More", Text(f"undertow explain {first.code}   or add --details")))
+        more = len(others) - len(shown)
+        if (first is not None or more) and room > 0:
+            explain = f"undertow explain {first.code}   or " if first is not None else ""
+            counted = f" for {more:,} more finding{'s' * (more > 1)}" if more else ""
+            closing.append(("More", Text(f"{explain}add --details{counted}")))
             room -= 1
         blocks = [block for block in (main, lines + shown_notes + closing) if block]
         yield from (top[0], Text(""), top[1], Text(""))
@@ -131,19 +138,18 @@ def _main(finding: Finding, tensors: Sequence[str]) -> Iterator[tuple[str, Text]
         yield "Why", Text(short_evidence(finding.evidence[0]))
 
 
-def _one_line_each(others: Sequence[Finding], tensors: Sequence[str], room: int) -> list[tuple[str, Text]]:
-    """Causes of their own come first already; what does not fit is counted."""
-    shown = others if len(others) <= room else others[: room - 1]
-    lines = [_line(finding, tensors) for finding in shown]
-    if len(shown) < len(others):
-        lines.append(Text(f"and {len(others) - len(shown):,} more: --details has them all", style="dim"))
-    return _once("Also", lines)
-
-
-def _line(finding: Finding, tensors: Sequence[str]) -> Text:
+def _line(finding: Finding, tensors: Sequence[str], width: int) -> Text:
+    """Without the layer, and then without the step, where little of them would be left."""
+    label = _label(finding)
     follows = "" if finding.follows_from is None else f", follows from {finding.follows_from}"
+    step = f", step {finding.first_step:,}"
     place = f": {where(finding.layers, tensors, 1)}" if finding.layers else ""
-    text = Text.assemble(_label(finding), (f"{follows}, step {finding.first_step:,}{place}", "dim"))
+    tails = (follows + step + place, follows + step, follows)
+    room = width - label.cell_len
+    tail = next((tail for tail in tails if cell_len(tail) <= room), follows)
+    if tail == tails[1] and room >= cell_len(tail) + _LEAST_PLACE:
+        tail = tails[0]
+    text = Text.assemble(label, (tail, "dim"))
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 

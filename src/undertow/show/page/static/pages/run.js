@@ -329,7 +329,7 @@ class RunPage {
     const { run } = this;
     const words = trouble ? element("span", { class: "problem" }, trouble) : status(run.status);
     const pause = run.status === "running" ? element("button", { type: "button", class: "quiet", onclick: () => this.pause() }, this.span.paused ? "Go on" : "Pause") : null;
-    this.onDetails({ name: run.name, badge: element("span", {}, words, run.steps.recorded ? ` · step ${step(run.steps.last)} ` : " ", pause) });
+    this.onDetails({ name: run.name, badge: element("span", {}, words, element("span", { class: "reached" }, run.steps.recorded ? ` · step ${step(run.steps.last)} ` : " "), pause) });
   }
 }
 
