@@ -65,6 +65,23 @@ def test_a_module_that_did_not_run_is_sampled_until_it_does():
     sample = rotation.next(31, 6.0, 5.0)
     assert sample is not None
     assert 3 not in sample.measured
+    rotation.note({one: readings[one] for one in sample.measured}, 0.0)
+    sampled: list[int] = []
+    for step in range(32, 82):
+        if (sample := rotation.next(step, 6.0, 5.0)) is not None:
+            sampled += sample.measured
+            rotation.note({one: readings[one] for one in sample.measured}, 0.0)
+    assert sampled.count(3) >= sampled.count(4) - 1 > 5  # it takes its turn like the others
+
+
+def test_two_halves_of_a_model_that_run_in_turn_are_sampled_alike():
+    governor = Governor(every=None)
+    modules = FakeModules(governor, [1e-4] * 40)
+    for step in range(600):
+        ran = frozenset(range(20) if step % 2 else range(20, 40))
+        spent = modules.step(step, runs=ran)
+        governor.spent({"always": 1e-5, **spent}, 0.02 + sum(spent.values()), first=step == 0)
+    assert min(map(len, modules.seen.values())) >= 10
 
 
 class Block(nn.Module):

@@ -48,18 +48,12 @@ class Rotation:
         graph_seconds: float,
     ) -> None:
         """After a whole sample. `known`: the watched modules, by id, whether they ran or not."""
-        together: dict[int, list[int]] = {}
         self._all = frozenset(known)
-        for identity, one in readings.items():
-            if identity not in self._all:
-                continue
-            together.setdefault(id(one.source or one), []).append(identity)
         costs = {unit.modules: unit.seconds for unit in self._units}
-        self._units = []
-        for modules in together.values():
-            unit = _Unit(tuple(modules), costs.get(tuple(modules), float("inf")))
-            unit.note(sum(readings[one].seconds for one in modules))
-            self._units.append(unit)
+        self._units = _units({one: reading for one, reading in readings.items() if one in self._all})
+        for unit in self._units:
+            seconds, unit.seconds = unit.seconds, costs.get(unit.modules, float("inf"))
+            unit.note(seconds)
         if graph_seconds:
             self._units.append(_Unit((), graph_seconds))
         self._idle = set(self._all - readings.keys())
@@ -109,7 +103,11 @@ class Rotation:
             elif not unit.modules:  # where operations belong is known from when each module ran
                 unit.note(graph_seconds + sum(one.seconds for one in readings.values() if not one.is_measured))
             self._idle |= {one for one in unit.modules if one not in readings}
-        self._idle -= {identity for identity, one in readings.items() if one.is_measured}
+        late = {one: reading for one, reading in readings.items() if one in self._idle and reading.is_measured}
+        if late:  # those in no unit did not run when all were sampled
+            self._idle -= late.keys()
+            placed = {one for unit in self._units for one in unit.modules}
+            self._units += _units({one: reading for one, reading in late.items() if one not in placed})
         self._taken = []
         spent = self._hooked + graph_seconds + sum(one.seconds for one in readings.values())
         self._saved -= spent
@@ -120,3 +118,10 @@ class Rotation:
         """Not at every step: there may be thousands of modules."""
         self.seconds = self._hooked + sum(unit.seconds for unit in self._units) if self._units else 0.0
         self._left = sum(unit.seconds for unit in self._waiting)
+
+
+def _units(readings: Mapping[int, ModuleReading]) -> list[_Unit]:
+    together: dict[int, list[int]] = {}
+    for identity, one in readings.items():
+        together.setdefault(id(one.source or one), []).append(identity)
+    return [_Unit(tuple(modules), sum(readings[one].seconds for one in modules)) for modules in together.values()]
