@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import numpy as np
+
 from undertow.probe.cuda_events import waited_for
 from undertow.probe.readings import NewLayers, Note, RawFrame
 
@@ -129,7 +131,8 @@ class Mailbox:
 
     def _work(self) -> None:
         try:
-            self._work_on()
+            with np.errstate(all="ignore"):  # non-finite numbers are data, not a reason to warn the user
+                self._work_on()
         except Exception as error:
             self._stumble(error)
         finally:

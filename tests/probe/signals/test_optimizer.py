@@ -181,6 +181,17 @@ def test_spread_of_many_rows_comes_from_some(watch):
     assert w.run.series("weight_row_spread", "0.weight")[0] == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e200])
+def test_weights_that_are_not_finite_have_no_spread_and_no_warning(watch, value):
+    model = nn.Linear(4, 3, dtype=torch.float64)
+    model.weight.data[1, 2] = value
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    with watch(model) as w:
+        model(torch.ones(3, 4, dtype=torch.float64)).sum().backward()
+        sgd.step()
+    assert np.isnan(w.run.series("weight_row_spread", "weight")).all()
+
+
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "sgd with decay": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),

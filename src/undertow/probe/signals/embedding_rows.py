@@ -17,6 +17,7 @@ _COLUMNS = 4  # of an embedding's rows, enough to see whether a row is zero
 MOST_ROWS = 1 << 14  # of an embedding that is read in every step
 
 
+@np.errstate(all="ignore")  # weights that are not finite, or whose squares are not: NaN
 def row_spread(weight: torch.Tensor) -> float:
     """Norm of the rows minus their mean row, over the norm of the rows; from at most 64 evenly spaced rows;
     NaN where there is none."""
