@@ -83,13 +83,13 @@ class GroupOutOfStep(Condition):
         rate, usual = float(rates[place][0]), middle(rates[others])
         evidence = (
             Evidence("optimizer_rate", layout.path(members[0]), rate, usual,
-                     "its learning rate, beside that in the middle of the other matrices"),
+                     "its learning rate, against the median of the other matrices"),
             Evidence("update_ratio", layout.path(members[0]), float(ratios[place][0]), middle(ratios[others]),
-                     "its step over its weight, beside that in the middle of the other matrices"),
+                     "its update over its weight, against the median of the other matrices"),
         )  # fmt: skip
         summary = (
-            f"The steps of {name_layers(layout, members)} are far {pace} than those of the others: the learning rate "
-            f"of the group is {rate:.2g}, that of the others {usual:.2g}."
+            f"Updates of {name_layers(layout, members)} are far {pace} than those of the others: the learning rate of "
+            f"the group is {rate:.2g}, that of the others {usual:.2g}."
         )
         since = int(self._streak.since[list(members)].min())
         return Judgement(Severity.MODERATE, members, since, 0.75, summary, evidence)

@@ -70,16 +70,16 @@ def _describe(step: int, loss: Loss, proof: Evidence) -> Judgement:
     leap = Evidence("loss", None, loss.value, loss.best, how)
     summary = (
         f"The batch at step {step} is not like the others ({proof.quantity.replace('_', ' ')} {proof.value:.3g} "
-        f"instead of {proof.expected:.3g}), and the loss leapt to {loss.value:.3g}."
+        f"instead of {proof.expected:.3g}), and the loss jumped to {loss.value:.3g}."
     )
     return Judgement(Severity.SEVERE, (), step, 0.9, summary, (proof, leap))
 
 
 def _describe_over(leap: Spike, step: int) -> Judgement:
-    how = "the loss at the first of them, and its level before"
+    how = "loss of the first of them, and before"
     summary = (
-        f"The batches of steps {leap.step} to {step - 1} were bad: the loss leapt from {leap.before:.3g} to "
-        f"{leap.value:.3g} in one step, nothing of them was learnt, and it fell again as suddenly."
+        f"The batches of steps {leap.step} to {step - 1} were bad: the loss jumped from {leap.before:.3g} to "
+        f"{leap.value:.3g} in one step, stayed there, and fell again as suddenly."
     )
     evidence = (Evidence("loss", None, leap.value, leap.before, how),)
     return Judgement(Severity.SEVERE, (), leap.step, 0.75, summary, evidence)
@@ -87,9 +87,9 @@ def _describe_over(leap: Spike, step: int) -> Judgement:
 
 def _describe_suspect(spike: Spike) -> Judgement:
     lasted = "" if spike.over_after is None else f" and was back after {count_of(spike.over_after, 'step')}"
-    evidence = (Evidence("loss", None, spike.value, spike.before, f"leapt in one step{lasted}"),)
+    evidence = (Evidence("loss", None, spike.value, spike.before, f"jumped in one step{lasted}"),)
     summary = (
-        f"The batch at step {spike.step} was probably bad: the loss leapt from {spike.before:.3g} to "
+        f"The batch at step {spike.step} was probably bad: the loss jumped from {spike.before:.3g} to "
         f"{spike.value:.3g} in one step{lasted}."
     )
     return Judgement(Severity.MODERATE, (), spike.step, 0.6, summary, evidence)

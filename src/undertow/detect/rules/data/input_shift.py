@@ -26,7 +26,7 @@ class InputShift(Condition):
     code, variant, formerly = "DAT001", "input-shift", "shift"
     stage = Stage.DATA
     wakes_on = having("activation", "input_std")
-    meaning = "What was learnt before holds for data of another scale"
+    meaning = "What was learned before holds for data of another scale"
     remedies = (STANDARDISE_THE_INPUTS,)
 
     known = Limit.sample(5, "sampled steps to compare with")
@@ -123,7 +123,7 @@ class InputShift(Condition):
         factor = self._now / usual
         size = f"{factor:.3g} times as large as" if factor > 1 else f"{factor:.2g} of"
         summary = (
-            f"The inputs of {first} changed their scale at about step {self._since}: its outputs are {size} before, "
-            "with hardly another weight, and the loss rose."
+            f"The inputs of {first} changed their scale at about step {self._since}: its outputs are {size} before "
+            "with nearly the same weights, and the loss rose."
         )
         return Judgement(Severity.MODERATE, (self._first,), self._since, 0.75, summary, evidence)

@@ -25,7 +25,7 @@ class TargetsStopFollowing(Condition):
     code, variant = "DAT004", "targets-stop-following"
     stage = Stage.OPTIMIZER
     _batches = Shared(OddBatches)
-    meaning = "What was learnt before is undone, and nothing can be learnt in its place"
+    meaning = "What was learned before is undone, and nothing can be learned in its place"
     remedies = (CHECK_THE_LABELS, INSPECT_THE_BATCH)
 
     def observe(self, view: FrameView) -> Judgement | None:
@@ -38,10 +38,10 @@ class TargetsStopFollowing(Condition):
 
 
 def _describe(leap: Spike, loss: Loss) -> Judgement:
-    how = "level of the loss since, and before; the steps before were as long as ever"
+    how = "loss since then, and before; the updates before were of the usual size"
     summary = (
-        f"The data changed at step {leap.step}: the loss leapt from {leap.before:.3g} to {leap.value:.3g} in one step, "
-        "though the weights had moved as before. Nothing is learnt since: targets no longer follow from the inputs."
+        f"The data changed at step {leap.step}: the loss jumped from {leap.before:.3g} to {leap.value:.3g} after "
+        "updates of the usual size. Since then the targets look unrelated to the inputs."
     )
     evidence = (Evidence("loss", None, loss.level, leap.before, how),)
     return Judgement(Severity.SEVERE, (), leap.step, 0.75, summary, evidence)

@@ -62,7 +62,7 @@ class CooperatingAdversaries(Condition):
             for one in both
         )
         summary = (
-            f"Both losses of two optimizers in turn fall without end ({both[0].level:.2g} and {both[1].level:.2g}): "
+            f"Both losses of two alternating optimizers fall without end ({both[0].level:.2g}, {both[1].level:.2g}): "
             "they do not compete. Look for a term with the wrong sign."
         )
         return Judgement(Severity.SEVERE, (), max(self._since.values()), 0.85, summary, evidence)

@@ -194,13 +194,13 @@ class DivergingLoss(Condition):
                 f"{loss.level:.3g} now, far above the {loss.start:.3g} that it started with"
             )  # fmt: skip
             summary = (
-                f"What was learnt is lost: the loss had fallen to {loss.best:.3g} by step {loss.best_step} and is "
+                f"What was learned is lost: the loss had fallen to {loss.best:.3g} by step {loss.best_step} and is "
                 f"{where}."
             )
         else:
             severity, confidence = Severity.MODERATE, 0.7
             summary = (
-                f"The first steps threw the model off: its loss was {loss.first:.3g} before it had learnt anything, "
+                f"The first steps made the model worse: its loss was {loss.first:.3g} before training "
                 f"and is {loss.level:.3g} after {loss.seen} steps."
             )
         evidence = Evidence("loss", None, loss.level, before, how)

@@ -24,7 +24,7 @@ class FastGroup(GroupOutOfStep):
 
     code, variant, formerly = "UPD001", "fast-group", "group"
     pace, is_of_one_training = ("update", 3), True
-    meaning = "The weights of this group change so much in one step that they forget what they had learnt"
+    meaning = "The weights of this group change so much in one step that they forget what they had learned"
     remedies = (LOWER_THE_GROUP_RATE,)
     step = Limit(0.1, "of the usual length of the weight: such a step can undo many")
     ahead = Limit(9.0, "times the step in the middle of all matrices, where the rate is thirty times as high")

@@ -12,7 +12,7 @@ from undertow.schema import Evidence, GradientState, Severity
 
 
 class FrozenUntrained(Condition):
-    """Layers are frozen with the random weights they were made with.
+    """Layers are frozen at their random initial weights.
 
     What it sees: Layers with `requires_grad` set to False that still hold the random weights PyTorch gives new ones: a
         few amid layers that train (after 30 steps); a deep part under a small head, all of whose normalisations have a
@@ -115,12 +115,9 @@ class FrozenUntrained(Condition):
         self._found = [] if self._is_waiting else layers
 
     def _describe(self, layout: LayerIndex, layers: tuple[int, ...]) -> Judgement:
-        verb, were = ("is", "it was") if len(layers) == 1 else ("are", "they were")
-        summary = (
-            f"{name_layers(layout, layers)} {verb} frozen with the random weights {were} made with, "
-            "while the rest learns."
-        )
-        how = "requires_grad is False, and the weights are spread as numbers are that were drawn at random"
+        verb = "is" if len(layers) == 1 else "are"
+        summary = f"{name_layers(layout, layers)} {verb} frozen at random initial weights, while the rest learns."
+        how = "requires_grad is False, and the weights are distributed like random initial values"
         if self._updates.parts.unloaded_backbone(layout, self._frozen & self._may_run):
             summary += " Was a checkpoint to be loaded?"
             how = "requires_grad is False, and every normalisation among them still has a scale of exactly one"

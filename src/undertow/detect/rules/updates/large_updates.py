@@ -45,7 +45,7 @@ class LargeUpdates(Condition):
     code, variant, formerly = "UPD001", "large-updates", "steps"
     stage = Stage.STEP
     pace, is_of_one_training = ("update", 3), True
-    meaning = "The weights change so much in one step that they forget what the steps before had learnt"
+    meaning = "The weights change so much in one step that they forget what earlier steps had learned"
     remedies = (LOWER_LEARNING_RATE, WARM_UP, CLIP_GRADIENTS)
     large = Limit(0.05, "of the weight per step; 0.001 is usual")
     burst = Limit(0.1, "of the weight per step: such a step can undo many")
@@ -141,14 +141,14 @@ class LargeUpdates(Condition):
     def _describe(self, view: FrameView, loss: float, base: float, shocked: bool) -> Judgement:
         evidence = (
             Evidence("update_ratio", None, self._fastest, 1e-3,
-                     f"largest step over its weight since step {self._since}, in the middle of all matrices"),
+                     f"largest update over its weight since step {self._since}, median of all matrices"),
             Evidence("update_ratio", None, self._travelled, None,
                      f"lengths of the weight travelled in steps of a twentieth or more since step {self._since}"),
             Evidence("loss", None, loss, base,
-                     f"at step {view.step}, beside the loss before these steps"),
+                     f"at step {view.step}, and before these steps"),
         )  # fmt: skip
-        what = "and the loss shot up" if shocked else "and the loss is no better for it"
-        summary = f"Steps are up to {self._fastest:.2g} times as long as the weights (0.001 is usual), {what}."
+        what = "and the loss jumped" if shocked else "and the loss has not improved"
+        summary = f"Updates are up to {self._fastest:.2g} times the size of the weights (0.001 is usual), {what}."
         layers = self._fast.members  # otherwise the learning rate is at fault, no layer of it
         if layers:
             whose = name_layers(view.layout, layers)
