@@ -17,6 +17,7 @@ import undertow
 _PAUSE = 0.01  # seconds after a step: a soak is about time, not about speed
 _TURN = 400  # steps from one fault to the next
 _FAULTY = 120  # steps that a fault lasts
+_SHORT = 6  # steps of a watch among many: the more there are, the sooner their caches and allocators are warm
 _KEPT = 5  # runs of the cycles that are left for the dashboard to list
 
 
@@ -78,7 +79,7 @@ def cycles(folder: Path, disk_budget: int, ended: threading.Event) -> None:
         chronicler = "always" if number % 8 == 7 else "never"
         place = folder / f"cycle-{number}"
         with undertow.watch(model, optimizer, run_dir=place, chronicler=chronicler, every=1, quiet=True):
-            for _ in range(30):
+            for _ in range(_SHORT):
                 train(model, optimizer)
         shutil.rmtree(folder / f"cycle-{number - _KEPT}", ignore_errors=True)
         number += 1

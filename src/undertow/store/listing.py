@@ -1,5 +1,6 @@
 """The runs below a folder, the newest first; a damaged one is listed with what is wrong with it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +30,14 @@ class RunSummary:
     address: str = ""  # of a run that is not on a disk of this machine
 
 
-def find_runs(root: Path) -> list[RunSummary]:
-    """The root itself if it is a run, and the runs in the folders below it."""
+def find_runs(root: Path, summary: Callable[[Path], RunSummary] | None = None) -> list[RunSummary]:
+    """The root itself if it is a run, and the runs in the folders below it. `summary`: of who has some of them open."""
     address = address_of(root)
     if address is not None:
         from undertow.store.cloud.remote_runs import remote_runs
 
         return remote_runs(address)
-    summaries = [summary_of(folder) for folder in _run_folders(Path(root), DEEPEST)]
+    summaries = [(summary or summary_of)(folder) for folder in _run_folders(Path(root), DEEPEST)]
     return sorted(summaries, key=lambda summary: (-summary.created, summary.folder))
 
 
@@ -50,10 +51,10 @@ def _run_folders(folder: Path, depth: int) -> list[Path]:
     return [found for path in inner if depth for found in _run_folders(path, depth - 1)]
 
 
-def summary_of(folder: Path, *, whole: bool = True) -> RunSummary:
+def summary_of(folder: Path, reader: RunReader | None = None, *, whole: bool = True) -> RunSummary:
     """Of a run that is not whole here, nothing is said to be missing."""
     try:
-        reader = RunReader(folder)
+        reader = reader or RunReader(folder)
         losses = reader.scalars("loss") if "loss" in reader.scalar_names else np.empty(0)
         return RunSummary(
             folder=folder,

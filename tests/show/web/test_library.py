@@ -10,6 +10,7 @@ from tests.detect.building import Training
 
 from undertow.show.web import library
 from undertow.show.web.library import Library
+from undertow.store import listing
 
 
 @pytest.fixture
@@ -56,3 +57,18 @@ def test_a_run_that_nobody_asks_for_is_closed(several: Library, monkeypatch: pyt
     several._searched = float("-inf")
     several.runs()
     assert list(several._open) == ["1"]
+
+
+def test_a_list_reads_runs_that_are_open_from_what_is_open(several: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index of a long run is large: the list must not make another one, again and again."""
+    listed = several.runs()
+    ask(several, "0", "1")
+    made: list[Path] = []
+    real = listing.RunReader
+    monkeypatch.setattr(listing, "RunReader", lambda folder: made.append(folder) or real(folder))
+    several._searched = float("-inf")
+    assert [one.summary for one in several.runs()] == [one.summary for one in listed]
+    assert sorted(folder.name for folder in made) == ["2", "3", "4"]
+    with several.reading("0"):  # somebody reads it: the list does not wait
+        several._searched = float("-inf")
+        assert len(several.runs()) == 5
