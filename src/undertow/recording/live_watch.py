@@ -11,6 +11,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,12 +148,21 @@ class LiveWatch(Watch):
                     self._end_now(message)  # the process is about to be ended
                 elif self._closing is not None:
                     self._closing.join(_HURRY)
+            if is_first and status is RunStatus.FINISHED:
+                self._raise_critical()  # found after the last step
+        except CriticalFindingError:
+            raise
+        except Exception as error:  # one of ours
+            with suppress(Exception):
+                self._stumble(error)
+            self.closed = True
+            if self._closing is None:
+                self._close(status, message)
+            self._ended.wait(PATIENCE)
         except BaseException:  # a second Ctrl-C, or the program ends itself in a handler of its own
             if self.closed and not self._ended.is_set():
                 self._end_now(message)
             raise
-        if is_first and status is RunStatus.FINISHED:
-            self._raise_critical()  # found after the last step
 
     def _close(self, status: RunStatus, message: str) -> None:
         if self in _open:
