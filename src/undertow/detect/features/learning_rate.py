@@ -5,6 +5,7 @@ from collections import deque
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from undertow.detect.engine import Flags, FrameBatch, FrameView, Limit, Tracker, Wake
 from undertow.detect.features.chance_level import chance_level
@@ -67,6 +68,7 @@ class LearningRate(Tracker):
         self.was_large_early = False  # one of the first updates
         self.looked = -(10**9)  # the latest step before this whose updates were measured
         self.largest = 0.0  # update over weight, of any matrix at any step
+        self._held: dict[int, NDArray[np.int32]] = {}  # the layers of each optimizer
         self.stepped: dict[int, tuple[int, ...]] = {}  # the matrices that each of two optimizers moves
         self._looked_now: int | None = None
         self._large_now: tuple[int, float] | None = None
@@ -93,6 +95,8 @@ class LearningRate(Tracker):
     def follow(self, view: FrameView) -> None:
         self._settle_updates()
         self.actor = actor_of(view.frame)
+        if self._lets_layers_go(view):
+            self.rates[self.actor] = RateHistory()
         self.history = self.rates.setdefault(self.actor, RateHistory())
         rate, loss = view.scalar("lr"), view.loss
         self.history.add(rate, view.step)
@@ -107,6 +111,17 @@ class LearningRate(Tracker):
             self._follow_loss(view, loss)
         if not view.skipped and rate > 0 and view.row("update_ratio") is not None:
             self._follow_updates(view)
+
+    def _lets_layers_go(self, view: FrameView) -> bool:
+        """Whether the optimizer no longer holds a layer that it held: it is another one, in the place of the first."""
+        ids, holders = view.ids("gradient"), view.row("gradient_optimizer")
+        if ids is None or holders is None:
+            return False
+        held, before = ids[holders >= 0], self._held.get(self.actor)
+        if not len(held) or (before is not None and np.array_equal(held, before)):
+            return False
+        self._held[self.actor] = held
+        return before is not None and not bool(np.isin(before, held).all())
 
     def skip(self, batch: FrameBatch, first: int, last: int) -> None:
         places = first + np.flatnonzero(~np.isnan(batch.scalar("lr")[first:last]))

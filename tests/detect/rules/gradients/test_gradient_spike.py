@@ -45,3 +45,10 @@ def test_gradients_of_long_ago_that_come_back_are_healthy() -> None:
     calm(training, 60)
     training.run(1, gradient_norm=5.0, update_ratio=0.05, scalars={"gradient_norm_total": 5.0})
     assert training.findings() == []
+
+
+def test_a_spike_after_updates_that_leapt_under_a_usual_gradient_follows_from_them() -> None:
+    training = calm(watched_by(GradientSpike, names=NAMES), 30)
+    training.run(1, gradient_norm=0.1, update_ratio=0.3, update_norm=0.3, scalars={"gradient_norm_total": 0.1})
+    training.run(1, gradient_norm=50.0, update_ratio=5.0, update_norm=5.0, scalars={"gradient_norm_total": 50.0})
+    assert [finding.severity for finding in training.findings()] == [Severity.MILD]

@@ -67,5 +67,9 @@ def test_targets_of_a_divergence_that_are_no_probabilities(changes: dict[str, fl
     assert run.codes() == found
     if found:
         assert [remedy.id for remedy in WrongLossInput.remedies_for(run.findings()[0])] == ["soften-the-targets"]
+    sampled = training(WrongLossInput)
+    for streams in (("gradient",), ("weight",), ("gradient",)):  # where gradients were not measured, nobody can tell
+        sampled.run(1, scalars=scalars, streams=streams)
+    assert sampled.codes() == found
     broken = training(WrongLossInput).run(3, scalars=scalars, gradient_nonfinite_count=2.0)
     assert broken.codes() == []  # then the prediction may be what is not finite

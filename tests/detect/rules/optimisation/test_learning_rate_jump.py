@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from tests.detect.courses import OPT007, falling, follow, noisy, training
 
 
@@ -36,3 +37,13 @@ def test_rates_of_optimizers_in_turn_are_not_one_rate() -> None:
         run.run(1, scalars={"loss": loss, "lr": 1e-3, "lr_0": 1e-3})
         run.run(1, scalars={"loss": 9 - loss, "lr": 0.05, "lr_1": 0.05})
     assert run.codes() == []
+
+
+@pytest.mark.parametrize(("holders", "alarms"), [(-1.0, []), (0.0, ["OPT007"])])
+def test_another_optimizer_in_the_place_of_the_first_has_a_rate_of_its_own(holders: float, alarms: list[str]) -> None:
+    """As for a new head on a model that is frozen from then on."""
+    run = follow(training(*OPT007), falling(60), [0.004] * 60)
+    others = {"first": holders, "second": holders}
+    for loss in (3.0, 3.5, 4.0, 4.5, 5.0):
+        run.run(1, scalars={"loss": loss, "lr": 0.05}, gradient_optimizer=others)
+    assert run.alarms() == alarms

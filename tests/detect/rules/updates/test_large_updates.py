@@ -15,7 +15,8 @@ def step(training: Training, loss: float, ratio: float | None, **more: object) -
     """`ratio` None: the update is not measured. Weights have the usual length for their shape or more."""
     if ratio is None:
         return training.run(1, scalars={"loss": loss}, streams=("gradient",), **more)
-    return training.run(1, scalars={"loss": loss}, update_ratio=ratio, update_norm=10 * ratio, **more)
+    facts = {"update_ratio": ratio, "update_norm": 10 * ratio, "weight_norm": 10.0, **more}
+    return training.run(1, scalars={"loss": loss}, **facts)
 
 
 def test_large_steps_with_a_loss_that_shoots_up() -> None:
@@ -139,3 +140,13 @@ def test_a_loss_that_is_no_number_after_one_that_shot_up(losses: tuple[float, ..
     for loss in losses:
         step(training, loss, 0.001 if loss == 2.3 else 0.5)
     assert training.codes() == found
+
+
+def test_a_program_that_brings_weights_to_one_norm_moves_the_loss_itself() -> None:
+    """Before each step they are 10 long; what the first one leaves is 4, or 10."""
+    for left, found in ((4.0, []), (10.0, ["UPD001"])):
+        training = watched_by(LargeUpdates)
+        step(training, 0.5, 0.2, weight_norm=left)
+        for loss in (1.2, 1.0, 0.9, 0.85, 0.8):
+            step(training, loss, 0.2)
+        assert training.codes() == found

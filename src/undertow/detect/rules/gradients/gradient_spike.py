@@ -23,7 +23,8 @@ class GradientSpike(Condition):
         hundreds of steps. A bad batch is the usual cause, a loss term that divides by something small another.
     When it is wrong: Early gradients rise a lot in healthy runs, and a harder batch brings those of long ago back:
         neither is above everything seen before. The largest jump of a healthy training is 3.9-fold (a change of data on
-        purpose). A spike at a step that is not measured cannot be seen.
+        purpose). After updates that leap under a usual gradient it follows from them, and is a remark. A spike at a
+        step that is not measured cannot be seen.
     References: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022 (arXiv 2204.02311), section
         5.1.
         Kumar et al., "ZClip: Adaptive Spike Mitigation for LLM Pre-Training", 2025 (arXiv 2504.02507).
@@ -42,6 +43,7 @@ class GradientSpike(Condition):
     least_spread = Limit(0.05, "decades; norms that hardly vary make any change look large")
     leap = Limit(4.0, "times the largest update before: the weights were thrown about")
     severe_leap = Limit(30.0, "times the largest update before: hardly anything of what was learnt is left")
+    thrown = Limit(0.1, "of the weights in one update, under a usual gradient: what comes next follows from it")
     longest = Limit.memory(10, "measured steps; what lasts longer is no spike")
 
     def __init__(self) -> None:
@@ -51,6 +53,8 @@ class GradientSpike(Condition):
         self._largest_step = 0.0  # update over weight so far, in the middle of all matrices
         self._leap = 0.0  # the largest update of this spike over that
         self._above = 0  # measured steps in a row above everything before
+        self._step = math.nan  # update over weight, at the measured step before
+        self._thrown = -(10**9)  # the latest measured step with a leap of the updates under a usual gradient
 
     def observe(self, view: FrameView) -> Judgement | None:
         total = view.scalar("gradient_norm_total")
@@ -70,6 +74,9 @@ class GradientSpike(Condition):
                     self._leap = step / self._largest_step
                 return self._judge(view, norms, total)
         self._above, self._leap = 0, 0.0
+        if step > self.thrown and step > self.leap * self._step:
+            self._thrown = self._count
+        self._step = self._step if math.isnan(step) else step
         self._past[self._count % len(self._past)] = norms
         self._count += 1
         self._largest = max(self._largest, total)
@@ -89,7 +96,7 @@ class GradientSpike(Condition):
         if votes.sum() * 2 < np.count_nonzero(~np.isnan(away)) or not votes.any():
             return self.end()
         severity = Severity.MILD
-        if self._leap > self.leap:
+        if self._leap > self.leap and self._count - self._thrown > self.longest:
             severity = Severity.SEVERE if self._leap > self.severe_leap else Severity.MODERATE
         return self.hold(severity, lambda: self._describe(view, away, total, severity))
 
@@ -109,6 +116,8 @@ class GradientSpike(Condition):
             evidence.append(Evidence("update_ratio", None, self._leap, 1.0, how))
         where = "" if is_everywhere else f" in {name_layers(layout, layers)}"
         end = "; the updates stayed as small as before." if severity is Severity.MILD else "."
+        if self._leap > self.leap and severity is Severity.MILD:
+            end = ": earlier updates, under usual gradients, had thrown the weights about."
         summary = (
             f"At step {view.step} the gradient{where} was {total / self._largest:,.0f} times the largest before it"
         )

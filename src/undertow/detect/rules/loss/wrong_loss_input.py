@@ -80,6 +80,8 @@ class WrongLossInput(Condition):
         if all(flag != flag for flag in flags):
             return self.stay()
         kind, is_of_targets = view.scalar("loss_kind"), _has_negative_targets(view)
+        if is_of_targets is None:
+            return self.stay()
         if 1 not in flags and not is_of_targets:
             self._streak.end()
             return self.end()
@@ -122,9 +124,11 @@ class WrongLossInput(Condition):
         return cls.remedies[:1] if any(one.quantity == _PROBABILITY for one in finding.evidence) else cls.remedies[1:3]
 
 
-def _has_negative_targets(view: FrameView) -> bool:
-    """Of a divergence by its value: where the prediction itself is not finite, its gradients are not either."""
+def _has_negative_targets(view: FrameView) -> bool | None:
+    """Of a divergence by its value: where the prediction itself is not finite, its gradients are not either. None where
+    they were not measured.
+    """
     if view.scalar("loss_kind") != LossKind.DIVERGENCE or not math.isnan(view.frame.scalars.get("loss", 0.0)):
         return False
     counts = view.row("gradient_nonfinite_count")
-    return counts is not None and bool((counts == 0).any()) and not bool((counts > 0).any())
+    return None if counts is None else bool((counts == 0).any()) and not bool((counts > 0).any())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from undertow.detect.engine import Condition, FrameView, Judgement, Limit, Stage
+from undertow.detect.features.between_steps import BetweenSteps
 from undertow.detect.features.long_first_steps import LongFirstSteps
 from undertow.detect.features.loss_trend import Loss
 from undertow.detect.features.matrices import matrices_of, middle
@@ -58,7 +59,7 @@ class LargeUpdates(Condition):
     memory = Limit.memory(10, "steps for which a large step can still be the cause")
 
     def __init__(self) -> None:
-        self._fast, self._long_start = FastMembers(), LongFirstSteps()
+        self._fast, self._long_start, self._between = FastMembers(), LongFirstSteps(), BetweenSteps()
         self._since = 0
         self._speed = self._fastest = 0.0
         self._travelled = 0.0  # in lengths of the weight, since steps became large
@@ -74,6 +75,9 @@ class LargeUpdates(Condition):
             self._recent.append((view.loss.step, view.loss.value))
         if view.skipped:
             return None
+        if self._is_rewritten(view):  # then what the loss does from here on is not only the steps' doing
+            self._base, self._shocks = None, 0
+            self._recent.clear()
         self._fast.observe(view)
         self._long_start.observe(view)
         if view.ids("update") is None:
@@ -85,6 +89,13 @@ class LargeUpdates(Condition):
             if np.isfinite(ratios).any():
                 self._move(view, middle(ratios))
         return self.stay() if self._base is None else self._judge(view, self._base)
+
+    def _is_rewritten(self, view: FrameView) -> bool:
+        """Whether the program itself has changed the weights between two steps, as by bringing them to one norm."""
+        change, ids = self._between.observe(view), view.ids("weight")
+        if change is None or ids is None:
+            return False
+        return middle(change[np.isin(ids, matrices_of(view.layout).ids)]) >= self.large
 
     def _move(self, view: FrameView, speed: float) -> None:
         if speed >= self.large:
