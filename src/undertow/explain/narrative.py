@@ -100,13 +100,13 @@ def _meaning(first: Finding, others: Sequence[Finding]) -> str:
 def _beside(first: Finding, others: Sequence[Finding]) -> str:
     """What else was found: how much of it this explains, and what is a fault of its own."""
     followers = sum(finding.follows_from == first.code for finding in others)
-    causes = list(dict.fromkeys(finding.code for finding in others if finding.follows_from is None))
+    causes = list(dict.fromkeys(one.code for one in others if one.follows_from is None and one.code != first.code))
     parts: list[str] = []
     if followers:
         parts.append("another finding follows from it" if followers == 1 else f"{followers} findings follow from it")
     if causes:
         more = f" and {len(causes) - 2} more" if len(causes) > 2 else ""
-        parts.append(f"{' and '.join(causes[:2]) if not more else ', '.join(causes[:2])}{more} seen apart from it")
+        parts.append(f"{' and '.join(causes[:2]) if not more else ', '.join(causes[:2])}{more} found besides")
     return "; ".join(parts)
 
 

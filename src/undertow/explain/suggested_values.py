@@ -29,7 +29,7 @@ class SuggestedRate:
     @property
     def how_much(self) -> str:
         """`a tenth of what it is`, `30 times what it is`."""
-        times = self.rate / self.now
+        times = float(number(self.rate)) / self.now  # of the number that is shown
         if times > 1:
             return f"{round(float(f'{times:.1g}')):,} times what it is"
         parts = round(float(f"{1 / times:.1g}"))
