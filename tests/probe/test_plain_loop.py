@@ -188,3 +188,41 @@ def test_a_bad_gradient_is_measured_in_its_own_step(watch):
     finding = w.findings[0]
     assert (finding.code, finding.first_step) == ("NUM001", 13)
     assert set(finding.layers) <= {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+class Fails(torch.autograd.Function):
+    """As where memory runs out."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise MemoryError
+
+
+@pytest.mark.parametrize("accumulated", [0, 1], ids=["alone", "after another pass"])
+def test_a_backward_pass_that_fails_and_is_tried_again(watch, accumulated):
+    model = mlp(6, 12, 3)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    with watch(model, activations=1) as w:
+        for step in range(6):
+            sgd.zero_grad()
+            losses.append(0.0)
+            for _ in range(accumulated):
+                loss = model(torch.randn(8, 6)).square().mean()
+                losses[-1] += loss.item()
+                loss.backward()
+            x = torch.randn(8, 6)
+            if step in (2, 3):
+                with pytest.raises(MemoryError):
+                    Fails.apply(model(x)).square().mean().backward()
+            loss = model(x).square().mean()
+            losses[-1] += loss.item()
+            loss.backward()
+            sgd.step()
+    assert w.run.scalars("loss") == pytest.approx(losses, rel=1e-6)
+    assert w.run.scalars("backward_count").tolist() == [1.0 + accumulated] * 6
+    assert np.isfinite(w.run.series("activation_mean", "0")).all()

@@ -81,6 +81,7 @@ class StepMachine:
         tap = self._taps.tap
         self.before_backward = tap(self._before_backward)
         self.after_backward = tap(self._after_backward)
+        self.backward_failed = tap(self._backward_failed)
         self.before_step = tap(self._before_step)
         self.after_step = tap(self._after_step)
         self.gradients_taken = tap(self._gradients_taken)
@@ -257,6 +258,16 @@ class StepMachine:
                 self._timer.gradient.seconds += _now() - began
         if not self._quiet.left and not state.in_step:
             self._manual.backward_ended()
+
+    def _backward_failed(self) -> None:
+        """For want of memory, say: a program that goes on may try again."""
+        state = self._state
+        self._thread.in_pass = False
+        self._quiet.interrupt()
+        if self._forward.paused:
+            self._forward.pause(False)
+        if self.subjects.ready and not (state.in_step and state.now.closure_read):
+            state.now.drop_pass()
 
     def _gradients_averaged(self, passes: Any) -> None:
         """Of what was added up over several passes the mean is taken: that is the gradient, and its loss the loss."""

@@ -24,6 +24,7 @@ class StepReadings:
     """Filled by the backward passes of a step, used by the optimizers that step in it."""
 
     losses: list[Number] = field(default_factory=list)
+    earlier_losses: int = 0  # of those, before the last backward pass
     taken_losses: list[Number] = field(default_factory=list)  # of `torch.autograd.grad`
     taken_count: int = 0  # of those
     loss_is_weighted: bool = False  # passes began with gradients of another's making, as in a stage of a pipeline
@@ -53,6 +54,12 @@ class StepReadings:
         self.backward_count += 1
         if len(self.losses) >= _MOST_PASSES:
             self.losses = [self._sum(self.losses)]
+        self.earlier_losses = len(self.losses)
+
+    def drop_pass(self) -> None:
+        """The last backward pass came to nothing."""
+        self.backward_count = max(self.backward_count - 1, 0)
+        self.losses = self.losses[: self.earlier_losses]
 
     def count_taken(self, losses: Sequence[Number]) -> None:
         self.taken_count += 1

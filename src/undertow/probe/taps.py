@@ -31,6 +31,7 @@ class Listener(Protocol):
 
     def before_backward(self, roots: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
     def after_backward(self) -> None: ...
+    def backward_failed(self) -> None: ...
     def gradients_taken(self, outputs: tuple[Any, ...], inputs: tuple[Any, ...], is_final: bool) -> None: ...
     def gradients_returned(self, inputs: tuple[Any, ...], gradients: tuple[Any, ...]) -> None: ...
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> None: ...
@@ -194,7 +195,11 @@ def _wrap_engine(original: Callable[..., Any], tell: Callable[..., None]) -> Cal
                 tell("gradients_returned", args[4], result)
             return result
         tell("before_backward", args[0], args[1])
-        result = original(*args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            tell("backward_failed")
+            raise
         tell("after_backward")
         return result
 
