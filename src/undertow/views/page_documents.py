@@ -122,18 +122,18 @@ FLOW_PARTS = (
 _NEWEST = 512  # recorded steps that the analysis of flow looks at: it is quick however long the run is
 
 
-def flow(run: Run) -> dict[str, Any]:
-    """The network with its gains, its paths and its regions, over the newest steps."""
+def flow(run: Run, verdict: Verdict | None = None) -> dict[str, Any]:
+    """The network with its gains, its paths and its regions, over the newest steps. Without `verdict` it is judged."""
     newest = run.steps[-_NEWEST:]
-    found = run.flow(last=_NEWEST, findings=judge(run).diagnosis.findings)
+    found = run.flow(last=_NEWEST, findings=(verdict or judge(run)).diagnosis.findings)
     document = msgspec.to_builtins({part: getattr(found, part) for part in FLOW_PARTS})
     span = {"first": int(newest[0]), "last": int(newest[-1]), "recorded": len(newest)} if len(newest) else None
     return document | {"steps": span, "source": str(run.graph.source)}
 
 
-def weights(run: Run) -> dict[str, Any]:
+def weights(run: Run, verdict: Verdict | None = None) -> dict[str, Any]:
     """The report of the run itself, with the spectra of its `checkpoints`, the newest first: a run records none."""
-    report = run.weights(findings=judge(run).diagnosis.findings)
+    report = run.weights(findings=(verdict or judge(run)).diagnosis.findings)
     return msgspec.to_builtins(report) | {"checkpoints": [_checkpoint(file) for file in _files(run.folder)]}
 
 

@@ -242,7 +242,7 @@ def test_modules_that_are_loaded_ahead_exist(client: TestClient) -> None:
 
 
 def test_a_mistake_of_ours_is_called_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undertow.show.web.app.weights", lambda run: 1 / 0)
+    monkeypatch.setattr("undertow.show.web.app.weights", lambda *of: 1 / 0)
     with TestClient(build_app(root, TOKEN), base_url=ADDRESS, raise_server_exceptions=False) as client:
         answer = client.get(f"/api/weights?run=sick&token={TOKEN}")
     assert answer.status_code == 500

@@ -6,6 +6,7 @@ from pathlib import Path
 import uvicorn
 
 from undertow.errors import SettingError
+from undertow.show.web.allocation import give_back_large_arrays
 from undertow.show.web.app import build_app
 from undertow.show.web.guard import LOOPBACK, new_token
 from undertow.show.web.patience import LONGEST_HEAD, PatientProtocol
@@ -44,6 +45,7 @@ class Dashboard:
 
     def serve(self) -> None:
         """Until interrupted."""
+        give_back_large_arrays()
         config = uvicorn.Config(
             self._app,
             http=PatientProtocol,
