@@ -16,6 +16,7 @@ from tests.cli.conftest import write
 from tests.detect.building import Training
 
 from undertow.cli import COMMANDS, group
+from undertow.detect.engine.registry import conditions
 from undertow.errors import UndertowError
 from undertow.schema import RunStatus
 
@@ -158,8 +159,25 @@ def test_export_refuses_what_is_not_there(sick: Path) -> None:
     assert invoke("export", sick, "--to", "svg").exit_code == 2
 
 
+@pytest.mark.parametrize("code", sorted({one.code for one in conditions()}))
+def test_a_page_in_brief_fits_a_screen(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    brief = invoke("explain", code).stdout.splitlines()
+    assert len(brief) <= 40
+    for title in ("What it sees", "Why it is bad", "When it is wrong", "What to do"):
+        assert brief[brief.index(title) + 1].startswith("  • ")
+
+
+def test_explain_one_condition_of_a_code() -> None:
+    one = invoke("explain", "UPD003", "missing-from-optimizer").stdout
+    assert "add_param_group" in one
+    assert "frozen-midway" not in one
+    assert "frozen-midway" in invoke("explain", "UPD003", "--full").stdout
+    assert "stale-optimizer" in raised(invoke("explain", "UPD003", "stale")).way_out
+
+
 def test_explain() -> None:
-    page = invoke("explain", "NUM001").stdout
+    page = invoke("explain", "NUM001", "--full").stdout
     for title in ("What it sees", "Why it is bad", "When it is wrong", "References", "What to do"):
         assert title in page
     assert "rank" in invoke("explain", "DST001").stdout

@@ -15,22 +15,25 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    help="What a code means, why it is bad, when it is wrong, and what to do. Without CODE: all codes.",
-    epilog="Example:  undertow explain NUM001",
+    help="What a code means, why it is bad, when it is wrong, and what to do. With VARIANT, as a finding names it: all "
+    "about that condition of the code. Without CODE: all codes.",
+    epilog="Example:  undertow explain UPD003 missing-from-optimizer",
 )
 @click.argument("code", required=False)
-@click.option("--json", "as_json", is_flag=True, help="The page as JSON.")
-def command(code: str | None, as_json: bool) -> None:
-    from undertow.explain.pages import page_of
+@click.argument("variant", required=False)
+@click.option("--full", is_flag=True, help="All about every condition of the code, with code to paste.")
+@click.option("--json", "as_json", is_flag=True, help="The whole page as JSON.")
+def command(code: str | None, variant: str | None, full: bool, as_json: bool) -> None:
+    from undertow.explain.pages import page_of, page_of_variant
 
     if code is None:
         _print_list(as_json)
         return
-    page = page_of(code)
+    page = page_of(code) if variant is None else page_of_variant(code, variant)
     if as_json:
         print_json(page)
     else:
-        show(_rendered(page))
+        show(_in_full(page) if full or variant is not None else _in_brief(page))
 
 
 def _print_list(as_json: bool) -> None:
@@ -45,7 +48,27 @@ def _print_list(as_json: bool) -> None:
         say(f"{code}  {name}{'' if code in spoken else '  (reserved)'}")
 
 
-def _rendered(page: Page) -> RenderableType:
+def _in_brief(page: Page) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from undertow.explain.pages import in_brief
+
+    parts: list[RenderableType] = [Text(f"{page.code} {page.name}", style="bold"), Text(page.summary)]
+    for title, points in in_brief(page):
+        bullets = Table.grid(padding=(0, 1))
+        for point in points:
+            bullets.add_row("  •", Text(point))
+        parts += [Text(f"\n{title}", style="bold"), bullets] if points else []
+    if page.variants:
+        parts.append(
+            Text(f"\nMore   undertow explain {page.code} {page.variants[0].variant}   or add --full", style="dim")
+        )
+    return Group(*parts)
+
+
+def _in_full(page: Page) -> RenderableType:
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text

@@ -3,8 +3,8 @@
 import difflib
 import inspect
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from undertow.detect.engine import Stage
@@ -17,6 +17,7 @@ from undertow.schema import Remedy
 from undertow.schema.codes import CODES, SUMMARIES
 
 SECTIONS = ("What it sees", "Why it is bad", "When it is wrong", "References")
+_MOST_POINTS = 3  # of a section in brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class VariantPage:
     variant: str
     summary: str
     sections: tuple[tuple[str, str], ...]
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def page_of(code: str) -> Page:
         name,
         SUMMARIES[wanted],
         tuple((title, _section(title, variants, wanted)) for title in SECTIONS),
-        _remedies(wanted),
+        _each_once(remedy for one in variants for remedy in one.remedies),
         *_neighbours(wanted),
         exists=True,
         variants=variants,
@@ -69,7 +71,7 @@ def page_of(code: str) -> Page:
 
 def _variant(source: type[Any]) -> VariantPage:
     summary, sections = parse(inspect.cleandoc(source.__doc__ or ""))
-    return VariantPage(getattr(source, "variant", ""), summary, sections)
+    return VariantPage(getattr(source, "variant", ""), summary, sections, _each_once(source.remedies))
 
 
 def _section(title: str, variants: Sequence[VariantPage], code: str) -> str:
@@ -84,9 +86,8 @@ def _section(title: str, variants: Sequence[VariantPage], code: str) -> str:
     return f"{text} {sentence(code)}" if title == "When it is wrong" else text
 
 
-def _remedies(code: str) -> tuple[Remedy, ...]:
-    own = [remedy for one in conditions() if one.code == code for remedy in one.remedies]
-    return tuple({remedy.id: Program().fill(remedy) for remedy in own}.values())
+def _each_once(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    return tuple({remedy.id: Program().fill(remedy) for remedy in remedies}.values())
 
 
 def parse(docstring: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -98,6 +99,36 @@ def parse(docstring: str) -> tuple[str, tuple[tuple[str, str], ...]]:
         lines = re.split(r"(?<=\.)\n", text) if title == "References" else [text]
         sections.append((title, "\n".join(" ".join(line.split()) for line in lines if line.strip())))
     return " ".join(summary.split()), tuple(sections)
+
+
+def page_of_variant(code: str, variant: str) -> Page:
+    """The page of a code as if it had this condition alone."""
+    page = page_of(code)
+    chosen = next((one for one in page.variants if one.variant == variant.strip().lower()), None)
+    if chosen is None:
+        known = ", ".join(one.variant for one in page.variants)
+        raise UnknownNameError(f"{variant!r} is not a condition of {page.code}", way_out=f"It has: {known or 'none'}")
+    return replace(page, summary=chosen.summary, sections=chosen.sections, remedies=chosen.remedies, variants=(chosen,))
+
+
+def in_brief(page: Page) -> Iterator[tuple[str, list[str]]]:
+    """A page that fits a screen: titles, each with its points. Of several conditions what each is, and what all of them
+    are bad for; the rest is on the page of each.
+    """
+    titles = SECTIONS[:3]
+    points = {title: [_first_sentence(dict(one.sections).get(title, "")) for one in page.variants] for title in titles}
+    if len(page.variants) > 1:
+        points["What it sees"] = [f"{one.variant}: {one.summary}" for one in page.variants]
+        points["When it is wrong"] = []
+    points["When it is wrong"].append(sentence(page.code))
+    points["What to do"] = [one.remedies[0].what for one in page.variants if one.remedies]
+    for title, texts in points.items():
+        most = len(texts) if title == "What it sees" else _MOST_POINTS
+        yield title, [text for text in dict.fromkeys(texts) if text][:most]
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[^.][.])\s+(?=[A-Z`])", text, maxsplit=1)[0]
 
 
 def told(page: Page) -> Iterator[tuple[str, list[tuple[str, str]]]]:
