@@ -22,7 +22,9 @@ FOUND, CANNOT_JUDGE = 1, 3
     show_default=True,
     help="The least severity that fails.",
 )
-@click.option("--format", "kind", type=click.Choice(("text", "json", "sarif")), default="text", show_default=True)
+@click.option(
+    "--format", "kind", type=click.Choice(("text", "json", "sarif", "junit")), default="text", show_default=True
+)
 @click.pass_context
 def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
     from undertow.run import open_run
@@ -57,6 +59,10 @@ def command(ctx: click.Context, run: str, fail_on: str, kind: str) -> None:
 
         # All findings, whatever fails: their level says which matter, and whoever reads the file chooses.
         print_json(to_sarif(diagnosis, diagnosis.findings, opened.facts.command))
+    elif kind == "junit":
+        from undertow.show.report.junit import to_junit
+
+        say(to_junit(diagnosis, failing, unknown))
     else:
         for finding in failing:
             where = finding.layers[0] if finding.layers else "-"

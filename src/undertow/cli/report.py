@@ -15,15 +15,20 @@ SECTION_NAMES = ("flow", "dynamics", "weights")
 )
 @run_argument
 @click.option("--json", "as_json", is_flag=True, help="The whole diagnosis as JSON.")
+@click.option("--brief", is_flag=True, help="With --json: at most 4 kB, whatever the run; for agents and chats.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Markdown, for an issue or a pull request.")
 @click.option(
     "--html", "html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="One file for a browser."
 )
 @click.option("--details", is_flag=True, help="All findings with their evidence and remedies.")
 @click.option("--sections", metavar="NAMES", default="", help="Also flow, dynamics, weights: some of them, by commas.")
-def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, details: bool, sections: str) -> None:
+def command(
+    run: str, as_json: bool, brief: bool, as_markdown: bool, html: Path | None, details: bool, sections: str
+) -> None:
     if as_json + as_markdown + (html is not None) > 1:
         raise click.UsageError("--json, --markdown and --html exclude each other: choose one.")
+    if brief and (not as_json or details or sections):
+        raise click.UsageError("--brief goes with --json alone.")
     wanted = [name.strip() for name in sections.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in SECTION_NAMES]
     if unknown:
@@ -43,7 +48,11 @@ def command(run: str, as_json: bool, as_markdown: bool, html: Path | None, detai
         opened = open_run(run)
         diagnosis = opened.diagnose()
         tensors = [layer.path for layer in opened.layers.parameters]
-    if as_json:
+    if brief:
+        from undertow.show.report.brief import in_brief
+
+        print_json(in_brief(diagnosis, opened))
+    elif as_json:
         from undertow.show.report.sections import report_record
 
         with busy("analysing the run"):
