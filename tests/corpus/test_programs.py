@@ -12,7 +12,7 @@ from corpus.registry import cases, controls, healthy_cases, sick_cases
 from undertow.demos.case import Case
 from undertow.schema.codes import CODES
 
-TIERS = ["practice", "validation", "fresh", "loops"]
+TIERS = ["practice", "validation", "fresh", "loops", "anew_everyday"]
 
 
 @pytest.mark.parametrize("tier", TIERS)
