@@ -211,7 +211,7 @@ def everyday_heavy_tailed_claims(steps: int, seed: int) -> dict[str, float]:
 
 @healthy(steps=500, architecture="perceptron", adversarial="loss and gradients that go to nothing")
 def everyday_learned_by_heart(steps: int, seed: int) -> dict[str, float]:
-    """A table of 200 codes is to be known by heart, and is, to a loss of one in ten million."""
+    """A table of 200 codes is to be known by heart, and is, to a loss of nearly nothing."""
     torch.manual_seed(seed)
     codes, answer = torch.randn(200, 32), torch.randint(12, (200,))
     net = net_of(32, 256, 256, 12)

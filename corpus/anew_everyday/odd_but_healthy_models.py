@@ -96,19 +96,19 @@ class SignedCode(torch.autograd.Function):
     """The sign forward, a clipped identity backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         return torch.where(x >= 0, 1.0, -1.0)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
         return gradient * (x.abs() <= 1)
 
 
 class Sign(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return SignedCode.apply(x)  # type: ignore[return-value]
+        return SignedCode.apply(x)
 
 
 @healthy(steps=700, architecture="perceptron", adversarial="every activation is at one of its two limits")
@@ -133,7 +133,7 @@ class Recomputed(nn.Module):
         self.inner = inner
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + checkpoint(self.inner, x, use_reentrant=False)  # type: ignore[operator]
+        return x + checkpoint(self.inner, x, use_reentrant=False)
 
 
 @healthy(steps=350, architecture="residual", adversarial="modules that are called twice per step")

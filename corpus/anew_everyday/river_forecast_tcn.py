@@ -115,7 +115,6 @@ river_forecast.mistake(
     "UPD003",
     summary="The blocks are kept in a Python list, so the optimizer never gets their parameters.",
     change="nn.ModuleList",
-    layers=("blocks",),
 )
 river_forecast.mistake(
     "river_restart_at_full_rate",

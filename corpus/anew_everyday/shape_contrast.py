@@ -87,7 +87,7 @@ class NormalisedMomentum(torch.optim.Optimizer):
         self.forgets_rate = forgets_rate
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], float] | None = None) -> None:
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:

@@ -26,10 +26,10 @@ class PenaltyMixin:
     """Adds penalties on the matrices of a model."""
 
     def squares(self) -> Tensor:
-        return torch.stack([p.square().sum() for p in self.parameters() if p.ndim == 2]).sum()  # type: ignore[attr-defined]
+        return torch.stack([p.square().sum() for p in self.parameters() if p.ndim == 2]).sum()
 
     def absolutes(self) -> Tensor:
-        return torch.stack([p.abs().sum() for p in self.parameters() if p.ndim == 2]).sum()  # type: ignore[attr-defined]
+        return torch.stack([p.abs().sum() for p in self.parameters() if p.ndim == 2]).sum()
 
 
 class SoilModel(PenaltyMixin, nn.Module):

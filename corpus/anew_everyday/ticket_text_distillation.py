@@ -65,7 +65,7 @@ class Fit:
 def ticket_bag_of_words(steps: int, seed: int, mistake: str) -> dict[str, float]:
     """Bag of embedded words with a hidden layer; a callable object makes the steps."""
     torch.manual_seed(seed)
-    words, topic = tickets(seed, 12000)
+    words, topic = tickets(seed, 40000)
     if mistake == "tickets_debug_slice":
         words, topic = words[:48], topic[:48]  # at fault: tickets_debug_slice
     model = BagOfWords()
@@ -120,7 +120,7 @@ class Teacher(nn.Module):
 def tickets_divergence(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """kl_div is given the student's probabilities where it wants their logarithms."""
     torch.manual_seed(seed)
-    words, _ = tickets(seed, 12000)
+    words, _ = tickets(seed, 40000)
     teacher, student = Teacher(), BagOfWords()
     optimizer = torch.optim.Adam(student.parameters(), lr=1e-2)
     temperature = 2.0
@@ -146,11 +146,11 @@ class RoundStraightThrough(torch.autograd.Function):
     """Rounds to sixteen levels on the way forward and lets the gradient pass on the way back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         return torch.round(x * 4).clamp(-8, 7) / 4
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient
 
 
@@ -161,7 +161,7 @@ class FourBits(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.own_function:
-            return RoundStraightThrough.apply(x)  # type: ignore[return-value]
+            return RoundStraightThrough.apply(x)
         return torch.round(x * 4).clamp(-8, 7) / 4  # at fault: tickets_rounded_without_estimator
 
 
@@ -176,7 +176,7 @@ class FourBits(nn.Module):
 def tickets_rounded_without_estimator(steps: int, seed: int, fault: Fault) -> dict[str, float]:
     """Activations are rounded to four bits by torch.round, whose gradient is zero everywhere."""
     torch.manual_seed(seed)
-    words, topic = tickets(seed, 12000)
+    words, topic = tickets(seed, 40000)
     own = not fault
     model = nn.Sequential(
         nn.EmbeddingBag(WORDS, 48),
