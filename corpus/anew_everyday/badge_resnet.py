@@ -15,7 +15,7 @@ CLASSES, WIDTH = 8, 16
 
 
 def badges(seed: int, count: int) -> tuple[Tensor, Tensor]:
-    """Colour pictures of 12 × 12: a disc, a bar or a corner in a colour, on a noisy ground."""
+    """Colour pictures of 12 × 12 with one of eight stamps somewhere on a noisy ground."""
     g = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES, (count,), generator=g)
     stamps = torch.randn(CLASSES, 3, 5, 5, generator=torch.Generator().manual_seed(77))
