@@ -15,6 +15,7 @@ TIERS = {
     "fresh": ("corpus.fresh",),  # by authors who had read no rule; what counts is its first run
     "loops": ("corpus.loops",),  # likewise, of loops that supervised examples do not cover
     "anew_everyday": ("corpus.anew_everyday",),  # likewise, everyday trainings with the line of each fault marked
+    "anew_loops": ("corpus.anew_loops",),  # unusual loops again, likewise; the lines at fault are marked
     "gpu": ("corpus.gpu",),  # of realistic size, likewise; tiny where there is no GPU
 }
 TWIN = " (twin)"

@@ -8,11 +8,13 @@ import warnings
 import pytest
 import torch
 
+from corpus.marks import lines_at_fault
 from corpus.registry import cases, controls, healthy_cases, sick_cases
 from undertow.demos.case import Case
 from undertow.schema.codes import CODES
 
-TIERS = ["practice", "validation", "fresh", "loops", "anew_everyday"]
+TIERS = ["practice", "validation", "fresh", "loops", "anew_everyday", "anew_loops"]
+MARKED = ["anew_everyday", "anew_loops"]  # their lines at fault are marked
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -35,6 +37,14 @@ def test_every_truth_is_complete(tier: str) -> None:
         assert case.twin in healthy_cases(tier), case.name
         assert case.onset < case.steps, case.name
         assert case.change, case.name
+
+
+@pytest.mark.parametrize("tier", MARKED)
+def test_marks_name_cases_and_most_cases_have_one(tier: str) -> None:
+    marks = lines_at_fault(tier)
+    assert set(marks) <= set(sick_cases(tier))
+    assert len(marks) >= 0.9 * len(sick_cases(tier))
+    assert all(1 <= len(places) <= 3 for places in marks.values())
 
 
 def test_a_truth_covers_everything_below_it() -> None:
