@@ -13,7 +13,7 @@ from undertow.demos.data import curves, glyphs, share_correct
 
 
 @sick(
-    "GRD007", steps=40, bites="test_loss", architecture="perceptron",
+    "GRD007", steps=100, bites="test_loss", architecture="perceptron",
     change="optimizer.zero_grad() at the top of the closure",
 )  # fmt: skip
 def closure_that_never_clears(steps: int, seed: int, fault: Fault) -> dict[str, float]:
@@ -117,7 +117,7 @@ def private_descent(steps: int, seed: int) -> dict[str, float]:
 
 
 @healthy(
-    steps=60, adversarial="gradients added over eight unequal micro-batches, with the true weights, and one huge step"
+    steps=250, adversarial="gradients added over eight unequal micro-batches, with the true weights, and one huge step"
 )
 def accumulated_by_tokens(steps: int, seed: int) -> dict[str, float]:
     """Sums over micro-batches of unequal size, divided by the true count before the step."""

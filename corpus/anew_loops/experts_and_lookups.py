@@ -42,23 +42,18 @@ class Experts(nn.Module):
 
 @program(steps=2000, bites="error")
 def four_experts(steps: int, seed: int, mistake: str) -> dict[str, float]:
-    """Top-1 experts grown from a dense one: the router begins on the first, and a balance loss spreads the load."""
+    """Top-1 experts for four regions; a balance loss keeps all of them busy."""
     torch.manual_seed(seed)
     model = Experts(4, listed=mistake == "experts_in_a_plain_list")
-    with torch.no_grad():
-        model.router[2].bias[0] += 3.0  # begin with the dense expert
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-
-    def balance(probability: Tensor, best: Tensor) -> Tensor:
-        load = functional.one_hot(best, 4).float().mean(0)
-        if mistake == "balance_without_gradient":
-            return 4 * (load * load).sum()  # at fault: balance_without_gradient
-        return 4 * (load * probability.mean(0)).sum()
-
     for _ in range(steps):
         x, y = regimes(128)
         predicted, probability, best = model(x)
-        loss = functional.mse_loss(predicted, y) + 0.1 * balance(probability, best)
+        load = functional.one_hot(best, 4).float().mean(0)
+        balance = 4 * (load * probability.mean(0)).sum()  # one where all are equally busy, four where one is
+        loss = functional.mse_loss(predicted, y) + balance
+        if mistake == "balance_subtracted":
+            loss = functional.mse_loss(predicted, y) - balance  # at fault: balance_subtracted
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -70,12 +65,12 @@ def four_experts(steps: int, seed: int, mistake: str) -> dict[str, float]:
 
 
 four_experts.mistake(
-    "balance_without_gradient", "ACT005", layers=("router",), bites="busiest",
-    summary="The balance loss is computed from counts alone, so that no gradient spreads the load.",
-    change="counts times mean probabilities",
+    "balance_subtracted", "ACT005", "LSS003", layers=("router",),
+    summary="The balance loss is subtracted as if it were a reward, and the router sends everything to one expert.",
+    change="the balance loss is added",
 )  # fmt: skip
 four_experts.mistake(
-    "experts_in_a_plain_list", "UPD003", layers=("experts",),
+    "experts_in_a_plain_list", "UPD003",
     summary="The experts are in a plain list, so that the optimizer never hears of them.",
     change="nn.ModuleList",
 )  # fmt: skip
@@ -95,7 +90,8 @@ class Lookup(nn.Module):
 
     def forward(self, keys: Tensor, values: Tensor, asked: Tensor) -> Tensor:
         query, key = self.to_query(self.keys(asked))[:, None], self.to_key(self.keys(keys))
-        attention = (query @ key.transpose(1, 2) * self.factor).softmax(-1)
+        scores = query @ key.transpose(1, 2) * self.factor  # at fault: scores_times_the_root
+        attention = scores.softmax(-1)
         found = (attention @ self.values(values)).squeeze(1)
         return self.head(self.mix(found))
 

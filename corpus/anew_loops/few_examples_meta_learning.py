@@ -82,7 +82,7 @@ def adapted_error(net: nn.Module, rate: float) -> float:
 
 
 sine_maml.mistake(
-    "fast_weights_cut_off", "GRD003",
+    "fast_weights_cut_off", "GRD003", layers=("0", "2", "4"),
     summary="The adapted weights are detached, so that no gradient of the outer loss reaches the network.",
     change="adapted weights keep their graph",
 )  # fmt: skip

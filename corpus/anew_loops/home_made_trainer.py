@@ -107,7 +107,7 @@ def loader_of(pictures: Tensor, labels: Tensor, shuffled: bool, seed: int) -> Da
     return DataLoader(TensorDataset(pictures, labels), batch_size=64, shuffle=True, generator=generator)
 
 
-@program(steps=700, bites="accuracy")
+@program(steps=1500, bites="accuracy")
 def trained_at_home(steps: int, seed: int, mistake: str) -> dict[str, float]:
     """A small picture classifier by the home-made trainer."""
     torch.manual_seed(seed)

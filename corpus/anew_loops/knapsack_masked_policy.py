@@ -46,7 +46,7 @@ def entropy_of_forbidden_items(steps: int, seed: int, fault: Fault) -> dict[str,
             left = left - allowed * weight.gather(1, action[:, None]).squeeze(1)
             taken = taken.scatter(1, action[:, None], 1.0)
             log_probs.append(log_p.gather(1, action[:, None]).squeeze(1))
-            entropies.append(-(log_p.exp() * log_p).sum(1))
+            entropies.append(-(log_p.exp() * log_p).sum(1))  # at fault: entropy_of_forbidden_items
         advantage = (gained - gained.mean()) / (gained.std() + 1e-6)
         loss = -(advantage * torch.stack(log_probs).sum(0)).mean() - 0.02 * torch.stack(entropies).mean()
         optimizer.zero_grad()

@@ -22,7 +22,7 @@ def sensors(seed: int, broken: tuple[int, int] = (-1, -1)) -> Iterator[tuple[Ten
         readings = torch.randn(32, 6, generator=generator)
         wanted = torch.tanh(readings @ COEFFICIENTS) + 0.3 * readings[:, 0] * readings[:, 1]
         if broken[0] <= number < broken[1]:
-            readings[:, 2] = -9999.0  # at fault: sentinel_reaches_the_net
+            readings[:, 2] = -9999.0
         yield readings, wanted + 0.05 * torch.randn(32, generator=generator)
         number += 1
 
@@ -35,7 +35,7 @@ def plant_stream(steps: int, seed: int, mistake: str) -> dict[str, float]:
     momentum = 0.9
     if mistake == "momentum_of_three_nines":
         momentum = 0.9995  # at fault: momentum_of_three_nines
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=momentum)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=momentum)  # at fault: momentum_of_three_nines
     stream = sensors(seed, (5000, 5003) if mistake == "sentinel_reaches_the_net" else (-1, -1))
     errors: list[float] = []
     for step in range(steps):
@@ -90,7 +90,7 @@ def plant_of_two_tasks(steps: int, seed: int, mistake: str) -> dict[str, float]:
     tasks = ("yield", "pressure")
 
     def pressure(readings: Tensor) -> Tensor:
-        return unit * (1 + 0.5 * torch.sin(readings[:, 3]) * readings[:, 4])
+        return unit * (1 + 0.5 * torch.sin(readings[:, 3]) * readings[:, 4])  # at fault: pressure_in_pascals
 
     stream = sensors(seed)
     for step in range(steps):
@@ -104,9 +104,7 @@ def plant_of_two_tasks(steps: int, seed: int, mistake: str) -> dict[str, float]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    readings, wanted = next(sensors(seed + 1000))
-    for _ in range(19):
-        readings = torch.cat([readings, torch.randn(32, 6)])
+    readings = torch.randn(640, 6)
     with torch.no_grad():
         error = functional.mse_loss(model(readings, "pressure") / unit, pressure(readings) / unit)
     return {"error": error.item()}

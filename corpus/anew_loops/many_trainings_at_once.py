@@ -28,7 +28,7 @@ class Committee(nn.Module):
 
 
 @sick(
-    "UPD003", steps=600, bites="log_loss", architecture="ensemble",
+    "UPD003", steps=1000, bites="log_loss", architecture="ensemble",
     layers=("members.1", "members.2", "members.3", "committee.members.1", "committee.members.2", "committee.members.3"),
     change="each optimizer has the parameters of its own member",
 )  # fmt: skip
@@ -65,7 +65,7 @@ def raw_table(seed: int) -> tuple[Tensor, Tensor]:
     return inputs * torch.tensor([400.0, 30, 90, 250, 5, 800, 60, 10]) + 900, targets
 
 
-@program(steps=1600, bites="error")
+@program(steps=3200, bites="error")
 def four_folds(steps: int, seed: int, mistake: str) -> dict[str, float]:
     """Cross-validation over four folds, each with its own model, optimizer and scaling."""
     torch.manual_seed(seed)
@@ -83,7 +83,7 @@ def four_folds(steps: int, seed: int, mistake: str) -> dict[str, float]:
         if mistake == "later_folds_unscaled" and number >= 2:
             scaled = inputs  # at fault: later_folds_unscaled
         model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
-        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)  # at fault: rate_divided_twice
         for _ in range(each):
             rows = training[torch.randint(len(training), (64,))]
             loss = functional.mse_loss(model(scaled[rows]).squeeze(1), targets[rows])
@@ -101,13 +101,13 @@ four_folds.mistake(
     change="rate 2e-3",
 )  # fmt: skip
 four_folds.mistake(
-    "later_folds_unscaled", "DAT001", onset=800,
+    "later_folds_unscaled", "DAT001", onset=1600,
     summary="From the third fold on the model is given the raw columns.",
     change="every fold is scaled",
 )  # fmt: skip
 
 
-@healthy(steps=1500, adversarial="twelve trainings in one process; losses leap at each start, some are far slower")
+@healthy(steps=4800, adversarial="twelve trainings in one process; losses leap at each start, some are far slower")
 def sweep_of_widths_and_rates(steps: int, seed: int) -> dict[str, float]:
     """A sweep over four widths and three rates, one after the other, the best kept."""
     torch.manual_seed(seed)
@@ -129,7 +129,7 @@ def sweep_of_widths_and_rates(steps: int, seed: int) -> dict[str, float]:
 
 
 @healthy(
-    steps=900, adversarial="each member is trained for a few steps and left alone for long; weights leap to a mean"
+    steps=3000, adversarial="each member is trained for a few steps and left alone for long; weights leap to a mean"
 )
 def federated_averaging(steps: int, seed: int) -> dict[str, float]:
     """Five clients train copies of the server's model on their own shares, and the server takes the mean."""

@@ -71,7 +71,8 @@ def ring_wasserstein(steps: int, seed: int, mistake: str) -> dict[str, float]:
         fake = generator(torch.randn(BATCH, 4)).detach()
         for _ in range(3):
             real = next(data)
-            loss = critic(fake).mean() - critic(real).mean() + weight * gradient_penalty(critic, real, fake, epsilon)
+            penalty = gradient_penalty(critic, real, fake, epsilon)
+            loss = critic(fake).mean() - critic(real).mean() + weight * penalty  # at fault: penalty_above_all
             critic_optimizer.zero_grad()
             loss.backward()
             critic_optimizer.step()

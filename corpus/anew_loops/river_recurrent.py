@@ -44,7 +44,7 @@ def river_forecast(steps: int, seed: int, mistake: str) -> dict[str, float]:
     levels = river(seed, rivers=16, length=1200)
     model = Forecaster(24)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    peak, warm_up = 0.03, 100
+    peak, warm_up = 0.03, 50
     limit = 1e-4 if mistake == "clipped_to_a_ten_thousandth" else 1.0  # at fault: clipped_to_a_ten_thousandth
     state: Tensor | None = None
     errors: list[float] = []
@@ -62,7 +62,7 @@ def river_forecast(steps: int, seed: int, mistake: str) -> dict[str, float]:
             group["lr"] = rate
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), limit)
+        nn.utils.clip_grad_norm_(model.parameters(), limit)  # at fault: clipped_to_a_ten_thousandth
         optimizer.step()
         errors.append(loss.item())
     return {"error": sum(errors[-70:]) / len(errors[-70:])}
@@ -74,8 +74,8 @@ river_forecast.mistake(
     change="clip at 1",
 )  # fmt: skip
 river_forecast.mistake(
-    "warm_up_without_end", "OPT007", "UPD001", onset=100, steps=4000,
-    summary="The hand-written warm-up has no end: the rate goes on rising after step 100, to forty times its peak.",
+    "warm_up_without_end", "OPT007", "UPD001", onset=50, steps=3000,
+    summary="The hand-written warm-up has no end: the rate goes on rising after step 50, to sixty times its peak.",
     change="min(1, step / warm_up)",
 )  # fmt: skip
 
@@ -104,7 +104,7 @@ def recurrence_that_amplifies(steps: int, seed: int, fault: Fault) -> dict[str, 
     """A recurrence of gain 2.2 with ReLU over 32 moments: signals and gradients grow by a factor of ten thousand."""
     torch.manual_seed(seed)
     levels = river(seed, rivers=64, length=400)
-    model = PlainCell(32, gain=2.2 if fault else 0.7)
+    model = PlainCell(32, gain=2.2 if fault else 0.7)  # at fault: recurrence_that_amplifies
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     errors = []
     for _ in range(steps):

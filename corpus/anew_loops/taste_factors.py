@@ -37,7 +37,7 @@ def factor_table(count: int) -> nn.Embedding:
     return table
 
 
-@program(steps=3000, bites="error")
+@program(steps=6000, bites="error")
 def tastes_in_turn(steps: int, seed: int, mistake: str) -> dict[str, float]:
     """Ten steps for the users, ten for the items, and so on: two optimizers that take turns."""
     torch.manual_seed(seed)
@@ -47,9 +47,10 @@ def tastes_in_turn(steps: int, seed: int, mistake: str) -> dict[str, float]:
     if mistake == "decay_of_a_tenth":
         decay["items"] = 0.1  # at fault: decay_of_a_tenth
     for_users = torch.optim.Adam(users.parameters(), lr=1e-2, weight_decay=decay["users"])
-    for_items = torch.optim.Adam(items.parameters(), lr=1e-2, weight_decay=decay["items"])
     if mistake == "users_twice":
         for_items = torch.optim.Adam(users.parameters(), lr=1e-2, weight_decay=decay["items"])  # at fault: users_twice
+    else:
+        for_items = torch.optim.Adam(items.parameters(), lr=1e-2, weight_decay=decay["items"])
 
     def predict(user: Tensor, item: Tensor) -> Tensor:
         if mistake == "hashed_to_sixteen_rows":
@@ -108,7 +109,9 @@ def popular_and_rare(steps: int, seed: int) -> dict[str, float]:
     return {"loss": sum(losses[-100:]) / len(losses[-100:])}
 
 
-@healthy(steps=60, adversarial="no gradient at all: every other step solves for one side exactly, so that weights leap")
+@healthy(
+    steps=250, adversarial="no gradient at all: every other step solves for one side exactly, so that weights leap"
+)
 def least_squares_in_turn(steps: int, seed: int) -> dict[str, float]:
     """Users are solved for in closed form; items take a gradient step in between."""
     torch.manual_seed(seed)

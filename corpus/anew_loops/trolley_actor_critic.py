@@ -85,7 +85,8 @@ class ActorCritic:
         advantage = (returns - values).detach()
         policy_loss = self.direction * (advantage * log_probs).mean()  # at fault: climbs_the_wrong_way
         self.value_loss = (returns - values).square().mean()
-        loss = policy_loss + 0.5 * self.value_loss - self.entropy_weight * entropies.mean()
+        bonus = self.entropy_weight * entropies.mean()
+        loss = policy_loss + 0.5 * self.value_loss - bonus  # at fault: bonus_outweighs_reward
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
