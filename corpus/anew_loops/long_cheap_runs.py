@@ -34,15 +34,15 @@ def plant_stream(steps: int, seed: int, mistake: str) -> dict[str, float]:
     model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
     momentum = 0.9
     if mistake == "momentum_of_three_nines":
-        momentum = 0.9995  # at fault: momentum_of_three_nines
+        momentum = 0.999  # at fault: momentum_of_three_nines
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=momentum)  # at fault: momentum_of_three_nines
     stream = sensors(seed, (5000, 5003) if mistake == "sentinel_reaches_the_net" else (-1, -1))
     errors: list[float] = []
     for step in range(steps):
         readings, wanted = next(stream)
         rate = 0.02 / math.sqrt(1 + step / 500)
-        if mistake == "restart_a_hundred_times_over" and step >= 4000:
-            rate = 2.0 / math.sqrt(1 + (step - 4000) / 500)  # at fault: restart_a_hundred_times_over
+        if mistake == "restart_twenty_times_over" and step >= 4000:
+            rate = 0.4 / math.sqrt(1 + (step - 4000) / 500)  # at fault: restart_twenty_times_over
         optimizer.param_groups[0]["lr"] = rate
         loss = functional.mse_loss(model(readings).squeeze(1), wanted)
         optimizer.zero_grad()
@@ -60,12 +60,12 @@ plant_stream.mistake(
 )  # fmt: skip
 plant_stream.mistake(
     "momentum_of_three_nines", "OPT008",
-    summary="A momentum of 0.9995 makes the effective rate two thousand times the one that was set.",
+    summary="A momentum of 0.999 makes every step the sum of a thousand gradients.",
     change="momentum 0.9",
 )  # fmt: skip
 plant_stream.mistake(
-    "restart_a_hundred_times_over", "OPT007", "UPD001", onset=4000,
-    summary="The rate is restarted at step 4000, at 2 instead of 0.02.",
+    "restart_twenty_times_over", "OPT007", "UPD001", onset=4000,
+    summary="The rate is restarted at step 4000, at 0.4 instead of 0.02.",
     change="no restart",
 )  # fmt: skip
 
