@@ -104,7 +104,7 @@ ring_wasserstein.mistake(
 
 
 @sick(
-    "LSS001", steps=4000, bites="distance", layers=("discriminator",), architecture="GAN",
+    "LSS001", steps=1000, bites="distance", layers=("discriminator",), architecture="GAN",
     change="the discriminator gives logits",
 )  # fmt: skip
 def sigmoid_in_the_discriminator(steps: int, seed: int, fault: Fault) -> dict[str, float]:

@@ -64,9 +64,10 @@ def divergence_of_plain_probabilities(steps: int, seed: int, fault: Fault) -> di
 class Classifier(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Dropout(0.5))
-        self.body = nn.Sequential(nn.Linear(128, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Dropout(0.5))
-        self.head = nn.Linear(128, 10)
+        self.stem = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())
+        blocks = [(nn.Linear(64, 64, bias=False), nn.BatchNorm1d(64), nn.ReLU()) for _ in range(8)]
+        self.body = nn.Sequential(*(layer for block in blocks for layer in block))
+        self.head = nn.Linear(64, 10)
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.head(self.body(self.stem(pictures)))
@@ -78,7 +79,7 @@ class MeanTeacher:
     def __init__(self, forgetful: bool) -> None:
         self.student = Classifier()
         self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        self.optimizer = torch.optim.Adam(self.student.parameters(), lr=2e-3)
+        self.optimizer = torch.optim.SGD(self.student.parameters(), lr=0.03, momentum=0.9)
         self.forgetful = forgetful
 
     def validate(self, pictures: Tensor, labels: Tensor) -> float:
@@ -90,10 +91,9 @@ class MeanTeacher:
         return loss
 
     def fit(self, labelled: tuple[Tensor, Tensor], plain: Tensor, fresh: tuple[Tensor, Tensor], steps: int) -> float:
-        validation = 0.0
         for step in range(steps):
-            if step and step % 60 == 0:
-                validation = self.validate(*fresh)
+            if step % 250 == 0:  # before the first step as well: does validation work at all?
+                self.validate(*fresh)
             rows = torch.randint(len(labelled[0]), (32,))
             others = plain[torch.randint(len(plain), (32,))]
             loss = functional.cross_entropy(self.student(labelled[0][rows]), labelled[1][rows])
@@ -106,25 +106,21 @@ class MeanTeacher:
             with torch.no_grad():
                 for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
                     slow.lerp_(fast, 0.02)
-        self.validate(*fresh)
-        return validation
+        return self.validate(*fresh)
 
 
 @sick(
-    "MOD001", steps=2500, onset=60, bites="test_loss", architecture="mean teacher",
+    "MOD001", steps=1000, bites="test_loss", architecture="mean teacher",
     layers=("student.stem", "student.body", "self.student.stem", "self.student.body", "stem", "body"),
     change="student.train() after each validation",
 )  # fmt: skip
 def student_stays_in_eval(steps: int, seed: int, fault: Fault) -> dict[str, float]:
-    """The first validation, at step 60, leaves the student in evaluation mode: no dropout, frozen statistics."""
+    """A trial validation before the first step leaves the student in evaluation mode, its statistics as they began."""
     torch.manual_seed(seed)
-    pictures, labels = glyphs(seed, count=160, noise=0.9)
-    fresh = glyphs(seed + 1000, noise=0.9)
+    pictures, labels = glyphs(seed, count=512, noise=0.5)
+    fresh = glyphs(seed + 1000, noise=0.5)
     learner = MeanTeacher(forgetful=bool(fault))
-    learner.fit((pictures, labels), glyphs(seed + 7, noise=0.9)[0], fresh, steps)
-    learner.student.eval()
-    with torch.no_grad():
-        loss = functional.cross_entropy(learner.student(fresh[0]), fresh[1]).item()
+    loss = learner.fit((pictures, labels), glyphs(seed + 7, noise=0.5)[0], fresh, steps)
     return {"test_loss": loss, "accuracy": share_correct(learner.student, *fresh)}
 
 
