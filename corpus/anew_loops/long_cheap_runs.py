@@ -41,8 +41,8 @@ def plant_stream(steps: int, seed: int, mistake: str) -> dict[str, float]:
     for step in range(steps):
         readings, wanted = next(stream)
         rate = 0.02 / math.sqrt(1 + step / 500)
-        if mistake == "restart_twenty_times_over" and step >= 4000:
-            rate = 0.4 / math.sqrt(1 + (step - 4000) / 500)  # at fault: restart_twenty_times_over
+        if mistake == "restart_fifteen_times_over" and step >= 4000:
+            rate = 0.3  # at fault: restart_fifteen_times_over
         optimizer.param_groups[0]["lr"] = rate
         loss = functional.mse_loss(model(readings).squeeze(1), wanted)
         optimizer.zero_grad()
@@ -64,8 +64,8 @@ plant_stream.mistake(
     change="momentum 0.9",
 )  # fmt: skip
 plant_stream.mistake(
-    "restart_twenty_times_over", "OPT007", "UPD001", onset=4000,
-    summary="The rate is restarted at step 4000, at 0.4 instead of 0.02.",
+    "restart_fifteen_times_over", "OPT007", "UPD001", onset=4000,
+    summary="The rate is restarted at step 4000, at 0.3 instead of 0.02, and kept there.",
     change="no restart",
 )  # fmt: skip
 
