@@ -38,7 +38,7 @@ class Forecaster(nn.Module):
 
 
 @program(steps=1000, bites="error")
-def river_forecast(steps: int, seed: int, mistake: str) -> dict[str, float]:
+def river_levels(steps: int, seed: int, mistake: str) -> dict[str, float]:
     """A GRU over chunks of 16 moments that carries its state along, detached; SGD with warm-up and clipping."""
     torch.manual_seed(seed)
     levels = river(seed, rivers=16, length=1200)
@@ -68,12 +68,12 @@ def river_forecast(steps: int, seed: int, mistake: str) -> dict[str, float]:
     return {"error": sum(errors[-70:]) / len(errors[-70:])}
 
 
-river_forecast.mistake(
+river_levels.mistake(
     "clipped_to_a_ten_thousandth", "GRD010",
     summary="Gradients are clipped to a norm of 0.0001, so that nothing moves.",
     change="clip at 1",
 )  # fmt: skip
-river_forecast.mistake(
+river_levels.mistake(
     "warm_up_without_end", "OPT007", "UPD001", onset=50, steps=3000,
     summary="The hand-written warm-up has no end: the rate goes on rising after step 50, to sixty times its peak.",
     change="min(1, step / warm_up)",
